@@ -1,4 +1,4 @@
-"""The reference's consumer scenarios, played with this library's sessions against any broker."""
+"""Consumer scenarios recorded with the Java client, played with this library's sessions against any broker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 Vector = dict[str, Any]
 
-# Seconds of each redelivery; where the order is looked at, no machine stands still for as long.
+# Seconds of each redelivery; LONG where the order matters: no machine stalls for so long.
 DELAY, LONG = 0.02, 2.0
 PER_MESSAGE = (
-    "the limit is per message: the reference judges a batch by its newest message, and delivers message 1 five times "
-    "though two redeliveries are the most"
+    "the limit is per message: the Java client decides on a batch by its newest message, and delivers message 1 five "
+    "times although two redeliveries are allowed"
 )
 CAPPED = (
-    "the count that is shown is what was charged: a broker's own count, which goes up with every closing, raises it to "
-    "the maximum and no further"
+    "the count that is shown is the charged one: a broker's own count, which each closed connection raises, raises it "
+    "up to the maximum only"
 )
 KEPT = (
     "processNonPersistent is true here: Classic's own default drops a poison message that is not persistent"
@@ -32,7 +32,7 @@ KEPT = (
 
 
 def deviation(vector: Vector) -> str | None:
-    """Why this library does otherwise than the reference in a scenario, or None."""
+    """Return why this library differs from the Java client in a scenario; None: it does not."""
     match vector["scenario"], vector["maximumRedeliveries"]:
         case "tx_first_rolled_back_alone_then_batch_with_fresh_last", 2:
             return PER_MESSAGE
@@ -46,7 +46,7 @@ def deviation(vector: Vector) -> str | None:
 
 
 def expected(vector: Vector) -> tuple[list[Any], list[str]]:
-    """The deliveries, and the bodies of the dead letters: the reference's, or this library's own (`deviation`)."""
+    """Return the expected deliveries and the bodies of the dead letters: the Java client's, or those of `deviation`."""
     seen, dead = vector["deliveries"], sorted(letter["body"] for letter in vector["dlq"])
     reason = deviation(vector)
     if reason is PER_MESSAGE:
@@ -64,27 +64,27 @@ def expected(vector: Vector) -> tuple[list[Any], list[str]]:
 
 @dataclass
 class Stage:
-    """One queue of one broker, and how to play on it."""
+    """One queue of one broker, and the actions on it."""
 
     queue: str
     connect: Callable[[redelivery.RedeliveryPolicyMap, str], redelivery.Connection]
-    """Make a connection with policies and further URI options."""
+    """Makes a connection with policies and further URI options."""
     drop: Callable[[redelivery.Connection], None]
-    """End it as a process that dies does: nothing is said, nothing is settled."""
+    """Ends a connection as a dying process does: nothing is sent, nothing is settled."""
     clock: Clock
     quiet: float = 1.0
-    """Seconds without a message after which none comes."""
+    """Seconds without a message after which no more are expected."""
     patience: float = 60.0
-    """Seconds that a message which must come is waited for."""
+    """Seconds to wait for a message that must arrive."""
     seen: list[Any] = field(default_factory=list[Any])
 
     def receive(self, consumer: Consumer, *, more: bool) -> Message | None:
-        """Return the next message; `more` says that there must be one."""
+        """Return the next message; `more`: there must be one."""
         return consumer.receive(self.patience if more else self.quiet)
 
 
 def told(message: Message) -> dict[str, Any]:
-    """A delivery as the vectors have it."""
+    """Return a delivery in the form of the vectors."""
     return {
         "body": message.text,
         "redelivered": message.redelivered,
@@ -93,12 +93,12 @@ def told(message: Message) -> dict[str, Any]:
 
 
 def messages(seen: list[Any]) -> int:
-    """How many of a scenario's deliveries are messages; the others say that none came."""
+    """Return how many of a scenario's deliveries are messages; the others mark that none came."""
     return sum(isinstance(each, dict) for each in seen)
 
 
 def policies_of(vector: Vector) -> redelivery.RedeliveryPolicyMap:
-    """The scenario's policy, with short delays."""
+    """Return the scenario's policy, with short delays."""
     delay = LONG if "order" in vector["scenario"] else DELAY
     return redelivery.RedeliveryPolicyMap(
         default=redelivery.RedeliveryPolicy(
@@ -111,7 +111,7 @@ def policies_of(vector: Vector) -> redelivery.RedeliveryPolicyMap:
 
 
 def play(vector: Vector, stage: Stage) -> list[Any]:
-    """Play a scenario; return its deliveries, as the vector's."""
+    """Play a scenario; return its deliveries in the form of the vectors."""
     return PLAYS[vector["scenario"]](vector, stage)
 
 
@@ -121,7 +121,7 @@ def opened(vector: Vector, stage: Stage) -> redelivery.Connection:
 
 
 def receive_loop(vector: Vector, stage: Stage) -> list[Any]:
-    """Receive and roll back, or recover, until nothing comes or enough has."""
+    """Receive and roll back, or recover, until no message arrives or enough have."""
     transacted = vector["ack_mode"] == "transacted"
     with opened(vector, stage) as connection, connection.session(vector["ack_mode"]) as session:
         consumer = session.consumer(stage.queue)
@@ -138,7 +138,7 @@ def receive_loop(vector: Vector, stage: Stage) -> list[Any]:
 
 
 def listener_throws(vector: Vector, stage: Stage) -> list[Any]:
-    """A listener that throws at the first message, always, or until it has been called often enough."""
+    """Listener that throws at the first message, at each one, or until it was called often enough."""
     enough, heard = vector["stop_after_deliveries"], threading.Condition()
     with opened(vector, stage) as connection:
         session = connection.session(vector["ack_mode"])
@@ -161,7 +161,7 @@ def listener_throws(vector: Vector, stage: Stage) -> list[Any]:
 
 
 def connection_each(vector: Vector, stage: Stage) -> list[Any]:
-    """A new connection for each delivery; it is closed, or dropped, without a word on the message."""
+    """Use a new connection for each delivery; close or drop it without settling the message."""
     for wanted in vector["deliveries"]:
         connection = opened(vector, stage)
         connection.__enter__()
@@ -176,7 +176,7 @@ def connection_each(vector: Vector, stage: Stage) -> list[Any]:
 
 
 def batches(vector: Vector, stage: Stage) -> list[Any]:
-    """Receive what there is, roll it back or recover; in the individual mode the second message is acknowledged."""
+    """Receive a batch, roll it back or recover; in the individual mode acknowledge the second message."""
     individual = vector["ack_mode"] == "individual"
     alone = vector["maximumRedeliveries"] if "alone" in vector["scenario"] else 0
     sizes = [len(batch) for batch in expected(vector)[0]]
@@ -200,7 +200,7 @@ def batches(vector: Vector, stage: Stage) -> list[Any]:
 
 
 def order_after_rollback(vector: Vector, stage: Stage) -> list[Any]:
-    """Roll the first message back, and commit whatever comes."""
+    """Roll the first message back, and commit all later ones."""
     with opened(vector, stage) as connection, connection.session("transacted") as session:
         consumer = session.consumer(stage.queue)
         wanted = messages(expected(vector)[0])

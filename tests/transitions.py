@@ -1,7 +1,7 @@
-"""Each change of a delivery's state is checked against the engine's table, in all tests and on all threads.
+"""Pytest plugin: each change of a delivery's state is checked against the engine's table, in all tests and threads.
 
-A pytest plugin: a change that the table does not have raises where it happens, and fails its test although the library
-may take the exception for its own.
+A change that the table does not have raises where it happens. It also fails its test, because the library may handle
+the exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Transitions", "transitions", "transitions_of_the_run"]
 
 
 class Transitions:
-    """What was seen, and what the table does not have."""
+    """Observed transitions, and those that the table does not have."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, str, type]] = set()
@@ -34,7 +34,7 @@ class Transitions:
         }
 
     def watch(self, kind: Any) -> None:
-        """Know which event an engine of this class is fed, on each thread."""
+        """Record which event an engine of this class is fed, on each thread."""
         plain = kind.feed
 
         def feed(engine: Any, event: object, now: float) -> Any:
@@ -48,7 +48,7 @@ class Transitions:
         kind.feed = feed
 
     def enter(self, before: str, after: str) -> None:
-        """Take note of a change. Raises AssertionError if the table does not have it."""
+        """Record a change. Raises AssertionError if the table does not have it."""
         event = getattr(self._fed, "event", None)
         events = self._events.get((before, after))
         if events is None or (event is not None and event not in events):
@@ -87,7 +87,7 @@ def transitions_of_the_run() -> Iterator[Transitions]:
 
 @pytest.fixture(autouse=True)
 def transitions(transitions_of_the_run: Transitions) -> Iterator[Transitions]:
-    """Fail a test in which a delivery made a transition that the table does not have, on whatever thread."""
+    """Fail a test in which a delivery made a transition that the table does not have, on any thread."""
     transitions_of_the_run.violations.clear()
     yield transitions_of_the_run
     assert transitions_of_the_run.violations == []

@@ -242,10 +242,10 @@ def test_a_log_in() -> None:
 
 @pytest.mark.parametrize(
     ("version", "text"),
-    [("2.99.1", "ActiveMQ Artemis 2.99.1 is newer than every tested version, and is taken for 2.56.0"),
+    [("2.99.1", "ActiveMQ Artemis 2.99.1 is newer than every tested version, and is treated as 2.56.0"),
      ("2.41.0", "2.41.0 was not tested itself; 2.40.0 and 2.56.0 were"),
      ("2.4.0", "ActiveMQ Artemis 2.4.0 is older than every tested version"),
-     ("", "ActiveMQ Artemis says no version, and is taken for 2.56.0"), ("2.40.9", None)],
+     ("", "ActiveMQ Artemis reports no version, and is treated as 2.56.0"), ("2.40.9", None)],
 )  # fmt: skip
 def test_a_version_that_is_not_tested_is_a_note(version: str, text: str | None) -> None:
     """It may work all the same."""

@@ -1,4 +1,4 @@
-"""An engine with a broker's words put into its mouth: for walks through one transition at a time."""
+"""Engine fed by hand, with a simulated broker's answers: for walks through one transition at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def only(policy: RedeliveryPolicy) -> RedeliveryPolicyMap:
 
 
 class Bench:
-    """Feeds an engine and keeps the time. Policy: one minute before each of three redeliveries, if not given."""
+    """Feeds an engine and keeps the time. Default policy: one minute before each of three redeliveries."""
 
     def __init__(
         self, *, policy: RedeliveryPolicy | None = None, able: Capabilities = NATIVE, **options: Any
@@ -69,7 +69,7 @@ class Bench:
         return arrivals
 
     def want(self) -> Arrival | None:
-        """Ask for a delivery; what else the engine answers is kept in `commands`."""
+        """Ask for a delivery; the engine's other commands are kept in `commands`."""
         self.commands = self.feed(Wanted())
         for command in self.commands:
             if isinstance(command, Dispatch):
@@ -78,7 +78,7 @@ class Bench:
         return None
 
     def run(self, letter: Letter) -> Arrival:
-        """Let a message arrive and be dispatched."""
+        """Make a message arrive, and dispatch it."""
         (arrival,) = self.arrive(letter)
         assert self.want() is arrival
         return arrival
@@ -90,6 +90,6 @@ class Bench:
         return self.feed(Succeeded(delivery))
 
     def again(self, letter: Letter) -> Arrival:
-        """Let the broker send a message another time, marked."""
+        """Redeliver a message, with the redelivered flag."""
         letter.attempts += 1
         return self.arrive(letter)[0]

@@ -1,8 +1,8 @@
 """Runs one scenario of `vectors/breaker_scenarios.json` against the engine, in virtual time: no threads, no broker.
 
-A worker asks whenever it is free and `next_due` has come; a handler takes its seconds; a dead letter is confirmed at
-once. What is released goes to the end of the broker's queue. Credit takes effect at once, unless the scenario has
-`late`: these messages are on their way when it is first withdrawn, and arrive a hundredth of a second later.
+A worker asks when free and `next_due` is reached; a handler takes its seconds; dead letters are confirmed at once.
+A released message goes to the end of the broker's queue. Credit takes effect at once, unless the scenario has `late`:
+these messages are on their way when credit is first withdrawn, and arrive a hundredth of a second later.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 __all__ = ["BreakerWorld", "names"]
 
 WEIGHTS = ("outage", "maybe", "own")
-# Attempts at one moment in which the engine gives nothing although it said that something is due.
+# Attempts at one moment in which the engine dispatches nothing although it reported a due message.
 HOT = 5
 
 
 class Mail(Delivery):
-    """A message of the world."""
+    """Delivery of a message of the world."""
 
     __slots__ = ("_group", "_name", "_redelivered")
 
@@ -108,7 +108,7 @@ def names(spec: str) -> list[str]:
 
 
 class BreakerWorld:
-    """A broker with one queue, one consumer, its workers, and a handler whose results the scenario says."""
+    """Broker with one queue, one consumer, its workers, and a handler whose results the scenario defines."""
 
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
@@ -117,7 +117,7 @@ class BreakerWorld:
         self.engine = self._engine(scenario)
         self.workers: int = scenario.get("consumer", {}).get("workers", 1)
         self.now, self.epoch, self.granted, self.ticket, self.spins = 0.0, 1, 0, 0, 0
-        # At the broker; and what it had sent when credit was withdrawn.
+        # Messages at the broker; and those it had sent when credit was withdrawn.
         self.queue: list[tuple[str, str | None]] = []
         self.late: list[tuple[float, list[tuple[str, str | None]]]] = []
         self.running: list[tuple[float, int, Mail]] = []
@@ -157,7 +157,7 @@ class BreakerWorld:
         )
 
     def run(self) -> dict[str, Any]:
-        """Play it; return what came out."""
+        """Play the scenario; return its outcome."""
         self.feed(Connected(self.epoch, self.able))
         while self.now <= self.scenario["until"]:
             while self.events and self.events[0][0] <= self.now:
@@ -198,7 +198,7 @@ class BreakerWorld:
                 self.feed(Drained())
 
     def begin(self) -> None:
-        """Let each free worker ask."""
+        """Make each free worker ask."""
         while len(self.running) < self.workers:
             found = self.feed(Wanted())
             if found is None:
@@ -210,7 +210,7 @@ class BreakerWorld:
             heapq.heappush(self.running, (self.now + took, self.ticket, found))
 
     def advance(self) -> bool:
-        """Go to the next moment at which something happens, and end the handlers that are done then."""
+        """Advance to the next moment at which something happens, and end the handlers that are done then."""
         due = self.engine.load.next_due() if len(self.running) < self.workers else None
         at_once = [self.running[0][0]] if self.running else []
         at_once += [self.events[0][0]] if self.events else []
@@ -311,7 +311,7 @@ class BreakerWorld:
             self.late.append((self.now + 0.01, [(name, None) for name in sent]))
 
     def deliver(self) -> None:
-        """Let the broker send what the credit allows."""
+        """Send what the credit allows."""
         if self.engine.epoch != self.epoch:
             return
         window = max(0, self.granted) if self.able.flow else len(self.queue)

@@ -1,4 +1,4 @@
-"""Copies of messages, and what becomes of them when a connection is lost, for tests of a history."""
+"""Copies of messages, and their fate when a connection is lost, for tests of a history."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Copy(Delivery):
 
 
 class Proven(Copy):
-    """One whose id the broker has made."""
+    """Delivery of a message whose id the broker made."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ def run_into_a_loss(history: MessageHistory, delivery: Delivery) -> Record:
 
 
 def waiting(history: MessageHistory, *deliveries: Delivery, count: int = 1) -> list[Record]:
-    """Lose the connection while messages wait for a redelivery."""
+    """Lose the connection while messages are parked."""
     for delivery in deliveries:
         delivery.record = Record(count)
     history.connection_lost(1, [], deliveries, [], 0.0, 1)

@@ -27,7 +27,7 @@ WINDOW = Capabilities("window", grows=True)
 
 
 class CreditWorld:
-    """Handles a queue of messages. `handler`: seconds of one message, by its number; `away`: seconds to the broker.
+    """Handles a queue of messages. `handler`: seconds per message, by its number; `away`: seconds to the broker.
 
     `fails`: numbers of messages that fail once, and are redelivered after a minute.
     """
@@ -48,7 +48,7 @@ class CreditWorld:
         self.able = able
         self.queue = deque(Letter(number) for number in range(messages))
         self.handler, self.away, self.fails = handler, away, set(fails)
-        # At the broker: what it may still send, and what it has sent and not heard of.
+        # At the broker: how many it may still send; how many it has sent without an answer.
         self.allowed = 0 if able.flow else first
         self.unsettled = self.most_unsettled = 0
         self.idle = workers
@@ -61,11 +61,11 @@ class CreditWorld:
 
     @property
     def credit(self) -> int:
-        """The credit that the engine counts with."""
+        """Credit that the engine counts with."""
         return self.bench.engine._flow._credit
 
     def run(self, seconds: float = 1e6) -> None:
-        """Go on until nothing is left to do, or the time is over."""
+        """Continue until nothing is left to do, or the time is over."""
         until = self.bench.now + seconds
         while self._events and self._events[0][0] <= until:
             self.bench.now, _, do = heappop(self._events)
@@ -73,7 +73,7 @@ class CreditWorld:
             self._work()
 
     def rate(self, after: float = 0.0) -> float:
-        """Return messages a second from so many seconds behind the first on."""
+        """Return messages per second, from so many seconds after the first."""
         times = [at for at in self.done if at >= self.done[0] + after]
         return (len(times) - 1) / (times[-1] - times[0])
 
@@ -94,7 +94,7 @@ class CreditWorld:
         self.send()
 
     def send(self) -> None:
-        """Let the broker send what it may."""
+        """Send what the credit allows."""
         sent = [self.queue.popleft() for _ in range(min(self.allowed, len(self.queue)))]
         self.allowed -= len(sent)
         self.unsettled += len(sent)
@@ -107,7 +107,7 @@ class CreditWorld:
         self._carry_out(self.bench.commands)
 
     def _work(self) -> None:
-        """Give idle workers what there is; each asks again when something has happened."""
+        """Give idle workers the messages that are there; each asks again after every event."""
         load = self.bench.engine.load
         while self.idle:
             delivery = self.bench.want()

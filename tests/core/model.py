@@ -1,4 +1,4 @@
-"""A broker in a few lines, and what an application sees: what the engine's properties are checked against."""
+"""Model of a broker and of an application's view, against which the engine's properties are checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WALL_OFFSET = 1_700_000_000.0
 
 @dataclass(eq=False)
 class Letter:
-    """A message, and all that ever happened to it."""
+    """A message with its whole history."""
 
     number: int
     group: str | None = None
@@ -37,7 +37,7 @@ class Letter:
     outlived: bool = False  # a long connection did not redeliver it
     partial: bool = False  # the body did not arrive whole
     accepted: bool = False  # the broker has taken its accept
-    told: Mapping[str, Any] = field(default_factory=dict[str, Any])  # by its last delayed copy
+    told: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of its last delayed copy
     copies: int = 0  # delayed ones made of it
 
     @property
@@ -45,7 +45,7 @@ class Letter:
         return self.accepted or self.dead > 0
 
     def start_afresh(self) -> None:
-        """Count as redriven by hand: the engine has dropped its verdict."""
+        """Count as redriven by an operator: the engine has dropped its verdict."""
         self.dead = self.failures = 0
         self.safe = self.outlived = False
         self.not_before = 0.0
@@ -111,11 +111,11 @@ class Arrival(Delivery):
 
 @dataclass
 class Broker:
-    """Keeps what it sent until it is settled; reads commands one by one, so that a cut can lose the rest."""
+    """Keeps deliveries until they are settled; reads commands one by one: a cut can lose the rest."""
 
     capabilities: Capabilities
     window: int
-    in_order: bool = True  # whether what comes back goes where it was, or behind all others
+    in_order: bool = True  # redeliveries keep their place
     waiting: deque[Letter] = field(default_factory=deque[Letter])
     unsettled: dict[Arrival, None] = field(default_factory=dict[Arrival, None])
     wire: deque[Command] = field(default_factory=deque[Command])
@@ -127,7 +127,7 @@ class Broker:
     credit: int = 0
 
     def deliver(self, most: int) -> Arrived | None:
-        """Send up to so many messages."""
+        """Send up to `most` messages."""
         for due, letter in [one for one in self.scheduled if one[0] <= self.now]:
             self.scheduled.remove((due, letter))
             self.waiting.append(letter)
@@ -170,7 +170,7 @@ class Broker:
         return delivery.letter
 
     def _return(self, letter: Letter) -> None:
-        """Put a message back where it was, or behind the others."""
+        """Put a message back at its old place, or behind the others."""
         if not self.in_order:
             self.waiting.append(letter)
             return
@@ -178,14 +178,14 @@ class Broker:
         self.waiting.insert(behind, letter)
 
     def confirm(self, *, refuse: bool = False) -> Confirmed:
-        """Answer the oldest poison acknowledgement; what is answered well has become a dead letter."""
+        """Answer the oldest poison acknowledgement; if it is confirmed, the message is a dead letter."""
         command = self.unconfirmed.popleft()
         delivery = command.delivery
         assert isinstance(delivery, Arrival)
         if refuse:
             return Confirmed(delivery, AdapterError("refused"))
         if isinstance(command, Forward) and command.copy.delay is not None:
-            letter = self._take(delivery)  # atomic: else there would be two of it
+            letter = self._take(delivery)  # atomic: only one may exist
             letter.told, letter.attempts = command.copy.headers, 0
             letter.copies += 1
             self.scheduled.append((self.now + command.copy.delay, letter))
@@ -203,7 +203,7 @@ class Broker:
         return self.epoch
 
     def cut(self) -> None:
-        """Lose the connection: what was not read is lost, what is unsettled goes back, marked."""
+        """Lose the connection: unread commands are lost, unsettled messages are redelivered with the flag."""
         self.up = False
         self.wire.clear()
         self.unconfirmed.clear()

@@ -1,4 +1,4 @@
-"""A process with a ledger, and a message that several of them may have: what the state machine of deaths is made of."""
+"""A process with a ledger, and a message that several processes may get: parts of the state machine of deaths."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Mail(Letter):
-    """A message of a kind: it kills its process, fails always, or is good."""
+    """A message of a kind: it kills its process, always fails, or is good."""
 
     kind: str = "good"
     starts: int = 0
-    operator: int = 0  # kills by somebody else while it alone was running
-    crashes: int = 0  # deaths while it alone was running
-    company: int = 0  # deaths while others were running, too
+    operator: int = 0  # kills by others while it ran alone
+    crashes: int = 0  # deaths while it ran alone
+    company: int = 0  # deaths while others ran, too
 
 
 @dataclass(eq=False)
 class Process:
-    """One process: its engine, its marks, and who runs beside whom."""
+    """One process: its engine, its marks, and its exclusive runs."""
 
     engine: LedgerEngine
     isolation: SuspectIsolation = field(default_factory=SuspectIsolation)
@@ -36,10 +36,10 @@ class Process:
     failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten
     held: list[Arrival] = field(default_factory=list[Arrival])
     in_doubt: dict[Arrival, bytes | None] = field(default_factory=dict[Arrival, bytes | None])
-    """Copied, and not surely acknowledged; with the key of what the ledger is to forget then."""
+    """Copied, and perhaps not acknowledged; with the key of the ledger entry to remove then."""
     alone: Arrival | None = None
     dead: bool = False
 
     def open(self) -> list[AttemptMark]:
-        """Return what is in its file."""
+        """Return the attempts in its file."""
         return [*self.marks.values(), *self.failed]

@@ -1,4 +1,4 @@
-"""For how long an accept is in doubt: an operator who sends the same bytes again later means it."""
+"""Time for which an acceptance is in doubt: an operator may send the same bytes again later on purpose."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from redelivery.core.recent_accepts import DOUBT, KEPT, RecentAccepts
 
 
 class Digested(Copy):
-    """One whose body is kept for a while, as adapters do where a producer's id is all that there is."""
+    """Delivery whose body is kept for a while, as adapters do where only a producer's id exists."""
 
     __slots__ = ()
     digested = True
 
 
 class Placed(Digested):
-    """One that has come over a connection, from somewhere."""
+    """Delivery with a destination, over a given connection."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Placed(Digested):
 
 
 def test_what_was_accepted_long_ago_is_in_doubt_no_longer() -> None:
-    """The broker has read it, or the connection would be gone; by its own ids it is known however late."""
+    """After a minute a producer's bytes are in doubt no longer; the broker's own ids are recognised at any time."""
     recent = RecentAccepts(10)
     early, proven, late = Digested("early"), Proven("proven"), Digested("late")
     recent.add(early, 100.0)
@@ -49,7 +49,7 @@ def test_what_was_accepted_long_ago_is_in_doubt_no_longer() -> None:
 
 
 def test_bodies_are_kept_within_a_bound() -> None:
-    """The newest ones; one that takes more than half of it is not kept, and costs the others nothing."""
+    """The newest bodies are kept; one that takes more than half of the bound is not kept and removes no other."""
     recent, many = RecentAccepts(10_000), KEPT // 4096
     for number in range(2 * many):
         recent.add(Digested(f"{number}", body=b"x" * 4096), 0.0)
@@ -65,7 +65,7 @@ def test_bodies_are_kept_within_a_bound() -> None:
 
 @pytest.mark.parametrize(("kind", "known"), [(Copy, False), (Proven, True)])
 def test_a_producers_bytes_are_in_doubt_for_one_connection(kind: type[Copy], *, known: bool) -> None:
-    """What did not come again on the next one had been acknowledged; the broker's own id proves the message still."""
+    """A producer's bytes are in doubt for the next connection only; the broker's own id for longer."""
     history = MessageHistory()
     accepted(history, kind())
     history.connection_lost(2, [], [], [], 5.0, 1)
@@ -78,7 +78,7 @@ def test_a_producers_bytes_are_in_doubt_for_one_connection(kind: type[Copy], *, 
 @pytest.mark.parametrize("consumer", [0, 1, 2])
 @pytest.mark.parametrize("state", ["unsettled", "running"])
 def test_equal_messages_that_were_here_together_are_two(state: str, consumer: int) -> None:
-    """One was accepted and the broker has sent the other besides: neither is accepted for the other."""
+    """If one of two equal messages was accepted and the broker has sent both, neither is accepted for the other."""
     history, other = MessageHistory(), Copy(consumer=consumer)
     other.record = Record()
     held = ([other], []) if state == "unsettled" else ([], [other])
@@ -95,7 +95,7 @@ def test_equal_messages_that_were_here_together_are_two(state: str, consumer: in
 
 @pytest.mark.parametrize("way", ["released", "its consumer closed", "running as it closed"])
 def test_what_was_given_back_is_another_message(way: str) -> None:
-    """One was accepted, its equal went back to the broker and is sent again after the loss: it is handled."""
+    """If one of two equal messages was accepted and the other was released, the released one is handled."""
     history, other = MessageHistory(), Copy()
     if "closed" in way:
         other.record = Record()
@@ -109,7 +109,7 @@ def test_what_was_given_back_is_another_message(way: str) -> None:
 
 
 def test_an_engine_that_releases_one_of_two_equal_messages_handles_it_when_it_comes_again() -> None:
-    """The other one was accepted over the same connection, and the broker may have read that."""
+    """A released message is handled when it is redelivered, although an equal one was accepted over that connection."""
     bench = Bench(able=replace(NATIVE, marks=True))
     bench.engine.share(MessageHistory())
     one, other = Placed(epoch=bench.epoch), Placed(epoch=bench.epoch)
@@ -125,7 +125,7 @@ def test_an_engine_that_releases_one_of_two_equal_messages_handles_it_when_it_co
 
 
 def test_what_waited_for_a_handler_goes_back_too() -> None:
-    """A copy waits for the handler of a lost connection, and its consumer closes: it is not what was accepted."""
+    """A delivery that waits for a handler of a lost connection is handled later if its consumer closes."""
     history, first, copy = MessageHistory(), Copy(consumer=2), Copy(consumer=2)
     copy.epoch = 2
     run_into_a_loss(history, first)
@@ -138,7 +138,7 @@ def test_what_waited_for_a_handler_goes_back_too() -> None:
 
 
 def test_what_was_given_back_over_an_earlier_connection_is_no_evidence() -> None:
-    """The broker has sent it again, and it may have been accepted since."""
+    """A release over an earlier connection proves nothing: the broker has redelivered the message since."""
     history = MessageHistory()
     history.gave_back(Copy())
     history.connection_lost(1, [], [], [], 0.0, 1)
@@ -147,7 +147,7 @@ def test_what_was_given_back_over_an_earlier_connection_is_no_evidence() -> None
 
 
 def test_more_is_given_back_than_is_remembered() -> None:
-    """Then nothing that was accepted over that connection is accepted unseen, but for what the broker's id proves."""
+    """Above the limit no message of that connection is accepted unseen, except by the broker's own id."""
     history = MessageHistory(3)
     for number in range(4):
         history.gave_back(Copy(f"{number}"))
@@ -159,7 +159,7 @@ def test_more_is_given_back_than_is_remembered() -> None:
 
 
 def test_a_consumer_that_begins_between_two_losses_takes_no_evidence_away() -> None:
-    """It is still connected, as far as it knows, when another one has lost what it held."""
+    """A consumer that starts between the losses of two others removes no evidence of theirs."""
     history = MessageHistory()
     history.connected("one", 1)
     history.connection_lost(0, [], [Copy()], [], 0.0, 1)
@@ -169,7 +169,7 @@ def test_a_consumer_that_begins_between_two_losses_takes_no_evidence_away() -> N
 
 
 def test_what_was_held_on_an_earlier_connection_is_no_evidence() -> None:
-    """The broker sends it again on the next one, where it may have been accepted since."""
+    """A message unsettled on an earlier connection proves nothing: it may have been accepted since."""
     history = MessageHistory()
     history.connected("one", 1)
     history.connection_lost(1, [], [Copy()], [], 0.0, 1)
@@ -179,7 +179,7 @@ def test_what_was_held_on_an_earlier_connection_is_no_evidence() -> None:
 
 
 def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> None:
-    """Only an equal message is evidence."""
+    """Only an equal message is evidence that an acceptance was of another one."""
     history = MessageHistory()
     history.connection_lost(1, [Copy(), Proven("p")], [Copy(body=b"other"), Proven("p")], [], 0.0, 1)
     assert unseen(history, Copy())
@@ -187,7 +187,7 @@ def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> Non
 
 
 def test_a_consumer_that_begins_late_knows_how_old_the_connection_is() -> None:
-    """What was in doubt when the connection began is so for a minute of it, whoever consumes then."""
+    """A consumer that starts late counts the minute of doubt from the start of the connection."""
     history, bench = MessageHistory(), Bench()
     bench.engine.share(history)
     accepted(history, Copy())

@@ -1,4 +1,4 @@
-"""The Artemis redelivery policy: address-setting rules, to the integer."""
+"""Artemis redelivery policy: address-setting rules, to the millisecond."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def options(vector: dict[str, Any]) -> dict[str, Any]:
 
 
 def senseless(vector: dict[str, Any]) -> bool:
-    """Whether the reference takes a value here that makes no sense."""
+    """Return True if Artemis accepts a value here that makes no sense."""
     cap = vector["max_redelivery_delay_configured"]
     return vector["redelivery_delay"] < 0 or (cap is not None and cap < 0)
 
@@ -53,14 +53,14 @@ policies = st.builds(
 
 @for_each(FIXED)
 def test_delays_are_the_brokers_integers(vector: dict[str, Any]) -> None:
-    """The delay after each delivery count is the broker's, to the millisecond."""
+    """The delay after each delivery count equals the broker's, to the millisecond."""
     policy = ArtemisRedeliveryPolicy.from_options(options(vector))
     assert policy.delays_ms(8) == vector["delays_ms_by_delivery_count_0_to_8"][1:]
 
 
 @for_each(RANGES)
 def test_jitter_stays_in_the_brokers_bounds(vector: dict[str, Any]) -> None:
-    """Randomised delays, the first one too, lie in the broker's bounds and, uncapped, cover its range."""
+    """Randomised delays, including the first, lie in the broker's bounds and, uncapped, cover its range."""
     policy = ArtemisRedeliveryPolicy.from_options(options(vector))
     random = Random(11)
     for step in vector["ranges_by_delivery_count"]:
@@ -81,7 +81,7 @@ def test_senseless_values_are_refused(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("attempts", "redeliveries"), [(10, 9), (1, 0), (0, -1), (-1, -1), (-7, -1)])
 def test_attempts_count_deliveries(attempts: int, redeliveries: int) -> None:
-    """N attempts are N-1 redeliveries; 0 or less is no limit."""
+    """N attempts are N-1 redeliveries; 0 or less means no limit."""
     policy = ArtemisRedeliveryPolicy(max_delivery_attempts=attempts)
     assert policy.maximum_redeliveries == redeliveries
     assert isinstance(policy, Policy)
@@ -106,7 +106,7 @@ def test_from_options_refuses(given_options: dict[str, Any], message: str) -> No
 
 @given(policies, st.randoms(use_true_random=False))
 def test_properties(policy: ArtemisRedeliveryPolicy, random: Random) -> None:
-    """Delays are never negative, never pass the cap, are bounded in sum, and options round trip."""
+    """Delays are never negative, never exceed the cap, have a bounded sum, and options round trip."""
     drawn = policy.delays_ms(max(policy.maximum_redeliveries, 5), random)
     assert min(drawn) >= 0
     cap = policy.max_redelivery_delay
@@ -118,7 +118,7 @@ def test_properties(policy: ArtemisRedeliveryPolicy, random: Random) -> None:
 
 
 def test_worst_case_of_a_huge_maximum() -> None:
-    """A huge maximum is summed in closed form, growing, constant or shrinking."""
+    """A huge maximum is summed in closed form, whether the delays grow, stay equal or shrink."""
     many = 2**31 - 1
     constant = ArtemisRedeliveryPolicy(redelivery_delay=1, max_delivery_attempts=many)
     assert constant.worst_case_ms() == (many - 1) * 1000

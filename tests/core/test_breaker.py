@@ -1,4 +1,4 @@
-"""The breaker: golden scenarios in virtual time, its rules one by one, and what no order of results may bring about."""
+"""The breaker: golden scenarios in virtual time, its rules one by one, and invariants under any order of results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCENARIOS: list[dict[str, Any]] = json.loads(
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario["name"] for scenario in SCENARIOS])
 def test_a_scenario_comes_out_as_written(scenario: dict[str, Any]) -> None:
-    """Calls, charges, dead letters, times and states of each golden scenario are as written."""
+    """Calls, charges, dead letters, times and states of each golden scenario are as recorded."""
     world = BreakerWorld(scenario)
     found = world.run()
     assert {name: found[name] for name in scenario["expect"]} == scenario["expect"]
@@ -32,7 +32,7 @@ def test_a_scenario_comes_out_as_written(scenario: dict[str, Any]) -> None:
 
 
 def test_what_is_given_back_in_order_is_handled_in_order() -> None:
-    """In strict order, messages that went back to the broker while it was open are handled in the order of arrival."""
+    """In strict order, messages that were released while the breaker was open are handled in order of arrival."""
     scenario = next(each for each in SCENARIOS if each["name"] == "held_for_long_blocking")
     world = BreakerWorld(scenario)
     world.run()
@@ -64,20 +64,20 @@ def opened(breaker: Circuit, now: float = 0.0) -> list[Mail]:
 
 
 def test_it_opens_after_a_row_of_failures_of_enough_messages() -> None:
-    """The last failure of the row opens it, and is the first that is spared."""
+    """The breaker opens with the last failure of the row, which is the first one spared."""
     breaker = circuit()
     opened(breaker)
     assert (breaker.state, breaker.most, breaker.spared) == ("open", 0, 1)
 
 
 def test_one_message_alone_never_opens_it() -> None:
-    """However often one message fails, it is charged each time."""
+    """A message that fails alone is charged each time, however often."""
     breaker, only = circuit(), mail()
     assert not any(fail(breaker, only, float(n)) for n in range(50))
 
 
 def test_a_success_ends_the_row() -> None:
-    """Failures before a success do not count with those behind it."""
+    """Failures before a success do not count together with those after it."""
     breaker = circuit()
     for n in range(3):
         fail(breaker, mail(f"m{n}"), 0.0)
@@ -86,7 +86,7 @@ def test_a_success_ends_the_row() -> None:
 
 
 def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
-    """It is charged from then on for good, and does not count towards an outage."""
+    """A message that fails between successes of others is charged from then on, and does not count for an outage."""
     breaker, bad = circuit(), mail("bad")
     fail(breaker, bad, 0.0)
     breaker.succeeded(mail("other"), 1.0, [mail(f"r{n}") for n in range(0)])
@@ -98,7 +98,7 @@ def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
 
 
 def test_a_told_failure_is_spared_from_the_first() -> None:
-    """What a classifier names as an outage is spared while the breaker is closed, and three in a row open it."""
+    """A failure registered as an outage is spared while the breaker is closed; three in a row open it."""
     breaker = circuit(told=3)
     assert [fail(breaker, mail(f"m{n}"), 0.0, "outage") for n in range(3)] == [True, True, True]
     assert breaker.state == "open"
@@ -113,14 +113,14 @@ def test_an_error_about_a_value_is_charged_in_each_state() -> None:
     probe = mail("probe")
     breaker.dispatched(probe, 2.0)
     assert not fail(breaker, probe, 2.0, "own")
-    # It proves nothing: the next one may be tried at once.
+    # It proves nothing: the next message may be tried at once.
     assert (breaker.state, breaker.admits(2.0)) == ("open", True)
     breaker.succeeded(mail("other"), 3.0, [mail(f"r{n}") for n in range(0)])
     assert not fail(breaker, mail(), 3.0, "own")
 
 
 def test_probes_are_doubled_up_to_the_longest() -> None:
-    """The time until the next probe is 1, 2, 4, 8, 10, 10 s."""
+    """The time until the next probe is 1, 2, 4, 8, 10 and again 10 s."""
     breaker, now, waited = circuit(), 0.0, []
     opened(breaker)
     for _ in range(6):
@@ -145,7 +145,7 @@ def test_the_ramp_lets_one_more_for_each_success() -> None:
 
 
 def test_failures_in_the_ramp_open_it_again() -> None:
-    """A short row in the ramp opens it, with the first delay; the thresholds double with each opening."""
+    """A few failures in the ramp open the breaker, with the first delay; each opening doubles the thresholds."""
     breaker = circuit(reopen=2)
     opened(breaker)
     breaker.succeeded(mail("other"), 2.0, [mail(f"r{n}") for n in range(0)])
@@ -159,7 +159,7 @@ def test_failures_in_the_ramp_open_it_again() -> None:
 
 
 def test_thresholds_fall_back_after_ten_minutes() -> None:
-    """Within ten minutes of closing it takes twice the failures to open again; later the plain number."""
+    """Within ten minutes of closing, twice the failures open the breaker again; later the plain number."""
     breaker = circuit()
     opened(breaker)
     for n in range(3):
@@ -170,7 +170,7 @@ def test_thresholds_fall_back_after_ten_minutes() -> None:
 
 
 def test_a_hung_probe_makes_room_after_a_minute() -> None:
-    """A probe whose handler never ends does not keep the next one waiting for ever."""
+    """A probe whose handler never ends does not delay the next probe for ever."""
     breaker = circuit()
     opened(breaker)
     breaker.dispatched(mail("hung"), 1.0)
@@ -179,7 +179,7 @@ def test_a_hung_probe_makes_room_after_a_minute() -> None:
 
 
 def test_hung_handlers_do_not_stop_the_ramp() -> None:
-    """In the ramp, too, handlers that never end make room for one more each minute."""
+    """Handlers that never end allow one more dispatch each minute in the ramp."""
     breaker = circuit()
     opened(breaker)
     breaker.succeeded(mail("other"), 2.0, [mail(f"r{n}") for n in range(5)])
@@ -192,7 +192,7 @@ def test_hung_handlers_do_not_stop_the_ramp() -> None:
 
 
 def test_a_blocking_consumer_opens_only_by_told_failures() -> None:
-    """In strict order only the head can be tried: untold failures are charged in every state."""
+    """In strict order only the head can be tried: failures not registered as outages are charged in every state."""
     breaker = Circuit(Breaker(failures=4, messages=1, told=2), blocking=True)
     assert not any(fail(breaker, mail(), 0.0) for _ in range(9))
     assert [fail(breaker, mail(), 1.0, "outage") for _ in range(2)] == [True, True]
@@ -201,7 +201,7 @@ def test_a_blocking_consumer_opens_only_by_told_failures() -> None:
 
 
 def test_probes_of_several_processes_spread() -> None:
-    """With a random source the time until a probe varies by a tenth either way."""
+    """With a random source the time until a probe varies by a tenth in both directions."""
 
     class Most:
         def random(self) -> float:
@@ -213,7 +213,7 @@ def test_probes_of_several_processes_spread() -> None:
 
 
 def test_after_the_longest_time_open_failures_are_charged_until_a_success() -> None:
-    """With `charge`, nothing runs for ever: it closes, and all is charged; a success arms it again."""
+    """With `charge`, the breaker closes after its longest time, and charges all failures until a success."""
     breaker = circuit(maximum_open=60)
     opened(breaker)
     assert not fail(breaker, mail("late"), 60.0)
@@ -225,7 +225,7 @@ def test_after_the_longest_time_open_failures_are_charged_until_a_success() -> N
 
 
 def test_the_longest_time_counts_from_the_last_success() -> None:
-    """A success in between begins the time anew, also when the breaker opens again before it was closed."""
+    """A success starts the longest time again, also if the breaker opens again before it was closed."""
     breaker = circuit(maximum_open=60)
     opened(breaker)
     breaker.succeeded(mail("other"), 50.0, [mail(f"r{n}") for n in range(0)])
@@ -249,7 +249,7 @@ RESULTS = st.lists(
 @settings(max_examples=300)
 @given(RESULTS, st.booleans())
 def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float]], blocking: bool) -> None:
-    """Whatever happens, one message may be dispatched within a minute; a value's error is never spared."""
+    """After any order of results, one message may be dispatched within a minute; a value's error is never spared."""
     breaker = Circuit(
         Breaker(failures=3, messages=2, told=2, reopen=2, ramp=2, maximum_open=300), blocking=blocking
     )
@@ -276,7 +276,7 @@ def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float
         assert breaker.alert or breaker.state == "closed"
 
 
-# What may be written in Python.
+# Values in Python.
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(rules: dict[str, Any], text: str) -> None:
-    """Each field of `Breaker` is checked when it is made, by name."""
+    """Each field of `Breaker` is checked by name when it is created."""
     with pytest.raises(ConfigurationError, match=text.replace("(", r"\(")):
         Breaker(**rules)
 
@@ -305,7 +305,7 @@ def test_times_may_be_timedeltas() -> None:
 
 
 def test_the_defaults_are_as_documented() -> None:
-    """200 failures of 100 messages, 3 told ones, 12 hours, then charged."""
+    """The defaults are 200 failures of 100 messages, 3 registered ones, 12 hours, then charged."""
     made = Breaker()
     assert (made.failures, made.messages, made.told, made.maximum_open) == (200, 100, 3, 43200.0)
     assert (made.probe, made.maximum_probe, made.ramp, made.reopen, made.at_maximum) == (

@@ -1,4 +1,4 @@
-"""The breaker and queues of which many messages are bad for themselves: it changes nothing there."""
+"""The breaker changes nothing for queues with many messages that cause their failures themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.core.breaker_world import BreakerWorld
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0], ids=["10%", "50%", "90%", "thirty, all bad"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_messages_that_are_bad_for_themselves_end_as_without_a_breaker(share: float, seed: int) -> None:
-    """Wherever they are among good ones: the same calls, charges, delays and dead letters, at the same times."""
+    """Bad messages among good ones have the same calls, charges, delays and dead letters, at the same times."""
     count = 30 if share == 1.0 else 1000
     bad = Random(seed).sample(range(1, count + 1), int(share * count))
     rule = {"every": [count + 1, bad], "result": "maybe"}

@@ -1,4 +1,4 @@
-"""What fails leaves as a copy that the broker holds back; one transition at a time."""
+"""Failed messages are sent as copies that the broker delays; one transition at a time."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def confirm(at: Bench, delivery: Arrival, error: AdapterError | None = None) -> 
 
 
 def come(at: Bench, told: Mapping[str, Any], number: int = 7) -> Copy:
-    """Let a message with these properties arrive."""
+    """Make a message with these properties arrive."""
     copy = Copy(told, at.epoch, number)
     at.commands = at.feed(Arrived(1, [copy]))
     return copy
 
 
 def test_a_failure_sends_a_delayed_copy_to_the_same_queue() -> None:
-    """It tells the count, and is accepted when the broker has the copy, where that is no transaction."""
+    """A failed message's copy carries its count; the original is accepted once the copy is confirmed."""
     for able, settled in ((ATOMIC, 0), (CONFIRMED, 1)):
         at = bench(able)
         delivery = at.run(Letter(1))
@@ -88,7 +88,7 @@ def test_a_failure_sends_a_delayed_copy_to_the_same_queue() -> None:
 
 
 def test_without_a_delay_nothing_is_sent() -> None:
-    """A redelivery that is due at once is one of this client's."""
+    """A redelivery that is due at once is made by this client, without a copy."""
     at = bench(policy=RedeliveryPolicy(initial_redelivery_delay=0.0))
     (hold,) = at.fail(at.run(Letter(1)))
     assert isinstance(hold, Hold)
@@ -96,7 +96,7 @@ def test_without_a_delay_nothing_is_sent() -> None:
 
 
 def test_a_refused_copy_is_tried_again_for_the_rest_of_its_delay() -> None:
-    """After one second, and so on; what has no answer is waited for. Nothing is accepted meanwhile."""
+    """A refused copy is retried after one second, and so on, for the rest of its delay; the original stays here."""
     at = bench(CONFIRMED)
     delivery = at.run(Letter(1))
     one(at.fail(delivery))
@@ -113,7 +113,7 @@ def test_a_refused_copy_is_tried_again_for_the_rest_of_its_delay() -> None:
 
 
 def test_a_connection_lost_before_the_answer_sends_the_copy_again() -> None:
-    """The message is not handled beside its copy; nor if the answer came, and the acceptance was lost."""
+    """A message is not handled beside its copy, whether the answer or the acceptance was lost with the connection."""
     for answered in (False, True):
         at = bench(CONFIRMED)
         letter = Letter(1)
@@ -131,20 +131,20 @@ def test_a_connection_lost_before_the_answer_sends_the_copy_again() -> None:
 
 
 def test_what_a_copy_cannot_stand_for_waits_here() -> None:
-    """A body that did not arrive whole; a message that expires before it is due."""
+    """A message whose body did not arrive whole, or that expires before it is due, is parked here."""
     for letter in (Letter(1, partial=True), Letter(1, expires_at=WALL_OFFSET + 130.0)):
         at = bench()
         (hold,) = at.fail(at.run(letter))
         assert isinstance(hold, Hold)
         assert at.engine.load.parked == 1
-    at = bench(replace(ATOMIC, max_hold=50.0))  # the broker's limit on holding is in force again
+    at = bench(replace(ATOMIC, max_hold=50.0))  # the limit applies again
     (hold,) = at.fail(at.run(Letter(1, partial=True)))
     assert isinstance(hold, Hold)
     assert hold.delay == 40.0
 
 
 def test_the_life_of_a_message_is_its_copys() -> None:
-    """It expires when it would have expired."""
+    """A delayed copy expires when its message would have expired."""
     at = bench()
     assert (
         one(at.fail(at.run(Letter(1, expires_at=WALL_OFFSET + 500.0)))).copy.expires_at == WALL_OFFSET + 500.0
@@ -152,14 +152,14 @@ def test_the_life_of_a_message_is_its_copys() -> None:
 
 
 def test_the_longest_delay_of_a_broker_is_kept() -> None:
-    """A message that is to wait longer comes when the broker can hold it no more."""
+    """A message with a longer delay than the broker supports arrives after the broker's longest delay."""
     at = bench(replace(ATOMIC, longest_delay=10.0))
     forward = one(at.fail(at.run(Letter(1))))
     assert forward.copy.delay == 10.0
 
 
 def test_a_failure_while_draining_leaves_too() -> None:
-    """Its count and its delay would be lost otherwise."""
+    """A message that fails while the consumer drains is sent as a copy, which keeps its count and its delay."""
     at = bench()
     delivery = at.run(Letter(1))
     at.feed(Drained())
@@ -167,7 +167,7 @@ def test_a_failure_while_draining_leaves_too() -> None:
 
 
 def test_a_copy_goes_on_counting_to_a_dead_letter_of_the_first_message() -> None:
-    """What was known of the message that failed first is told at last; what marks a copy is not."""
+    """The dead letter describes the message that failed first, without the properties that mark a delayed copy."""
     at = bench()
     told: Mapping[str, Any] = {"n": 1}
     for count in range(3):
@@ -189,7 +189,7 @@ def test_a_copy_goes_on_counting_to_a_dead_letter_of_the_first_message() -> None
 
 
 def test_a_copy_that_was_not_held_waits_here() -> None:
-    """A broker that took over, and cannot: much before its time it is not given out, nor sent round again."""
+    """A copy that arrives long before it is due is parked here: neither dispatched nor sent again."""
     at = bench()
     told = one(at.fail(at.run(Letter(1)))).copy.headers
     copy = come(at, told)
@@ -199,12 +199,12 @@ def test_a_copy_that_was_not_held_waits_here() -> None:
     assert at.want() is None
     at.now += 60.0
     assert at.want() is copy
-    at.now -= 0.5  # clocks that differ a little
+    at.now -= 0.5  # clocks may differ a little
     assert come(at, told, number=8) is at.want()
 
 
 def test_deferrals_travel_along() -> None:
-    """So that there is an end to them."""
+    """The number of deferrals is kept on the copies and has a limit."""
     at = bench(maximum_deferrals=1)
     delivery = at.run(Letter(1))
     forward = one(at.feed(Deferred(delivery, 100.0, CAUSE)))
@@ -218,7 +218,7 @@ def test_deferrals_travel_along() -> None:
 
 
 def test_another_queues_copy_is_a_message_like_any_other() -> None:
-    """Put there by hand, or as a dead letter by a broker: it starts afresh."""
+    """A delayed copy that was moved to another queue starts without failures."""
     at = bench()
     told = one(at.fail(at.run(Letter(1)))).copy.headers
     for marked in ({**told, COPY: "run-1@queue://DLQ"}, {**told, COPY: 5}, {"redeliveryCount": "3"}):
@@ -244,7 +244,7 @@ names = (
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(names, values | texts)), st.sampled_from([-1, 0, 3]))
 def test_no_property_of_a_message_does_harm(told: dict[str, Any], maximum: int) -> None:
-    """Whatever a producer writes there: the message is handed out in the end, and a count never passes the maximum."""
+    """Any properties that a producer writes leave a message to be dispatched, with a count up to the maximum."""
     policy = RedeliveryPolicy(maximum_redeliveries=maximum)
     at = bench(policy=policy)
     copy = come(at, {**told, COPY: f"x@{QUEUE}"})
@@ -261,7 +261,7 @@ def test_no_property_of_a_message_does_harm(told: dict[str, Any], maximum: int) 
 
 
 def test_with_a_ledger_a_death_is_charged_and_its_delay_waited_for_at_the_broker() -> None:
-    """The copy's count begins in its mark; what the ledger knows beyond it was another process's end."""
+    """With a ledger the count continues from the mark; a death in another process is charged and delayed for."""
     at = bench(counted=True)
     told = {COPY: f"x@{QUEUE}", "redeliveryCount": "1"}
     copy = come(at, told)

@@ -1,4 +1,4 @@
-"""A delayed copy that is sent another time: after a refusal, or because a connection was lost."""
+"""A delayed copy that is sent again: after a refusal, or because a connection was lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redelivery.core.events import Tick
 
 
 def test_what_expires_before_its_copy_could_go_is_a_dead_letter() -> None:
-    """After an outage, or between refusals: the broker would drop a copy that has expired."""
+    """A message that expires in an outage, or between refusals, is dead-lettered: the broker would drop the copy."""
     for outage in (True, False):
         at = bench()
         letter = Letter(1, expires_at=WALL_OFFSET + at.now + 90)
@@ -30,12 +30,12 @@ def test_what_expires_before_its_copy_could_go_is_a_dead_letter() -> None:
 
 
 def test_a_copy_that_is_sent_again_keeps_its_name() -> None:
-    """So consumers, and Artemis, can tell that both are one."""
+    """A copy that is sent again keeps its name: consumers and Artemis recognise the duplicate by it."""
     at = bench(CONFIRMED)
     letter = Letter(1)
     delivery = at.run(letter)
     first = one(at.fail(delivery))
-    confirm(at, delivery)  # and the acceptance is lost with the connection
+    confirm(at, delivery)  # the acceptance is then lost
     at.lose()
     at.connect()
     at.again(letter)

@@ -1,4 +1,4 @@
-"""A message whose handler runs on over a lost connection comes again: to another consumer, once more, or too late."""
+"""A message whose handler runs on over a lost connection is redelivered: to another consumer, again, or too late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redelivery.errors import TransportError
 
 
 def test_a_copy_at_another_consumer_is_looked_at() -> None:
-    """It waits until the handler has ended, and then the record is its own."""
+    """A copy at another consumer waits until the handler has ended, and then owns the record."""
     history, running = MessageHistory(), Copy(consumer=1)
     record = run_into_a_loss(history, running)
     copy = Copy(consumer=2)
@@ -32,7 +32,7 @@ def test_a_copy_at_another_consumer_is_looked_at() -> None:
 
 
 def test_a_success_outlives_the_copy_that_it_was_for() -> None:
-    """If the copy is lost before its consumer has looked, its message starts afresh, as after an accept in doubt."""
+    """If the waiting copy is lost, the handler's success becomes an acceptance in doubt."""
     history, running, copy = MessageHistory(), Copy(consumer=1), Copy(consumer=2)
     record = run_into_a_loss(history, running)
     record.count = 1
@@ -44,7 +44,7 @@ def test_a_success_outlives_the_copy_that_it_was_for() -> None:
 
 
 def test_who_closes_is_not_waited_for() -> None:
-    """The copy goes on with what was charged before; what the handler says later changes nothing of that."""
+    """A copy does not wait for a handler whose consumer has closed; that handler's result changes nothing for it."""
     history, running = MessageHistory(), Copy(consumer=1)
     record = run_into_a_loss(history, running)
     record.count = 1
@@ -60,7 +60,7 @@ def test_who_closes_is_not_waited_for() -> None:
 
 
 def test_a_failure_of_a_handler_whose_consumer_has_closed_is_charged() -> None:
-    """If its message has not come yet; else the copy goes on with what was charged before."""
+    """A failure of such a handler is charged if its message has not arrived yet; a present copy is not affected."""
     for late in (True, False):
         history, running = MessageHistory(), Copy()
         record = running.record = Record(1)
@@ -74,7 +74,7 @@ def test_a_failure_of_a_handler_whose_consumer_has_closed_is_charged() -> None:
 
 
 def test_a_copy_that_is_lost_is_followed_by_the_next() -> None:
-    """Each connection may bring one, and the handler still has the message."""
+    """Each connection may bring one copy while the handler still has the message."""
     history, running = MessageHistory(), Proven()
     record = run_into_a_loss(history, running)
     copy = Proven()
@@ -91,13 +91,13 @@ def test_a_copy_that_is_lost_is_followed_by_the_next() -> None:
 
 
 def engines() -> list[Engine]:
-    """Two consumers."""
+    """Return two consumers' engines."""
     return [Engine(n, policies=RedeliveryPolicyMap(), dead_letters=DeadLetterRouting()) for n in (1, 2)]
 
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_drain_hides_no_success(counts: bool) -> None:
-    """The copy that it gives back is known for what the handler has done, also where a release is remembered."""
+    """A copy released by a drain does not hide the handler's success, also where a release is remembered."""
     able = Capabilities("model", release=True, flow=True, marks=False, counts=counts)
     history, (one, other) = MessageHistory(), engines()
     for engine in (one, other):

@@ -1,4 +1,4 @@
-"""What the numbers of a report count: each dispatch once, and no dead letter twice."""
+"""Counters of a report: each dispatch counts once, and no dead letter twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redelivery.core.report import Counters, Report
 
 
 def test_each_result_while_draining_counts_once() -> None:
-    """What fails, is deferred or is released after the drain began counts by its result alone."""
+    """A message that fails, is deferred or is released after the drain began counts by its result alone."""
     bench = Bench()
     failed, deferred, released, _waiting = bench.arrive(*(Letter(n) for n in range(4)))
     for _ in range(3):
@@ -27,11 +27,11 @@ def test_each_result_while_draining_counts_once() -> None:
     bench.feed(Released(released))
     bench.arrive(Letter(4))
     counts = bench.engine.counts
-    assert (counts.redelivered, counts.deferred, counts.released) == (1, 1, 3)  # one waited, one came later
+    assert (counts.redelivered, counts.deferred, counts.released) == (1, 1, 3)  # one arrived later
 
 
 def test_a_stale_result_counts_as_stale_alone() -> None:
-    """What is released or deferred too late, while its copy is here, is no release and no deferral."""
+    """A late release or deferral, while the message's copy is here, counts as stale only."""
     for event in (Released, lambda delivery: Deferred(delivery, 5.0, CAUSE)):
         bench = Bench()
         letter = Letter(0)
@@ -45,7 +45,7 @@ def test_a_stale_result_counts_as_stale_alone() -> None:
 
 
 def test_a_copy_that_is_confirmed_twice_is_one_dead_letter() -> None:
-    """The original comes again, because its acknowledgement was lost after the copy was confirmed."""
+    """A copy that is confirmed twice, because its original's acknowledgement was lost, counts as one dead letter."""
     bench = Bench(able=Capabilities("model", forward="confirmed"))
     letter = Letter(0)
     poison = bench.run(letter)
@@ -60,7 +60,7 @@ def test_a_copy_that_is_confirmed_twice_is_one_dead_letter() -> None:
 
 
 def test_a_confirmation_that_is_lost_is_not_counted() -> None:
-    """A dead letter counts when it is confirmed: if its message comes again it is, and else nobody knows."""
+    """A dead letter counts when it is confirmed; with a lost answer, only if its message is redelivered."""
     bench = Bench()
     letter = Letter(0)
     bench.feed(Poisoned(bench.run(letter), CAUSE))
@@ -72,7 +72,7 @@ def test_a_confirmation_that_is_lost_is_not_counted() -> None:
 
 
 def test_a_report_sums_up() -> None:
-    """Every total of every consumer goes into the report of the connection."""
+    """The report of a connection includes every counter of every consumer."""
     counts = [Counters(), Counters()]
     for name in Counters.__slots__:
         for each in counts:
@@ -82,7 +82,7 @@ def test_a_report_sums_up() -> None:
 
 @pytest.mark.parametrize(("maximum", "count"), [(-1, 7), (0, 0), (3, 3), (9, 7)])
 def test_a_brokers_count_is_taken_up_to_the_maximum(maximum: int, count: int) -> None:
-    """It begins the count, but never so high that the message is poison before a dispatch."""
+    """A broker's count is used up to the maximum: it never poisons a message before a dispatch."""
     policy = RedeliveryPolicy(maximum_redeliveries=maximum)
     bench = Bench(policy=policy, able=replace(NATIVE, counts=True))
     delivery = bench.run(Letter(0, attempts=7))
@@ -91,7 +91,7 @@ def test_a_brokers_count_is_taken_up_to_the_maximum(maximum: int, count: int) ->
 
 
 def test_credit_is_withdrawn_once() -> None:
-    """A second drain takes back nothing that the first has taken back already."""
+    """A second drain withdraws no credit that the first has withdrawn already."""
     bench = Bench(able=replace(NATIVE, flow=True), credit=10)
     first, second = (bench.feed(Drained())[0] for _ in range(2))
     assert isinstance(first, Credit)
@@ -101,7 +101,7 @@ def test_credit_is_withdrawn_once() -> None:
 
 
 def test_a_lost_release_is_not_charged() -> None:
-    """Should a release be lost with the connection, the broker counts the delivery; nobody has failed with it."""
+    """A release that is lost with the connection is not charged, although the broker counts the delivery."""
     bench = Bench(able=replace(NATIVE, counts=True))
     letter = Letter(0)
     bench.feed(Released(bench.run(letter)))

@@ -1,4 +1,4 @@
-"""Room for what is parked, where the window was given when subscribing: asked for, and given back."""
+"""Room for parked messages in a window set by the subscription: requested, and given back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redelivery.core.credit import CreditWindow
 
 
 def asked(credit: int, max_parked: int, *parked: int) -> list[int]:
-    """Return what is asked for while so many are parked, one number after the other; 0: nothing."""
+    """Return the requested messages while so many are parked, one number after the other; 0: none."""
     window = CreditWindow(1, credit, max_parked)
     window.restart(active=False, grows=True)
     due = [window.due(number) if window.active or window.grows else None for number in parked]
@@ -22,12 +22,12 @@ def asked(credit: int, max_parked: int, *parked: int) -> list[int]:
     [
         # A quarter of a small credit is one message.
         (4, 1000, (0, 1, 2, 3), [0, 1, 1, 1]),
-        # Of a large one there is always three quarters left.
+        # Three quarters of a large one are always left.
         (100, 1000, (24, 25, 40, 60), [0, 25, 0, 35]),
-        # No more than may be parked; fewer than a quarter leave enough.
+        # No more than may be parked; less than a quarter leaves enough.
         (4, 3, (2, 9, 9), [2, 1, 0]),
         (1000, 160, (160,), [0]),
-        # One that is done may be followed by another: room for it stays.
+        # A finished message may be followed by another one: its room stays.
         (4, 1000, (5, 4, 5, 4, 3), [5, 0, 0, 0, -2]),
         (4, 1000, (50, 0, 1), [50, -50, 1]),
         (100, 1000, (50, 1, 0), [50, 0, -50]),
@@ -36,12 +36,12 @@ def asked(credit: int, max_parked: int, *parked: int) -> list[int]:
 def test_room_follows_what_is_parked(
     credit: int, max_parked: int, parked: tuple[int, ...], expected: list[int]
 ) -> None:
-    """In steps of a quarter of the credit, so that messages which fail one by one cost no subscription each."""
+    """Room grows in steps of a quarter of the credit: messages that fail one by one need no subscription each."""
     assert asked(credit, max_parked, *parked) == expected
 
 
 def test_a_new_connection_begins_without_room() -> None:
-    """Its subscription has the window of the first."""
+    """A new connection starts without room: its subscription has the first window."""
     window = CreditWindow(1, 4, 1000)
     window.restart(active=False, grows=True)
     assert window.due(3) == Credit(1, 3)
@@ -50,14 +50,14 @@ def test_a_new_connection_begins_without_room() -> None:
 
 
 def test_flow_grants_all_of_it() -> None:
-    """Where there is flow, that the window could grow changes nothing."""
+    """With flow, all credit is granted, whether the window could grow or not."""
     window = CreditWindow(1, 4, 1000)
     window.restart(active=True, grows=True)
     assert window.due(2) == Credit(1, 6)
 
 
 def test_nothing_is_granted_by_taking_credit_back() -> None:
-    """What was on its way when it was taken back before has come since: more than was granted then."""
+    """Withdrawn credit grants nothing, although more messages arrived than were granted: they had been sent before."""
     window = CreditWindow(1, 10, 1000)
     window.restart(active=True)
     assert window.due(0) == Credit(1, 10)

@@ -1,4 +1,4 @@
-"""The credit `auto`: small for slow handlers, and as wide as a fixed one for fast ones."""
+"""The credit `auto`: small for slow handlers, and as large as a fixed one for fast handlers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def looked(pace: CreditPace, *looks: tuple[float, int, int, int]) -> list[int]:
 
 
 def test_the_first_message_begins_the_time() -> None:
-    """An hour before it, with an empty queue, does not count."""
+    """The time starts with the first message: an hour before it, with an empty queue, does not count."""
     pace = CreditPace(6)
     assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 100]
 
 
 def test_half_a_second_of_work_where_workers_wait() -> None:
-    """Once in two turns of the window, in steps of four times; where they waited less, a twentieth of a second's."""
+    """If workers wait, the credit grows to half a second of work in steps of four times; otherwise to a twentieth."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 4, 0)) == [6, 24]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (1.2, 48, 4, 0)) == [6, 20]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 4, 0)) == [6, 96]
@@ -48,25 +48,25 @@ def test_half_a_second_of_work_where_workers_wait() -> None:
 
 
 def test_from_2_500_a_second_on_it_is_the_most() -> None:
-    """Though no handler has waited: all of it is two fifths of a second's work."""
+    """From 2,500 messages a second on the credit is the largest, 0.4 s of work, although no handler waited."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 249, 0, 0)) == [6, 124]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 250, 0, 0)) == [6, 1000]
 
 
 def test_less_than_double_is_not_worth_it() -> None:
-    """But the last step to the most is."""
+    """The credit grows by less than double only in the last step, to the largest one."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.2, 48, 48, 0)) == [6, 6]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.0, 48, 48, 0)) == [6, 12]
     assert looked(CreditPace(900), (0.0, 0, 0, 0), (0.11, 256, 256, 0)) == [900, 1000]
 
 
 def test_a_rate_of_a_moment_says_nothing() -> None:
-    """Neither fewer messages than eight turns, nor less than a fiftieth of a second."""
+    """Fewer messages than eight turns, or less than a fiftieth of a second, do not change the credit."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 47, 47, 0), (0.019, 400, 400, 0)) == [6, 6, 6]
 
 
 def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
-    """An empty queue is no reason, and neither is a window that cannot be kept back."""
+    """The credit shrinks if more is here than half a second of work; not for an empty queue, or without flow."""
     for shrinks, ready, expected in ((True, 900, 6), (True, 6, 1000), (False, 900, 1000)):
         pace = CreditPace(6)
         pace.restart(shrinks=shrinks)
@@ -75,7 +75,7 @@ def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
 
 
 def test_a_new_connection_begins_small() -> None:
-    """What the handlers did over the last one is not known to hold: the first message begins the time again."""
+    """A new connection starts with a small credit, and measures from its first message."""
     pace = CreditPace(6)
     assert looked(pace, (0.0, 0, 0, 0), (0.1, 512, 0, 0)) == [6, 1000]
     pace.restart(shrinks=True)
@@ -84,7 +84,7 @@ def test_a_new_connection_begins_small() -> None:
 
 
 def test_an_application_that_keeps_messages_gets_more() -> None:
-    """With half of its credit unsettled it is given four times as much, up to the most."""
+    """An application with half of its credit unsettled gets four times as much, up to the largest credit."""
     pace = CreditPace(16, 100)
     grown = [(pace.held(running), pace.credit) for running in (7, 8, 31, 32, 100)]
     assert grown == [(False, 16), (True, 64), (False, 64), (True, 100), (False, 100)]
@@ -92,7 +92,7 @@ def test_an_application_that_keeps_messages_gets_more() -> None:
 
 @BOTH
 def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
-    """Two workers of 10 ms keep what they began with, and never wait."""
+    """Two workers of 10 ms keep their first credit, and never wait."""
     world = CreditWorld(able, messages=2000)
     world.run()
     assert len(world.done) == 2000
@@ -105,7 +105,7 @@ def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
 def test_fast_handlers_do_what_they_do_with_a_fixed_credit(
     able: Capabilities, handler: float, away: float
 ) -> None:
-    """From a second on, with 1,000 or with what the workers can use of it."""
+    """After one second the rate is that of a credit of 1,000, or of as much as the workers can use."""
     world = CreditWorld(able, messages=40_000, handler=lambda _: handler, away=away)
     world.run(20)
     ideal = min(2 / handler, 1000 / (2 * away))
@@ -114,7 +114,7 @@ def test_fast_handlers_do_what_they_do_with_a_fixed_credit(
 
 @BOTH
 def test_a_distant_broker_is_no_reason_to_wait(able: Capabilities) -> None:
-    """10 ms of work, 100 ms there and back: the credit becomes what the workers need, half a second at most."""
+    """With 10 ms of work and 100 ms of round trip, the credit becomes what the workers need, half a second at most."""
     world = CreditWorld(able, messages=2000, away=0.05)
     world.run()
     assert world.rate(after=4.0) >= 0.9 * 200
@@ -122,7 +122,7 @@ def test_a_distant_broker_is_no_reason_to_wait(able: Capabilities) -> None:
 
 
 def test_handlers_that_become_slow_get_less_where_credit_flows() -> None:
-    """10 ms each after fast ones: what is here is worked off first, nothing is granted, then there are few."""
+    """Handlers that slow down to 10 ms first finish the present messages without new credit; then it is small."""
     world = CreditWorld(FLOW, messages=6000, handler=lambda number: 10e-6 if number < 3000 else 0.01)
     world.run(1.0)
     assert world.credit == 1000
@@ -134,7 +134,7 @@ def test_handlers_that_become_slow_get_less_where_credit_flows() -> None:
 
 @BOTH
 def test_parked_messages_keep_no_others_out(able: Capabilities) -> None:
-    """500 fail at once: all others are handled before the first is due."""
+    """If 500 messages fail at once, all others are handled before the first of them is due."""
     world = CreditWorld(able, messages=1000, fails=frozenset(range(500)))
     world.run(50)
     assert len(world.done) == 500
@@ -144,7 +144,7 @@ def test_parked_messages_keep_no_others_out(able: Capabilities) -> None:
 
 @pytest.mark.parametrize("able", [FLOW, WINDOW])
 def test_an_application_that_keeps_messages_gets_as_many_on_the_next_connection(able: Capabilities) -> None:
-    """The credit begins small there, and grows again with what it holds, before it has settled any."""
+    """The credit starts small on the next connection, and grows with the messages the application has unsettled."""
     bench = Bench(able=able, credit=1000, max_parked=1000, pace=CreditPace(16))
     held_then_settled(bench, bench.commands, 200)
     bench.lose()
@@ -152,12 +152,12 @@ def test_an_application_that_keeps_messages_gets_as_many_on_the_next_connection(
 
 
 def held_then_settled(bench: Bench, granted: list[Command], number: int) -> None:
-    """Take so many messages, of what is granted and of what that leads to; then settle them."""
+    """Take so many messages, with the credit granted meanwhile; then settle them."""
     allowed = 0 if bench.able.flow else 16
     held: list[Arrival] = []
     while len(held) < number:
         allowed += sum(each.messages for each in granted if isinstance(each, Credit))
-        assert allowed, f"it stands still with {len(held)}"
+        assert allowed, f"no message arrives with {len(held)}"
         bench.arrive(*[Letter(1000 * bench.epoch + len(held) + each) for each in range(allowed)])
         granted, allowed = bench.commands, 0
         while (delivery := bench.want()) is not None:
@@ -185,7 +185,7 @@ def test_nothing_stands_still(
     fails: frozenset[int],
     max_parked: int,
 ) -> None:
-    """Whatever handlers take, and however many fail: every message is handled, and the broker's bound is kept."""
+    """Whatever handlers take, and however many fail, every message is handled, within the broker's limit."""
     world = CreditWorld(
         able,
         messages=400,

@@ -1,4 +1,4 @@
-"""What the death of a process means for what it had open."""
+"""Effects of the death of a process on the messages it had open."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ A, B, C = (bytes([n]) * 16 for n in range(3))
 
 
 def test_who_was_alone_is_charged() -> None:
-    """The cause is a crash, and it goes on alone."""
+    """A message that ran alone is charged, with the cause crash, and runs exclusively next."""
     assert after_death([AttemptMark(A, 0, "running")], {}, 5.0) == {
         A: Entry(1, CRASH, 5.0, 5.0, suspect=True)
     }
 
 
 def test_of_several_nobody_is_charged() -> None:
-    """They are suspects."""
+    """Of several open messages none is charged: all are crash suspects."""
     found = after_death([AttemptMark(A, 0, "running"), AttemptMark(B, 2, "running")], {B: Entry(2, "x")}, 5.0)
     assert found == {A: Entry(suspect=True), B: Entry(2, "x", suspect=True)}
 
 
 def test_what_had_failed_before_the_death_is_charged_and_is_no_company() -> None:
-    """Its handler had ended: who ran is alone."""
+    """A message that had failed before the death is charged; the one that still ran counts as alone."""
     found = after_death(
         [AttemptMark(A, 0, "running"), AttemptMark(B, 0, "failed"), AttemptMark(C, 1, "hung")], {}, 5.0
     )
@@ -42,13 +42,13 @@ def test_what_had_failed_before_the_death_is_charged_and_is_no_company() -> None
 
 
 def test_a_failure_that_has_been_written_is_not_charged_again() -> None:
-    """Its mark was still there, because it is cleared after the writing."""
+    """A failure that has been written is not charged again, although its mark was still there."""
     known = {A: Entry(1, "ValueError", 1.0, 1.0)}
     assert after_death([AttemptMark(A, 0, "failed")], known, 5.0) == {}
 
 
 def test_a_failure_on_its_way_counts_for_other_processes() -> None:
-    """Its process lives; what it runs counts for nothing."""
+    """A failure that a living process has not written yet counts for others; its running messages do not."""
     entry = counted(Entry(1, "x"), [AttemptMark(A, 1, "failed")])
     assert entry is not None
     assert entry.count == 2
@@ -60,7 +60,7 @@ def test_a_failure_on_its_way_counts_for_other_processes() -> None:
 def test_no_count_is_lost_and_none_is_charged_twice(
     open_: list[AttemptMark], known: dict[bytes, Entry]
 ) -> None:
-    """Settled twice, as after a death in between, a death means the same; it charges one at most of what ran."""
+    """A death that is processed twice has the same effect as once; it charges one running message at most."""
     written = after_death(open_, known, 5.0)
     after = known | written
     again = after_death(open_, after, 6.0)

@@ -30,7 +30,7 @@ from redelivery.errors import ConfigurationError
     ],
 )
 def test_parse(text: str, kind: str, name: str, qualified: str) -> None:
-    """A name is read with its kind, a queue by default, and written out qualified."""
+    """A name is parsed with its kind, a queue by default, and formatted as qualified text."""
     destination = Destination.parse(text)
     assert (destination.kind, destination.name, str(destination)) == (kind, name, qualified)
     assert Destination.parse(qualified) == destination
@@ -48,7 +48,7 @@ def test_parse(text: str, kind: str, name: str, qualified: str) -> None:
     ],
 )
 def test_members(text: str, members: list[str]) -> None:
-    """A composite lists its members, which are of its own kind unless they say otherwise."""
+    """A composite lists its members, which have its kind unless they name one."""
     assert [str(member) for member in Destination.parse(text).members] == members
 
 
@@ -63,7 +63,7 @@ def test_a_missing_name_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["qeue://A", "http://A", "Topic://A", "queues://A"])
 def test_an_unknown_prefix_is_refused(text: str) -> None:
-    """A prefix that is none of ours is an error that lists them, not a strange queue."""
+    """An unknown prefix raises an error that lists the known ones; it does not become part of a queue's name."""
     with pytest.raises(ConfigurationError, match="queue://, topic://"):
         Destination.parse(text)
 
@@ -85,7 +85,7 @@ CONTROL = st.sampled_from([chr(c) for c in (*range(32), *range(127, 160), 0x2028
     st.text(max_size=8),
 )
 def test_header_injection_is_impossible(prefix: str, before: str, control: str, after: str) -> None:
-    """No destination holds a control character, wherever it stands and however it is built."""
+    """No destination contains a control character, in any place and however it is built."""
     name = f"{before}{control}{after}"
     with pytest.raises(ConfigurationError):
         Destination.parse(prefix + name)
@@ -99,7 +99,7 @@ def test_header_injection_is_impossible(prefix: str, before: str, control: str, 
     ("kind", "name"), [("queues", "A"), ("queue", ""), ("queue", " A"), ("queue", "A?b=c"), ("native", " ")]
 )
 def test_the_constructor_checks_too(kind: str, name: str) -> None:
-    """A destination built from its parts is held to the same rules."""
+    """A destination built from its parts follows the same rules."""
     with pytest.raises(ConfigurationError):
         Destination(kind, name)
 
@@ -111,7 +111,7 @@ def test_the_constructor_checks_too(kind: str, name: str) -> None:
     ),
 )
 def test_parse_reads_back_what_str_writes(kind: str, name: str) -> None:
-    """Qualified text and value are two forms of one thing."""
+    """`parse` of a destination's text returns an equal destination."""
     if name.strip() and (kind == "native" or name == name.strip()):
         destination = Destination(kind, name)
         again = Destination.parse(str(destination))

@@ -1,4 +1,4 @@
-"""What the engine does while its breaker is open or it is paused: credit, releases, suspects, limits of time."""
+"""The engine while its breaker is open or it is paused: credit, releases, crash suspects, time limits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def granted(commands: list[Any]) -> list[int]:
 
 
 def test_credit_is_withdrawn_and_fresh_messages_are_released_but_one() -> None:
-    """The one that stays is the next probe; what was released is counted."""
+    """Fresh messages are released except one, the next probe; released ones are counted."""
     bench, _ = opened(credit=8)
     assert granted(bench.commands) == [-5]
     assert released(bench.commands) == [2]
@@ -63,7 +63,7 @@ def test_credit_is_withdrawn_and_fresh_messages_are_released_but_one() -> None:
 
 
 def test_where_a_release_counts_nothing_is_given_back() -> None:
-    """Only the credit is withdrawn."""
+    """Where a release is counted by the broker, only the credit is withdrawn."""
     bench, _ = opened(able=COUNTED, credit=8)
     assert granted(bench.commands) == [-5]
     assert released(bench.commands) == []
@@ -71,7 +71,7 @@ def test_where_a_release_counts_nothing_is_given_back() -> None:
 
 @pytest.mark.parametrize("ordering", ["blocking", "per_group"])
 def test_where_an_order_is_kept_nothing_is_given_back(ordering: str) -> None:
-    """What follows a parked message must stay behind it."""
+    """Where an order is kept nothing is released: the messages after a parked one stay behind it."""
     bench = Bench(able=FLOW, breaker=ONE, ordering=ordering, credit=8)
     arrivals = bench.arrive(*(Letter(n) for n in range(3)))
     bench.want()
@@ -81,20 +81,20 @@ def test_where_an_order_is_kept_nothing_is_given_back(ordering: str) -> None:
 
 
 def test_what_was_on_its_way_is_given_back() -> None:
-    """Messages that come after the credit was withdrawn are released, and no credit is granted for them twice."""
+    """Messages that arrive after the credit was withdrawn are released, and no credit is granted for them twice."""
     bench, _ = opened(credit=8)
     late = [Arrival(Letter(n), bench.epoch, counts=False) for n in (7, 8)]
     commands = bench.feed(Arrived(1, late))
     assert released(commands) == [7, 8]
     assert granted(commands) == []
-    # One is here: no credit until it is tried.
+    # One message is here: no credit until it is tried.
     bench.now += 2
     assert bench.want() is not None
     assert granted(bench.commands) == [1]
 
 
 def test_credit_is_granted_again_when_it_has_closed() -> None:
-    """After the ramp the whole credit is out again."""
+    """After the ramp the whole credit is granted again."""
     bench, arrivals = opened(many=2, credit=8, breaker=Breaker(failures=1, messages=1, ramp=1))
     bench.now += 2
     probe = bench.want()
@@ -103,12 +103,12 @@ def test_credit_is_granted_again_when_it_has_closed() -> None:
     assert bench.engine.load.breaker_state == "closed"
     out = bench.engine._flow._granted - bench.engine._flow.arrived
     assert granted(commands)
-    # One message is parked: it takes none of the credit.
+    # One message is parked: it uses none of the credit.
     assert out == 8
 
 
 def test_a_pause_withdraws_all_and_ends_with_all() -> None:
-    """Paused, nothing fresh stays here; resumed, the whole credit is granted."""
+    """A pause releases all fresh messages; its end grants the whole credit."""
     bench = Bench(able=FLOW, credit=8)
     bench.arrive(Letter(0), Letter(1))
     commands = bench.feed(Paused())
@@ -120,7 +120,7 @@ def test_a_pause_withdraws_all_and_ends_with_all() -> None:
 
 @pytest.mark.parametrize("event", [Poisoned, Discarded, Released, Deferred])
 def test_a_probe_that_proves_nothing_makes_room_at_once(event: Any) -> None:
-    """Dead-lettered, discarded, released or deferred: another message is tried without delay."""
+    """After a probe that is dead-lettered, discarded, released or deferred, another message is tried at once."""
     bench, _ = opened(able=NATIVE)
     bench.now += 2
     probe = bench.want()
@@ -131,7 +131,7 @@ def test_a_probe_that_proves_nothing_makes_room_at_once(event: Any) -> None:
 
 
 def test_a_probe_that_the_ledger_does_not_let_begin_makes_room() -> None:
-    """With a ledger, one that has to wait for another process's delay is no probe."""
+    """With a ledger, a message that must wait for another process's delay is no probe."""
     bench = Bench(able=NATIVE, breaker=ONE, counted=True)
     arrivals = bench.arrive(*(Letter(n) for n in range(3)))
     bench.feed(Wanted())
@@ -146,7 +146,7 @@ def test_a_probe_that_the_ledger_does_not_let_begin_makes_room() -> None:
 
 
 def test_time_that_the_breaker_keeps_a_message_is_no_time_of_its_limit() -> None:
-    """A policy's limit of time counts only while the breaker is closed."""
+    """A policy's time limit counts only while the breaker is closed."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=-1, initial_redelivery_delay=1, redelivery_delay=1, maximum_elapsed=10
     )
@@ -172,7 +172,7 @@ def test_time_that_the_breaker_keeps_a_message_is_no_time_of_its_limit() -> None
 
 
 def test_a_change_says_what_has_opened_it() -> None:
-    """The command for the log has the row of failures, the messages among them, and the time until the next probe."""
+    """The log command has the number of failures, of different messages, and the time until the next probe."""
     bench = Bench(able=NATIVE, breaker=Breaker(failures=3, messages=2))
     first, second = bench.arrive(Letter(0), Letter(1))
     for each in (first, second):
@@ -187,7 +187,7 @@ def test_a_change_says_what_has_opened_it() -> None:
 
 
 class Keyless(Arrival):
-    """Of a broker that gives no id."""
+    """Delivery of a broker that gives no id."""
 
     @property
     def key(self) -> None:
@@ -195,7 +195,7 @@ class Keyless(Arrival):
 
 
 def test_a_message_without_an_id_that_is_spared_for_long_goes_back() -> None:
-    """Past the broker's limit of holding, what is charged would be dead-lettered; what is spared is released."""
+    """Beyond the broker's time limit a spared message is released, where a charged one would be dead-lettered."""
     bench = Bench(able=replace(FLOW, max_hold=60.0), breaker=Breaker())
     keyless = Keyless(Letter(0), bench.epoch, counts=False)
     bench.feed(Arrived(1, [keyless]))
@@ -206,7 +206,7 @@ def test_a_message_without_an_id_that_is_spared_for_long_goes_back() -> None:
 
 
 def test_the_ledger_writes_down_no_failure_that_is_spared() -> None:
-    """The mark of the attempt is cleared; the entry stays as it was."""
+    """A spared failure clears the mark of the attempt, and leaves the ledger entry unchanged."""
     bench = Bench(able=NATIVE, breaker=ONE, counted=True)
     (arrival,) = bench.arrive(Letter(0))
     bench.feed(Wanted())
@@ -218,7 +218,7 @@ def test_the_ledger_writes_down_no_failure_that_is_spared() -> None:
 
 
 def test_the_credit_holds_in_the_ramp() -> None:
-    """However many the ramp would allow, no more than the credit runs."""
+    """The ramp never allows more running messages than the credit."""
     bench, arrivals = opened(many=4, credit=1, able=NATIVE)
     bench.now += 2
     probe = bench.want()
@@ -229,7 +229,7 @@ def test_the_credit_holds_in_the_ramp() -> None:
 
 
 def test_what_another_consumer_saw_fail_is_not_at_fault_here() -> None:
-    """Messages that failed with one consumer are fresh evidence for the breaker of another, whose others succeeded."""
+    """Failures at another consumer are no evidence against a message at this consumer's breaker."""
     here, there = Circuit(Breaker(failures=2, messages=1)), Circuit(Breaker(failures=2, messages=1))
     moved, other = Arrival(Letter(0), 1, counts=False), Arrival(Letter(1), 1, counts=False)
     moved.record, other.record = Record(), Record()
@@ -240,7 +240,7 @@ def test_what_another_consumer_saw_fail_is_not_at_fault_here() -> None:
 
 
 def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> None:
-    """A broker that gives up a message after so many deliveries would drop what waits: failures are charged before."""
+    """After ten releases that a queue may count the breaker closes: the broker would drop the messages later."""
     able = replace(NATIVE, max_hold=60.0, release_counts=True)
     bench = Bench(able=able, breaker=Breaker(failures=1, messages=1, probe=600, maximum_probe=600))
     (bad,) = bench.arrive(Letter(0))
@@ -258,7 +258,7 @@ def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> N
 
 
 def test_nothing_is_asked_for_in_vain_while_all_room_is_taken() -> None:
-    """A fresh message waits, and as much is parked as may be: the next time is that of what is parked."""
+    """With as many parked as allowed, a fresh message waits until a parked one is due; the engine reports that time."""
     bench = Bench(able=NATIVE, breaker=ONE, max_parked=1)
     bad, _ = bench.arrive(Letter(0), Letter(1))
     bench.want()

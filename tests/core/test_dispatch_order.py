@@ -1,4 +1,4 @@
-"""Who comes next: the three orders."""
+"""Order of dispatch: the three schedules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redelivery.core.dispatch_order import NonBlocking
 
 
 def test_non_blocking_lets_others_overtake() -> None:
-    """A message that waits for its redelivery is overtaken, and goes first once its time has come."""
+    """A parked message does not block the others, and is dispatched first once it is due."""
     bench = Bench(ordering="non_blocking")
     first, second, third = bench.arrive(Letter(0), Letter(1), Letter(2))
     assert bench.want() is first
@@ -23,7 +23,7 @@ def test_non_blocking_lets_others_overtake() -> None:
 
 
 def test_blocking_waits_for_what_failed() -> None:
-    """While one message waits nothing else is dispatched, and the engine says until when."""
+    """While one message is parked nothing else is dispatched, and the engine reports until when."""
     bench = Bench(ordering="blocking")
     first, second = bench.arrive(Letter(0), Letter(1))
     bench.want()
@@ -38,7 +38,7 @@ def test_blocking_waits_for_what_failed() -> None:
 
 
 def test_blocking_brings_back_in_order_of_arrival() -> None:
-    """Of two that failed, the one that arrived first comes first, though it failed last."""
+    """Of two failed messages, the one that arrived first is dispatched first, though it failed last."""
     bench = Bench(ordering="blocking", credit=2)
     first, second = bench.arrive(Letter(0), Letter(1))
     bench.want()
@@ -52,7 +52,7 @@ def test_blocking_brings_back_in_order_of_arrival() -> None:
 
 
 def test_blocking_lets_what_came_first_go_first() -> None:
-    """A remembered message does not go before one that came earlier on this connection, though its time has come."""
+    """A remembered message that is due does not go before one that arrived earlier on this connection."""
     bench = Bench(ordering="blocking")
     (failed,) = bench.arrive(Letter(0))
     bench.want()
@@ -69,7 +69,7 @@ def test_blocking_lets_what_came_first_go_first() -> None:
 
 
 def test_per_group_holds_back_only_its_group() -> None:
-    """Behind a parked head its group waits and counts as parked; other groups, and none, flow."""
+    """A group waits behind its parked head and counts as parked; other messages are not blocked."""
     bench = Bench(ordering="per_group")
     head, behind, other, free = bench.arrive(Letter(0, "g"), Letter(1, "g"), Letter(2, "h"), Letter(3))
     assert bench.want() is head
@@ -87,7 +87,7 @@ def test_per_group_holds_back_only_its_group() -> None:
 
 
 def test_per_group_runs_one_of_a_group_at_a_time() -> None:
-    """The next of a group is not dispatched while one of it runs."""
+    """The next message of a group is not dispatched while one of them runs."""
     bench = Bench(ordering="per_group")
     first, second = bench.arrive(Letter(0, "g"), Letter(1, "g"))
     assert bench.want() is first
@@ -111,7 +111,7 @@ def test_per_group_waits_for_a_handler_of_a_lost_connection() -> None:
 
 
 def test_per_group_goes_on_when_a_handler_of_a_lost_connection_ends_without_a_copy() -> None:
-    """Its message has not come again, and may have gone elsewhere: the group waits for the handler, no longer."""
+    """If the message was not redelivered here, its group waits only for the old handler."""
     bench = Bench(ordering="per_group")
     old = bench.run(Letter(0, "g"))
     bench.lose()
@@ -123,7 +123,7 @@ def test_per_group_goes_on_when_a_handler_of_a_lost_connection_ends_without_a_co
 
 
 def test_per_group_with_what_failed_behind_its_successor() -> None:
-    """A broker that sends a failed message again behind its successor neither mixes the two nor leaks a count."""
+    """A broker that redelivers a failed message behind its successor neither mixes the two nor leaves a wrong count."""
     bench = Bench(ordering="per_group")
     failed, successor, last = Letter(0, "g"), Letter(1, "g"), Letter(2, "g")
     bench.fail(bench.run(failed))
@@ -147,7 +147,7 @@ def test_per_group_with_what_failed_behind_its_successor() -> None:
 
 
 def test_per_group_limit_does_not_stop_a_group() -> None:
-    """A failed message that waits behind its successor does not fill max_parked, which would stop both."""
+    """A failed message behind its successor does not count for max_parked, which would block both."""
     bench = Bench(ordering="per_group", max_parked=1)
     failed, successor = Letter(0, "g"), Letter(1, "g")
     bench.fail(bench.run(failed))
@@ -160,7 +160,7 @@ def test_per_group_limit_does_not_stop_a_group() -> None:
 
 @pytest.mark.parametrize("ordering", ["blocking", "non_blocking"])
 def test_what_was_never_dispatched_keeps_its_order(ordering: str) -> None:
-    """Without failures the order is the order of arrival."""
+    """Without failures the order of dispatch is the order of arrival."""
     bench = Bench(ordering=ordering)
     arrivals = bench.arrive(*(Letter(n, "g" if n % 2 else None) for n in range(6)))
     seen = []
@@ -173,7 +173,7 @@ def test_what_was_never_dispatched_keeps_its_order(ordering: str) -> None:
 
 
 def test_a_message_that_fails_at_once_again_and_again_does_not_keep_the_others_out() -> None:
-    """A message without a delay or a limit takes turns with the fresh ones."""
+    """A message without a delay or a limit alternates with the fresh ones."""
     schedule = NonBlocking()
     first, second, third = (Delivery(1, 1, b"") for _ in range(3))
     schedule.add(second)

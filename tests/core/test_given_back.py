@@ -1,4 +1,4 @@
-"""What an engine that dispatches no longer gives back: neither the count nor the delay is washed off."""
+"""Messages released by an engine that dispatches no more keep their count and their delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLOWS = replace(NATIVE, flow=True)
 
 
 def test_a_failure_after_the_end_leaves_its_delay() -> None:
-    """The handler fails when nothing is dispatched any more: whoever gets the message next waits for the delay."""
+    """A message whose handler fails after the end keeps its delay for its next consumer."""
     bench = Bench(able=FLOWS)
     delivery = bench.run(Letter(0))
     bench.feed(Drained())
@@ -25,7 +25,7 @@ def test_a_failure_after_the_end_leaves_its_delay() -> None:
 
 
 def test_what_comes_after_the_end_keeps_its_delay() -> None:
-    """A message that is remembered, and comes to an engine that has ended, waits elsewhere."""
+    """A remembered message that arrives after the end is released, and its delay is kept."""
     bench, letter = Bench(able=FLOWS), Letter(0)
     bench.fail(bench.run(letter))
     bench.lose()
@@ -39,7 +39,7 @@ def test_what_comes_after_the_end_keeps_its_delay() -> None:
 
 
 def test_the_application_gives_it_back_at_once() -> None:
-    """`release` keeps the count; nobody need wait for what is left of a delay."""
+    """A message that the application releases keeps its count and loses its delay."""
     bench, letter = Bench(able=FLOWS), Letter(0)
     bench.fail(bench.run(letter))
     bench.now += 60

@@ -1,4 +1,4 @@
-"""A broker that bounds how long a consumer may hold a message: deferrals keep within that."""
+"""A broker that limits how long a consumer may keep a message: deferrals stay within the limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def held(able: Capabilities, *delays: float) -> list[Command]:
-    """Defer a message again and again; return what the last deferral led to."""
+    """Defer a message several times; return the commands of the last deferral."""
     bench = Bench(able=able)
     delivery: Arrival | None = bench.run(Letter(0))
     commands: list[Command] = []
@@ -32,7 +32,7 @@ def held(able: Capabilities, *delays: float) -> list[Command]:
 
 
 def test_a_deferral_is_no_longer_than_the_broker_lets_it_be() -> None:
-    """Past 80 % of what a consumer may hold a message for, it comes early; without a limit, when it was asked for."""
+    """A deferral longer than 80 % of the broker's limit ends early; without a limit it takes its time."""
     (hold,) = held(replace(NATIVE, max_hold=100.0), 500.0)
     assert isinstance(hold, Hold)
     assert hold.delay == 80.0
@@ -42,7 +42,7 @@ def test_a_deferral_is_no_longer_than_the_broker_lets_it_be() -> None:
 
 
 def test_deferrals_that_are_too_long_together() -> None:
-    """The message goes back in between, and waits for the rest when it comes again."""
+    """A message whose deferrals are too long together is released in between, and parked for the rest afterwards."""
     for able in (replace(NATIVE, max_hold=100.0), replace(NATIVE, max_hold=100.0, release=False), NATIVE):
         (last,) = held(able, 50.0, 31.0)
         assert isinstance(last, Release if able.max_hold and able.release else Hold)
@@ -51,7 +51,7 @@ def test_deferrals_that_are_too_long_together() -> None:
 
 
 def test_what_was_given_back_in_the_middle_of_a_delay_goes_on_with_it() -> None:
-    """It keeps its due time and its count over the release, and its broker's time begins anew."""
+    """A message keeps its due time and its count over the release; the broker's time starts again."""
     bench = Bench(able=replace(NATIVE, max_hold=100.0))
     letter = Letter(0)
     delivery = bench.run(letter)
@@ -78,7 +78,7 @@ def test_what_was_given_back_in_the_middle_of_a_delay_goes_on_with_it() -> None:
 
 
 def test_a_new_delivery_may_be_held_for_as_long_again() -> None:
-    """What a message was held for before it came again counts no longer."""
+    """A new delivery may be parked for the whole limit again."""
     bench = Bench(able=replace(NATIVE, max_hold=100.0))
     letter = Letter(0)
     bench.feed(Deferred(bench.run(letter), 50.0, CAUSE))
@@ -92,7 +92,7 @@ def test_a_new_delivery_may_be_held_for_as_long_again() -> None:
 
 
 def test_a_group_does_not_wait_for_what_was_given_back() -> None:
-    """The next of its group may run: the broker has the other, and may give it to anybody."""
+    """The next message of a group may run after one was released: the broker may give that one to any consumer."""
     bench = Bench(able=replace(NATIVE, max_hold=100.0), ordering="per_group")
     first, second = bench.arrive(Letter(0, "g"), Letter(1, "g"))
     for delay in (50.0, 50.0):

@@ -1,4 +1,4 @@
-"""Sequences of the property test, replayed: verdicts whose original the broker redelivers late."""
+"""Replayed sequences of the property test: verdicts whose original the broker redelivers late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_at_a_time() -> EngineMachine:
 
 
 def dead_letter() -> EngineMachine:
-    """Return a machine whose first message is dead-lettered; the broker has not read the acknowledgement of it."""
+    """Return a machine whose first message is dead-lettered; the broker has not read its acknowledgement."""
     machine = one_at_a_time()
     machine.send(groups=[None, None], persistent=False, ttl=None)
     machine.work(read=100, deliver=1, outcomes=["fail"])
@@ -69,7 +69,7 @@ def test_a_verdict_ends_with_a_long_connection_that_does_not_redeliver(steps: in
 
 
 def test_a_broker_leaves_nothing_unread_for_long_in_small_steps() -> None:
-    """The acknowledgement behind a copy is read within the patience, though each step of time is shorter."""
+    """A broker reads the acknowledgement behind a copy within its patience, though each time step is shorter."""
     machine = dead_letter()
     original = machine.letters[0]
     for _ in range(int(PATIENCE)):

@@ -1,4 +1,4 @@
-"""What a ledger says before a dispatch, and what it is told after it."""
+"""The ledger's replies before a dispatch, and the commands to it afterwards."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class Counted(Bench):
-    """An engine with a ledger's words put into its mouth."""
+    """Engine fed by hand, with the replies of a simulated ledger."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(counted=True, **options)
 
     def known(self, letter: Letter, entry: Entry | None = None) -> tuple[Arrival, list[Command]]:
-        """Let a message arrive, be wanted, and be looked up."""
+        """Make a message arrive, ask for it, and answer its look-up."""
         (arrival,) = self.arrive(letter)
         (look,) = self.feed(Wanted())
         assert isinstance(look, LookUp)
@@ -56,7 +56,7 @@ class Counted(Bench):
         return arrival, self.feed(Known(arrival, entry))
 
     def begun(self, letter: Letter, entry: Entry | None = None) -> Arrival:
-        """Let it be dispatched, too."""
+        """Dispatch it, too."""
         arrival, (mark, dispatch) = self.known(letter, entry)
         assert isinstance(mark, Mark)
         assert isinstance(dispatch, Dispatch)
@@ -65,14 +65,14 @@ class Counted(Bench):
 
 
 def cleared(commands: list[Command]) -> Clear:
-    """Return what the ledger is told, which comes before all else."""
+    """Return the command to the ledger, which precedes all others."""
     first = commands[0]
     assert isinstance(first, Clear)
     return first
 
 
 def test_an_attempt_is_marked_before_its_dispatch_and_cleared_by_its_result() -> None:
-    """A message of which nothing is known leaves nothing behind when it succeeds."""
+    """A message without an entry leaves none when it succeeds."""
     bench = Counted()
     arrival = bench.begun(Letter(0))
     commands = bench.succeed(arrival)
@@ -81,7 +81,7 @@ def test_an_attempt_is_marked_before_its_dispatch_and_cleared_by_its_result() ->
 
 
 def test_a_failure_is_written_with_its_count_its_cause_and_its_time() -> None:
-    """The mark stays until then; in wall-clock time, for another process has another steady clock."""
+    """The mark stays until the failure is written, in wall-clock time, which other processes can read."""
     bench = Counted()
     commands = bench.fail(bench.begun(Letter(0)))
     clear = cleared(commands)
@@ -92,7 +92,7 @@ def test_a_failure_is_written_with_its_count_its_cause_and_its_time() -> None:
 
 
 def test_the_ledger_decides_the_count_and_the_broker_does_not() -> None:
-    """What the broker counts is information; what the ledger counts is charged."""
+    """The ledger's count decides; the broker's count is information only."""
     bench = Counted()
     bench.able = CONFIRMED_FORWARD.__class__("model", counts=True, poison_persistent=True)
     bench.connect()
@@ -106,7 +106,7 @@ def test_the_ledger_decides_the_count_and_the_broker_does_not() -> None:
 
 
 def test_what_has_used_up_its_redeliveries_is_poison_before_a_dispatch() -> None:
-    """It killed its process each time; its dead letter says so."""
+    """A message that killed its process each time is dead-lettered before a dispatch, with that cause."""
     bench = Counted(able=CONFIRMED_FORWARD)
     arrival, (forward,) = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0, suspect=True))
     assert isinstance(forward, Forward)
@@ -114,13 +114,13 @@ def test_what_has_used_up_its_redeliveries_is_poison_before_a_dispatch() -> None
     assert forward.copy.headers["redeliveryCause"] == "crash"
     commands = bench.feed(Confirmed(arrival))
     assert isinstance(commands[-1], Bury)
-    # Its original is acknowledged only now, and the copy carries the cause.
+    # Its original is acknowledged only now; the copy carries the cause.
     assert commands[-1].early
     assert (commands[-1].key, commands[-1].buried) == (fingerprint(arrival), None)
 
 
 def test_a_refused_dead_letter_stays_in_the_ledger() -> None:
-    """The ledger forgets a message when the broker has its dead letter, not when it refuses it."""
+    """The ledger removes an entry when the dead letter is confirmed, not when it is refused."""
     bench = Counted()
     arrival = bench.begun(Letter(0))
     bench.feed(Poisoned(arrival, CAUSE))
@@ -131,7 +131,7 @@ def test_a_refused_dead_letter_stays_in_the_ledger() -> None:
 
 
 def test_the_cause_of_a_native_poison_acknowledgement_is_kept() -> None:
-    """No broker keeps one."""
+    """The ledger keeps the cause of a native poison acknowledgement: no broker does."""
     bench = Counted()
     arrival = bench.begun(Letter(0))
     clear = cleared(bench.feed(Poisoned(arrival, CAUSE)))
@@ -149,14 +149,14 @@ def test_the_cause_of_a_native_poison_acknowledgement_is_kept() -> None:
 
 
 def test_a_verdict_outlives_the_process() -> None:
-    """Poisoned by the application, with redeliveries left, and not confirmed before the process died."""
+    """A verdict of the application that was not confirmed is carried out by the next process."""
     bench = Counted()
     _, (poison,) = bench.known(Letter(0), Entry(1, "Poison: bad", 0.0, 0.0, poisoned=True))
     assert isinstance(poison, PoisonAck)
 
 
 def test_what_is_dropped_leaves_the_ledger_at_once() -> None:
-    """With deadLetter=discard there is no dead letter to wait for."""
+    """With deadLetter=discard the entry is removed at once: no dead letter must be confirmed."""
     bench = Counted(dead_letters=DeadLetterRouting(route="discard"))
     _, commands = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0))
     assert [type(command) for command in commands] == [Accept, Dropped, Bury]
@@ -164,7 +164,7 @@ def test_what_is_dropped_leaves_the_ledger_at_once() -> None:
 
 
 def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
-    """A failure ten seconds ago, in a process that has gone, and one minute of delay."""
+    """After a failure ten seconds ago in a dead process, the rest of the one-minute delay is waited for."""
     bench = Counted()
     last = bench.now + WALL_OFFSET - 10
     arrival, (hold,) = bench.known(Letter(0), Entry(1, CRASH, last, last))
@@ -177,7 +177,7 @@ def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
 
 
 def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
-    """With no release at the broker, when another one has needed its room, it is begun anew, and uncharged."""
+    """A message released here is looked up again when it is dispatched again, uncharged."""
     bench = Counted(able=Capabilities("model"), max_parked=1)
     arrival = bench.begun(Letter(0))
     assert bench.feed(Released(arrival))
@@ -190,7 +190,7 @@ def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
 
 
 def test_a_suspect_waits_for_a_turn_alone() -> None:
-    """Others are given out until then; it counts as parked, and comes at once when the turn does."""
+    """A crash suspect counts as parked while others are dispatched, and runs as soon as its exclusive run begins."""
     bench = Counted()
     suspect, commands = bench.known(Letter(0), Entry(suspect=True))
     assert (commands, suspect.state, bench.engine.load.suspects, bench.engine.load.parked) == (
@@ -208,7 +208,7 @@ def test_a_suspect_waits_for_a_turn_alone() -> None:
 
 
 def test_a_suspect_is_not_overtaken_where_order_was_asked_for() -> None:
-    """Blocking order stands still until its turn, and nobody looks again and again meanwhile."""
+    """In blocking order nothing is dispatched before a suspect's exclusive run, and no worker polls meanwhile."""
     bench = Counted(ordering="blocking")
     failed = Letter(0)
     bench.fail(bench.begun(failed))
@@ -224,7 +224,7 @@ def test_a_suspect_is_not_overtaken_where_order_was_asked_for() -> None:
 
 
 def test_a_suspect_goes_with_its_connection_or_the_end() -> None:
-    """It is forgotten with a lost connection, and given back when the consumer drains."""
+    """A suspect is dropped with a lost connection, and released when the consumer drains."""
     bench = Counted()
     bench.known(Letter(0), Entry(suspect=True))
     bench.lose()
@@ -232,12 +232,12 @@ def test_a_suspect_goes_with_its_connection_or_the_end() -> None:
     bench.connect()
     suspect, _ = bench.known(Letter(0), Entry(suspect=True))
     bench.feed(Drained())
-    assert suspect.state == "held"  # this broker takes nothing back from who drains
+    assert suspect.state == "held"  # no release while it drains
     assert bench.feed(Alone()) == []
 
 
 def test_what_is_released_keeps_what_is_known_and_what_is_deferred_is_no_suspect() -> None:
-    """A release says nothing of the message; a handler that deferred it has survived it."""
+    """A release leaves the entry unchanged; a message whose handler deferred it is no suspect any more."""
     bench = Counted()
     assert cleared(bench.feed(Released(bench.begun(Letter(0))))).keep
     deferred = bench.begun(Letter(1), Entry(2, "ValueError", 0.0, 0.0))
@@ -247,7 +247,7 @@ def test_what_is_released_keeps_what_is_known_and_what_is_deferred_is_no_suspect
 
 
 def test_a_handler_that_ends_too_late_never_makes_less_of_what_is_written() -> None:
-    """Its connection was lost, and the message may have failed elsewhere since, or be poison there."""
+    """A handler that ends after its connection was lost never lowers the entry: the message may have failed since."""
     bench = Counted()
     running = bench.begun(Letter(0), Entry(1, "ValueError", 0.0, 0.0))
     bench.lose()
@@ -264,7 +264,7 @@ def test_a_handler_that_ends_too_late_never_makes_less_of_what_is_written() -> N
 
 
 def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:
-    """Its connection was lost, or the consumer drained: nothing was run, so nothing is stale."""
+    """A reply after the loss of the connection, or after a drain, begins nothing and counts nowhere."""
     bench = Counted()
     (arrival,) = bench.arrive(Letter(0))
     bench.feed(Wanted())
@@ -282,7 +282,7 @@ def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:
 
 
 def test_the_key_is_the_identity_or_a_digest_of_what_is_in_it() -> None:
-    """Two messages without an identity are one to the ledger only if they are alike."""
+    """Two messages without an identity share a ledger entry only if all their content is equal."""
 
     class Plain(Arrival):
         __slots__ = ()
@@ -300,7 +300,7 @@ def test_the_key_is_the_identity_or_a_digest_of_what_is_in_it() -> None:
 
 
 def test_a_commit_ends_an_attempt_and_a_rollback_beside_another_message_charges_nothing() -> None:
-    """What is committed leaves the ledger; what is rolled back for somebody else's sake is no failure."""
+    """A commit removes the entry; a rollback together with another message charges nothing."""
     bench = Counted(transacted=True)
     entry = Entry(1, "ValueError", 0.0, 0.0)
     assert cleared(bench.feed(Committed(bench.begun(Letter(0), entry)))).entry is None
@@ -310,7 +310,7 @@ def test_a_commit_ends_an_attempt_and_a_rollback_beside_another_message_charges_
 
 
 def test_in_a_ledger_a_message_is_known_by_its_bytes_too() -> None:
-    """Counts, verdicts and suspects never pass from one message to another one that has the same id."""
+    """Counts, verdicts and suspicions never pass from one message to another with the same id."""
     created, cancelled = Copy("order-1", b"created"), Copy("order-1", b"cancelled")
     assert fingerprint(created) != fingerprint(cancelled)
     assert fingerprint(created) == fingerprint(Copy("order-1", b"created", mark=False))

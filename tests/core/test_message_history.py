@@ -1,4 +1,4 @@
-"""What is known of a message beyond a connection: by which evidence, how often, and for which consumer."""
+"""Memory of messages over connections: by which evidence, how often, and for which consumer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redelivery.core.message_history import RETURN, MessageHistory
 
 
 class Weak(Arrival):
-    """One whose id its producer has set, with a time."""
+    """Delivery whose id its producer set, with a creation time."""
 
     __slots__ = ()
     digested = True
@@ -43,7 +43,7 @@ def test_a_record_is_consumed_by_its_message(kind: type[Copy]) -> None:
 
 
 def test_other_bytes_are_another_message() -> None:
-    """Of two messages with one id each keeps its own count."""
+    """Each of two messages with the same id keeps its own count."""
     history = MessageHistory()
     one, two = waiting(history, Copy(body=b"created"), Copy(body=b"cancelled"))
     assert history.known(Copy(body=b"refunded"), 0.0) is None
@@ -52,7 +52,7 @@ def test_other_bytes_are_another_message() -> None:
 
 
 def test_without_an_id_nothing_is_known() -> None:
-    """Neither a record nor an accept is kept of what nobody can know again."""
+    """Of a message without an id neither a record nor an acceptance is kept."""
     history = MessageHistory()
     waiting(history, Copy(key=None))
     accepted(history, Copy(key=None))
@@ -80,7 +80,7 @@ def test_without_an_id_nothing_is_known() -> None:
 def test_by_which_evidence_a_message_is_accepted_unseen(
     copy: Copy, age: float, *, marks: bool, taken: bool
 ) -> None:
-    """By the broker's own id and mark; else by equal bytes with a time, soon, and marked where the broker marks all."""
+    """Evidence: the broker's own id and flag; or equal bytes with a time, soon, flagged where the broker flags all."""
     history = MessageHistory()
     accepted(history, Proven() if copy.strong else Copy(dated=copy.dated))
     assert unseen(history, copy, age, marks=marks) is taken
@@ -88,7 +88,7 @@ def test_by_which_evidence_a_message_is_accepted_unseen(
 
 @pytest.mark.parametrize("kind", [Copy, Proven])
 def test_an_accept_pays_for_one_copy(kind: type[Copy]) -> None:
-    """Two accepts pay for two; the third equal arrival is handled."""
+    """Two acceptances count for two copies; the third equal arrival is handled."""
     history = MessageHistory()
     accepted(history, kind(), kind())
     assert [unseen(history, kind()) for _ in range(3)] == [True, True, False]
@@ -97,7 +97,7 @@ def test_an_accept_pays_for_one_copy(kind: type[Copy]) -> None:
 
 @pytest.mark.parametrize("kind", [Copy, Proven])
 def test_an_unmarked_copy_ends_the_doubt(kind: type[Copy]) -> None:
-    """It is the message, or one that cannot be told from it, and is handled: nothing is accepted unseen afterwards."""
+    """A copy without the flag is handled, and ends the doubt: nothing is accepted unseen afterwards."""
     history = MessageHistory()
     accepted(history, kind())
     assert not unseen(history, kind(mark=False))
@@ -105,7 +105,7 @@ def test_an_unmarked_copy_ends_the_doubt(kind: type[Copy]) -> None:
 
 
 def test_the_users_word_makes_up_for_a_time() -> None:
-    """With unique ids a message without a creation time is accepted unseen; its bytes are compared all the same."""
+    """With unique ids a message without a creation time is accepted unseen if its bytes are equal."""
     history = MessageHistory(unique_ids=True)
     accepted(history, Copy(dated=False))
     assert not unseen(history, Copy(body=b"other", dated=False))
@@ -113,7 +113,7 @@ def test_the_users_word_makes_up_for_a_time() -> None:
 
 
 def test_the_ids_of_another_broker_prove_nothing() -> None:
-    """At another address an id that a broker made is worth what a producer's is: its bytes must be equal."""
+    """An id made by a broker at another address proves no more than a producer's: the bytes must be equal."""
     history = MessageHistory()
     history.connected("one", 1)
     accepted(history, Proven("done"), Copy("weak"))
@@ -134,7 +134,7 @@ def test_the_ids_of_another_broker_prove_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [Copy, Proven])
 def test_one_copy_waits_for_one_handler(kind: type[Copy]) -> None:
-    """It needs no mark. A second equal arrival is another message, and waits for nobody."""
+    """A copy waits without a flag; a second equal arrival is another message, and does not wait."""
     history, running = MessageHistory(), kind()
     record = run_into_a_loss(history, running)
     copy = kind(mark=False)
@@ -146,7 +146,7 @@ def test_one_copy_waits_for_one_handler(kind: type[Copy]) -> None:
 
 
 def test_of_equal_messages_the_first_copy_waits_for_the_handler() -> None:
-    """Whichever was lost first: else a handler would begin beside the one that has its message."""
+    """The first of several equal copies waits: otherwise a handler would run beside the one that has its message."""
     history, running = MessageHistory(), Copy()
     (before,) = waiting(history, Copy())
     record = run_into_a_loss(history, running)
@@ -156,7 +156,7 @@ def test_of_equal_messages_the_first_copy_waits_for_the_handler() -> None:
 
 @pytest.mark.parametrize("kind", [Copy, Proven])
 def test_a_handler_that_succeeds_with_no_copy_waiting_pays_for_one(kind: type[Copy]) -> None:
-    """Its message was not acknowledged, so it comes again: as after an accept in doubt."""
+    """A success without a waiting copy becomes an acceptance in doubt: the message is redelivered, unacknowledged."""
     history, running = MessageHistory(), kind()
     run_into_a_loss(history, running)
     assert history.ended(running, succeeded=True) is None
@@ -165,7 +165,7 @@ def test_a_handler_that_succeeds_with_no_copy_waiting_pays_for_one(kind: type[Co
 
 
 def test_a_handler_that_fails_with_no_copy_waiting_leaves_its_count() -> None:
-    """The message comes later, and goes on where it was."""
+    """A failure without a waiting copy leaves its count, which a later delivery continues."""
     history, running = MessageHistory(), Copy()
     record = run_into_a_loss(history, running)
     record.count = 3
@@ -175,7 +175,7 @@ def test_a_handler_that_fails_with_no_copy_waiting_leaves_its_count() -> None:
 
 
 def test_a_consumer_that_closes_leaves_nothing_in_doubt() -> None:
-    """The broker lives, and has read what was written; counts stay, for whoever gets the messages."""
+    """A closing consumer leaves nothing in doubt, because the broker has read it; its counts are kept."""
     history, parked, running = MessageHistory(), Copy("parked"), Copy("running")
     parked.record, running.record = Record(2), Record(1)
     history.poisoned(Copy("bad"), Record(), 5.0)
@@ -183,7 +183,7 @@ def test_a_consumer_that_closes_leaves_nothing_in_doubt() -> None:
     assert not unseen(history, Copy("done"))
     known = [history.known(Copy(key), 0.0) for key in ("parked", "running", "bad")]
     assert [None if record is None else record.count for record in known] == [2, 1, None]
-    # The connection may be lost next, and the broker with it.
+    # The connection may be lost next, and with it the broker.
     history.lost(4.0, 1, 0.0)
     assert history.known(Copy("bad"), 0.0) is not None
 
@@ -199,7 +199,7 @@ def test_a_verdict_is_of_equal_bytes() -> None:
 
 
 def test_a_message_is_forgotten_by_its_own_bytes() -> None:
-    """Not another one of the same id, nor one that a handler has."""
+    """`forget` removes the records of this message only; not those of others with its id, or with a handler."""
     history = MessageHistory()
     waiting(history, Copy(body=b"a"), Copy(body=b"b"))
     run_into_a_loss(history, Copy("running"))
@@ -211,7 +211,7 @@ def test_a_message_is_forgotten_by_its_own_bytes() -> None:
 
 
 def test_what_another_history_has_left_is_taken_over() -> None:
-    """Counts, verdicts and the address."""
+    """Counts, verdicts and the address of a closed consumer are taken over."""
     left, history = MessageHistory(), MessageHistory()
     left.connected("one", 1)
     (record,) = waiting(left, Proven())
@@ -224,7 +224,7 @@ def test_what_another_history_has_left_is_taken_over() -> None:
 
 
 def test_two_consumers_never_take_one_record() -> None:
-    """Each of many records goes to one thread, whichever asks."""
+    """Each of many records goes to one thread only."""
     history = MessageHistory(lock=threading.Lock())
     waiting(history, *(Copy(str(number)) for number in range(500)))
     taken: list[Any] = []
@@ -244,7 +244,7 @@ def test_two_consumers_never_take_one_record() -> None:
 
 
 def test_a_record_apart_has_all_that_was_charged() -> None:
-    """Counts, deferrals, dates, the cause and the verdict go along; the handler and the copy do not."""
+    """`apart` copies counts, deferrals, dates, the cause and the verdict, but not the handler or the copy."""
     record = Record(2)
     record.runner, record.copy = 1, Arrival(Letter(0), 1, counts=False)
     record.deferrals, record.deferred, record.due, record.tries = 3, True, 5.0, 4
@@ -261,7 +261,7 @@ def test_a_record_apart_has_all_that_was_charged() -> None:
 
 
 def test_a_copy_of_what_was_committed_is_accepted() -> None:
-    """A broker that sends again what it has committed is told so; of what it has not sent again, it knows."""
+    """A redelivered copy of a committed message is accepted."""
     bench = Bench()
     old = bench.run(Letter(0))
     assert bench.feed(Committed(bench.run(Letter(1)))) == NOTHING
@@ -275,7 +275,7 @@ def test_a_copy_of_what_was_committed_is_accepted() -> None:
 
 
 def test_an_id_that_a_producer_has_copied_from_the_broker_proves_nothing() -> None:
-    """A bridge may set the id of a genuine message: its bytes are compared, whoever made the other id."""
+    """If a producer copies an id that a broker made (a bridge may), the bytes are compared as well."""
     history, running = MessageHistory(), Proven(body=b"genuine")
     run_into_a_loss(history, running)
     forged = Copy(body=b"forged")
@@ -287,7 +287,7 @@ def test_an_id_that_a_producer_has_copied_from_the_broker_proves_nothing() -> No
 
 
 def test_what_was_left_at_another_address_is_known_by_its_bytes() -> None:
-    """Two consumers of a native address may have closed while different brokers were connected."""
+    """Messages of two consumers that closed at different brokers are recognised by their bytes."""
     left, history = MessageHistory(), MessageHistory()
     left.connected("one", 1)
     history.connected("two", 1)
@@ -299,7 +299,7 @@ def test_what_was_left_at_another_address_is_known_by_its_bytes() -> None:
 
 
 def test_what_was_committed_is_not_in_doubt() -> None:
-    """The broker has confirmed it: the same bytes that come later are another message."""
+    """A committed message is not in doubt: equal bytes that arrive later are another message."""
     bench, same = Bench(), Weak(Letter(0), 1, counts=False)
     bench.feed(Arrived(1, [same]))
     assert bench.want() is same

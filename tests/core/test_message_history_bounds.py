@@ -1,4 +1,4 @@
-"""How much is known of messages beyond a connection, and what is forgotten first."""
+"""Bounds of the memory over connections, and what is removed first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redelivery.core.message_history import RECALL, MessageHistory
 
 
 def test_what_is_remembered_is_bounded_and_confirmed_verdicts_go_first() -> None:
-    """Neither a count nor a verdict in doubt is pushed out by verdicts on messages whose dead letter is safe."""
+    """A confirmed verdict is removed before a count, and before a verdict in doubt."""
     history = MessageHistory(10)
     (live,) = waiting(history, Copy("live"))
     for number in range(20):
@@ -30,14 +30,14 @@ def test_what_is_remembered_is_bounded_and_confirmed_verdicts_go_first() -> None
 
 
 def test_accepts_in_doubt_are_bounded() -> None:
-    """The oldest are forgotten: their messages are handled again."""
+    """The oldest acceptances are removed; their messages are handled again."""
     history = MessageHistory(3)
     accepted(history, *(Copy(str(number)) for number in range(5)))
     assert [unseen(history, Copy(str(number))) for number in range(5)] == [False, False, True, True, True]
 
 
 def test_verdicts_are_bounded() -> None:
-    """The oldest are forgotten first."""
+    """The oldest verdicts are removed first."""
     history = MessageHistory(2)
     for number in range(4):
         history.poisoned(Copy(str(number)), Record(), inf)
@@ -51,7 +51,7 @@ def test_verdicts_are_bounded() -> None:
 
 
 def test_each_open_consumer_has_room() -> None:
-    """The most that were open at a time counts, and what is left when they have closed stays."""
+    """The room is that of the most consumers open at one time, and stays when they have closed."""
     history = MessageHistory()
     for window in (1000, 1000, 1000, -1000, -1000, -1000, 500):
         history.widen(window)
@@ -61,7 +61,7 @@ def test_each_open_consumer_has_room() -> None:
 
 
 def test_one_that_remembers_nothing() -> None:
-    """Whoever knows more of each message than its key asks for that."""
+    """A history that was stopped remembers nothing."""
     history = MessageHistory()
     history.stop()
     waiting(history, Copy())

@@ -1,4 +1,4 @@
-"""Two messages with one id that their producer has set, and a lost connection: neither passes for the other."""
+"""Two messages with one id that their producer set, and a lost connection: neither is taken for the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86400.0
 
 
 class Namesake(Arrival):
-    """One arrival of a message that is told from others of its id by its body alone."""
+    """Delivery of a message that differs from others with its id in its body only."""
 
     __slots__ = ("_dated",)
 
@@ -43,20 +43,20 @@ class Namesake(Arrival):
 
 
 class Namesakes(Bench):
-    """An engine at a broker where a producer's id is all that there is."""
+    """Engine of a broker that makes no ids of its own."""
 
     def __init__(self, *, dated: bool) -> None:
         super().__init__()
         self._dated = dated
 
     def come(self, *bodies: bytes, marked: bool = False) -> list[Namesake]:
-        """Let messages arrive; what the engine says to that is kept in `commands`."""
+        """Make messages arrive; the engine's commands are kept in `commands`."""
         came = [Namesake(self.epoch, body, marked=marked, dated=self._dated) for body in bodies]
         self.commands = self.feed(Arrived(1, came))
         return came
 
     def cut(self) -> None:
-        """Lose the connection, and come again."""
+        """Lose the connection, and reconnect."""
         self.lose()
         self.connect()
 
@@ -68,12 +68,12 @@ def bench(request: pytest.FixtureRequest) -> Namesakes:
 
 
 def accepts(commands: Sequence[Command]) -> list[object]:
-    """Return the deliveries that are accepted."""
+    """Return the accepted deliveries."""
     return [one for each in commands if isinstance(each, Accept) for one in each.deliveries]
 
 
 def test_one_that_was_prefetched_is_not_accepted_for_one_that_was_done(bench: Namesakes) -> None:
-    """It comes again, marked, after the other's acknowledgement: it is handled."""
+    """A prefetched message that is redelivered, with the flag, after the other's acknowledgement is handled."""
     created, _ = bench.come(b"created", b"cancelled")
     assert bench.want() is created
     assert accepts(bench.succeed(created)) == [created]
@@ -85,12 +85,12 @@ def test_one_that_was_prefetched_is_not_accepted_for_one_that_was_done(bench: Na
 
 
 def test_an_id_that_was_done_once_is_not_done_for_ever(bench: Namesakes) -> None:
-    """Months later a third message of that id comes, marked because another consumer had it: it is handled."""
+    """A third message with that id months later, flagged because another consumer had it, is handled."""
     (created,) = bench.come(b"created")
     assert bench.want() is created
     bench.succeed(created)
     bench.cut()
-    # Accepted unseen or handled again, as it has a time or not: either way it is done.
+    # Accepted unseen or handled again, depending on its time: settled in both cases.
     bench.come(b"created", marked=True)
     if (copy := bench.want()) is not None:
         bench.succeed(copy)
@@ -104,7 +104,7 @@ def test_an_id_that_was_done_once_is_not_done_for_ever(bench: Namesakes) -> None
 
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_success_accepts_the_copy_of_its_own_message(bench: Namesakes, *, marked: bool) -> None:
-    """Both come again while the handler of one runs on: the other begins at once, and nothing hangs."""
+    """While the handler of one runs on, both are redelivered: the other begins at once, and nothing hangs."""
     created, _ = bench.come(b"created", b"cancelled")
     assert bench.want() is created
     bench.cut()
@@ -118,7 +118,7 @@ def test_a_success_accepts_the_copy_of_its_own_message(bench: Namesakes, *, mark
 
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_failure_is_charged_to_its_own_message(bench: Namesakes, *, marked: bool) -> None:
-    """The other one is not charged, does not wait for the delay, and has no cause that is not its own."""
+    """The other message is not charged, not delayed, and has no cause of the first one."""
     created, _ = bench.come(b"created", b"cancelled")
     assert bench.want() is created
     bench.cut()
@@ -135,7 +135,7 @@ def test_a_failure_is_charged_to_its_own_message(bench: Namesakes, *, marked: bo
 
 @pytest.mark.parametrize("confirmed", [True, False])
 def test_a_verdict_is_not_carried_out_on_another_message(bench: Namesakes, *, confirmed: bool) -> None:
-    """A good message that comes with the id of a dead letter, just after the cut, is handled."""
+    """A good message that arrives with the id of a dead letter, just after the loss, is handled."""
     (bad,) = bench.come(b"bad")
     assert bench.want() is bad
     (ack,) = bench.feed(Poisoned(bad, CAUSE))

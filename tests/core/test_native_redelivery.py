@@ -1,4 +1,4 @@
-"""The broker holds back the message itself, and keeps what is noted on it; one transition at a time."""
+"""The broker delays the message itself, and keeps notes on it; one transition at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ABLE = Capabilities("model", forward="confirmed", reschedule="native", release=T
 
 
 class Held(Arrival):
-    """A delivery of a message that the broker has held back."""
+    """Delivery of a message that the broker has delayed."""
 
     __slots__ = ("notes",)
 
@@ -41,7 +41,7 @@ class Held(Arrival):
 
 
 def bench(**options: Any) -> Bench:
-    """Return an engine whose broker holds messages back."""
+    """Return an engine whose broker delays messages."""
     ways = BrokerRedelivery(QUEUE, "run", maximum_deferrals=5)
     return Bench(able=ABLE, dead_letters=DeadLetterRouting(scheduled=True), rescheduling=ways, **options)
 
@@ -54,14 +54,14 @@ def one(commands: list[Command]) -> Reschedule:
 
 
 def come(at: Bench, letter: Letter, notes: Mapping[str, Any]) -> Held:
-    """Let the message come again with these notes."""
+    """Make the message arrive with these notes."""
     held = Held(letter, at.epoch, notes)
     at.commands = at.feed(Arrived(1, [held]))
     return held
 
 
 def test_a_failure_gives_the_message_back_with_its_time_and_its_count() -> None:
-    """Nothing is sent, parked or waited for: the message is the broker's at once."""
+    """A failed message is released with its due time and count; nothing is sent or parked."""
     at = bench()
     delivery = at.run(Letter(1))
     command = one(at.fail(delivery))
@@ -74,7 +74,7 @@ def test_a_failure_gives_the_message_back_with_its_time_and_its_count() -> None:
 
 
 def test_counting_goes_on_to_the_dead_letter() -> None:
-    """Three redeliveries, each counted by the notes of the one before, then poison."""
+    """Three redeliveries are counted by the notes of the one before; then the message is poison."""
     at, letter, notes = bench(), Letter(1), dict[str, Any]()
     for count in (1, 2, 3):
         held = come(at, letter, notes)
@@ -90,7 +90,7 @@ def test_counting_goes_on_to_the_dead_letter() -> None:
 
 
 def test_what_the_broker_has_counted_since_is_added() -> None:
-    """A connection that was lost, or a process that died, is an attempt: the broker's count less what it was."""
+    """A lost connection, or a process that died, is an attempt: the broker's count since the note is added."""
     at, letter = bench(), Letter(1, attempts=7)
     held = come(at, letter, {COPY: f"@{QUEUE}", "redeliveryCount": "1", BASE: 5})
     assert at.want() is held
@@ -99,7 +99,7 @@ def test_what_the_broker_has_counted_since_is_added() -> None:
 
 
 def test_a_deferral_is_noted_uncharged() -> None:
-    """As often as it is deferred."""
+    """Each deferral is noted, uncharged."""
     at, letter, notes = bench(), Letter(1), dict[str, Any]()
     for deferrals in (1, 2):
         held = come(at, letter, notes)
@@ -115,7 +115,7 @@ def test_a_deferral_is_noted_uncharged() -> None:
 
 
 def test_what_comes_early_waits_here_for_the_rest() -> None:
-    """The clock of the broker is ahead by more than a second."""
+    """A message that arrives more than a second early, by the broker's clock, is parked for the rest."""
     at, letter = bench(), Letter(1)
     notes = one(at.fail(come_first(at, letter))).notes
     at.now += 10.0
@@ -129,14 +129,14 @@ def test_what_comes_early_waits_here_for_the_rest() -> None:
 
 
 def come_first(at: Bench, letter: Letter) -> Arrival:
-    """Let a message arrive for the first time, and be dispatched."""
+    """Make a message arrive for the first time, and dispatch it."""
     held = come(at, letter, {})
     assert at.want() is held
     return held
 
 
 def test_a_message_that_expires_before_it_is_due_waits_here() -> None:
-    """The broker would drop it."""
+    """A message that expires before it is due is parked here: the broker would drop it."""
     at = bench()
     (hold,) = at.fail(at.run(Letter(1, expires_at=WALL_OFFSET + 130.0)))
     assert isinstance(hold, Hold)
@@ -144,7 +144,7 @@ def test_a_message_that_expires_before_it_is_due_waits_here() -> None:
 
 @pytest.mark.parametrize("later", [0.0, PATIENCE - 1.0])
 def test_a_settlement_that_is_lost_with_the_connection_delays_all_the_same(later: float) -> None:
-    """The message comes at once, without the note: its due time is known here, and it is given back once more."""
+    """A message whose settlement was lost arrives at once, without notes, and is released again until its due time."""
     at, letter = bench(), Letter(1)
     due = one(at.fail(come_first(at, letter))).due
     at.now += later
@@ -159,7 +159,7 @@ def test_a_settlement_that_is_lost_with_the_connection_delays_all_the_same(later
 
 
 def test_a_settlement_is_taken_for_read_after_a_minute() -> None:
-    """Whoever sends the message then has put it back."""
+    """A message that arrives more than a minute after its settlement counts as put back by an operator."""
     at, letter = bench(), Letter(1)
     at.fail(come_first(at, letter))
     other = Letter(2)
@@ -174,7 +174,7 @@ def test_a_settlement_is_taken_for_read_after_a_minute() -> None:
 
 
 def test_a_message_that_came_as_it_should_is_in_doubt_no_more() -> None:
-    """Its later failure is told by its later note alone."""
+    """After a message arrived with its notes, only the note of its next failure counts."""
     at, letter = bench(), Letter(1)
     notes = one(at.fail(come_first(at, letter))).notes
     at.now += 60.0 - 1.0
@@ -188,7 +188,7 @@ def test_a_message_that_came_as_it_should_is_in_doubt_no_more() -> None:
 
 
 def test_what_another_process_has_charged_is_not_forgotten() -> None:
-    """The note that comes with the message counts more than what is remembered here."""
+    """A note that arrives with the message counts more than this process's memory."""
     at, letter = bench(), Letter(1)
     notes = dict(one(at.fail(come_first(at, letter))).notes)
     at.lose()
@@ -201,7 +201,7 @@ def test_what_another_process_has_charged_is_not_forgotten() -> None:
 
 
 def test_notes_of_another_queue_count_for_nothing() -> None:
-    """Somebody has moved the message, by hand or as a dead letter: it begins afresh."""
+    """A message that was moved from another queue starts without failures."""
     at, letter = bench(), Letter(1)
     held = come(at, letter, {COPY: "@queue://other", "redeliveryCount": "3", BASE: 0})
     assert at.want() is held
@@ -211,7 +211,7 @@ def test_notes_of_another_queue_count_for_nothing() -> None:
 
 @pytest.mark.parametrize(("base", "count"), [(-5, 1), (0, 1), (1, 0), (9, 0), ("1", 0), (None, 0), ("x", 0)])
 def test_what_the_broker_had_counted_is_a_whole_number_or_nothing(base: object, count: int) -> None:
-    """A forged one makes no attempts of nothing."""
+    """A forged base count creates no attempts."""
     at = bench()
     held = come(at, Letter(1, attempts=1), {COPY: f"@{QUEUE}", "redeliveryCount": "0", BASE: base})
     assert at.want() is held
@@ -220,7 +220,7 @@ def test_what_the_broker_had_counted_is_a_whole_number_or_nothing(base: object, 
 
 
 def test_a_ledger_counts_instead_of_the_broker() -> None:
-    """A message that was only prefetched when a connection was lost is not charged; a note counts all the same."""
+    """With a ledger, a message that was only prefetched when a connection was lost is not charged; notes count."""
     at = bench(counted=True)
     notes = {COPY: f"@{QUEUE}", "redeliveryCount": "1", BASE: 0}
     held = come(at, Letter(1, attempts=2), notes)
@@ -245,7 +245,7 @@ NOTES = st.fixed_dictionaries(
 
 @given(NOTES, st.integers(0, 9))
 def test_no_note_kills_or_hides_a_message(notes: Mapping[str, Any], attempts: int) -> None:
-    """Anybody can send such annotations: the message is handled all the same, after its policy's delay at most."""
+    """A message with any such annotations is handled, after its policy's delay at most."""
     at = bench()
     held = come(at, Letter(1, attempts=attempts), notes)
     delivery = at.want()
@@ -258,7 +258,7 @@ def test_no_note_kills_or_hides_a_message(notes: Mapping[str, Any], attempts: in
 
 
 def test_what_comes_at_once_without_its_notes_waits_here() -> None:
-    """The broker has not read them, or cannot keep them: the failure counts, and there is no hot loop."""
+    """If the broker did not read or keep the notes, the failure counts and the message is parked: no tight loop."""
     at, letter = bench(), Letter(1)
     due = one(at.fail(at.run(letter))).due - WALL_OFFSET
     again = Held(letter, at.epoch, {})
@@ -273,7 +273,7 @@ def test_what_comes_at_once_without_its_notes_waits_here() -> None:
 
 
 def test_a_fresh_message_like_one_that_waits_is_not_charged() -> None:
-    """It was never delivered before: the broker says so."""
+    """A fresh message equal to a delayed one is not charged: the broker reports that it was never delivered."""
     at, letter = bench(), Letter(1)
     one(at.fail(at.run(letter)))
     fresh = come(at, letter, {})

@@ -1,4 +1,4 @@
-"""Poison acknowledgements that the broker refuses, or does not answer."""
+"""Poison acknowledgements that the broker refuses or does not answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_refused_poison_is_tried_again_with_back_off() -> None:
 
 @pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
 def test_poison_that_is_refused_at_once_is_tried_once_each_time(able: Capabilities) -> None:
-    """A refusal at the very time of the try, as of a coarse clock, makes no second try of the next one."""
+    """A refusal at the same time as the try, by a coarse clock, does not double the next try."""
     bench = Bench(able=able)
     delivery = bench.run(Letter(0))
     bench.feed(Poisoned(delivery, CAUSE))
@@ -55,7 +55,7 @@ def test_poison_that_is_refused_at_once_is_tried_once_each_time(able: Capabiliti
 
 @pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
 def test_unanswered_poison_is_not_sent_twice_over_one_connection(able: Capabilities) -> None:
-    """A poison acknowledgement without an answer for 30 s is told once, waited for, and done when the answer comes."""
+    """A poison acknowledgement without an answer for 30 s is reported once, and settled when the answer arrives."""
     bench = Bench(able=able)
     delivery = bench.run(Letter(0))
     bench.feed(Poisoned(delivery, CAUSE))
@@ -72,7 +72,7 @@ def test_unanswered_poison_is_not_sent_twice_over_one_connection(able: Capabilit
 
 
 def test_unanswered_poison_is_sent_again_over_the_next_connection() -> None:
-    """What had no answer when its connection was lost is poisoned as soon as it comes again, without being handled."""
+    """A message without an answer when its connection was lost is poisoned at its redelivery, without a handler."""
     bench = Bench()
     bench.feed(Poisoned(bench.run(Letter(0)), CAUSE))
     bench.now += 60

@@ -1,4 +1,4 @@
-"""The redelivery policy: the reference's integers, and what is refused."""
+"""Redelivery policy: the Java client's delays to the millisecond, and refused values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vectors(family: str) -> list[dict[str, Any]]:
 
 
 def senseless(options: dict[str, Any]) -> bool:
-    """Whether the reference takes a value here that makes no sense: such a policy is refused."""
+    """Return True if the Java client accepts a value here that makes no sense: such a policy is refused."""
     return (
         options.get("initialRedeliveryDelay", 0) < 0
         or options.get("redeliveryDelay", 0) < 0
@@ -68,7 +68,7 @@ class CountingRandom(Random):
 
 @for_each(sensible("redelivery_delays"))
 def test_delays_are_the_references_integers(vector: dict[str, Any]) -> None:
-    """Every golden chain of eight delays is reproduced to the millisecond, whichever way it is asked for."""
+    """Every recorded chain of eight delays is reproduced to the millisecond, by each method."""
     policy = RedeliveryPolicy.from_options(vector["policy"])
     expected = vector["delays_ms"]
     assert policy.delays_ms(8) == expected
@@ -79,14 +79,14 @@ def test_delays_are_the_references_integers(vector: dict[str, Any]) -> None:
 
 @for_each(sensible("next_redelivery_delay"))
 def test_next_delay_is_the_references_integer(vector: dict[str, Any]) -> None:
-    """One step from any previous delay gives the reference's result."""
+    """One step from any previous delay gives the Java client's result."""
     policy = RedeliveryPolicy.from_options(vector["policy"])
     assert policy.next_redelivery_delay_ms(vector["previous_ms"]) == vector["next_ms"]
 
 
 @for_each(sensible("collision_avoidance"))
 def test_jitter_stays_in_the_references_bounds_and_has_its_mean(vector: dict[str, Any]) -> None:
-    """Randomised delays lie in the bounds of the reference, near its mean, re-drawn from the first step."""
+    """Randomised delays lie in the Java client's bounds, near its mean, drawn again from the first step."""
     policy = RedeliveryPolicy.from_options(vector["policy"])
     random = Random(7)
     for step in vector["steps"]:
@@ -101,7 +101,7 @@ def test_jitter_stays_in_the_references_bounds_and_has_its_mean(vector: dict[str
 
 @pytest.mark.parametrize("family", ["redelivery_delays", "next_redelivery_delay", "collision_avoidance"])
 def test_senseless_values_are_refused(family: str) -> None:
-    """What the reference takes but makes no sense raises ConfigurationError that names an option."""
+    """A value that the Java client accepts but makes no sense raises ConfigurationError with the option's name."""
     for vector in vectors(family):
         if senseless(vector["policy"]):
             with pytest.raises(ConfigurationError) as caught:
@@ -110,7 +110,7 @@ def test_senseless_values_are_refused(family: str) -> None:
 
 
 def test_durations_are_seconds_or_timedelta_rounded_to_milliseconds() -> None:
-    """A float of seconds and a timedelta make the same policy as the milliseconds of the reference."""
+    """Seconds as a float, and a timedelta, make the same policy as the Java client's milliseconds."""
     by_seconds = RedeliveryPolicy(initial_redelivery_delay=0.5004, redelivery_delay=2)
     by_delta = RedeliveryPolicy(
         initial_redelivery_delay=timedelta(milliseconds=500), redelivery_delay=timedelta(seconds=2)
@@ -124,7 +124,7 @@ def test_durations_are_seconds_or_timedelta_rounded_to_milliseconds() -> None:
 
 
 def test_defaults_are_the_references() -> None:
-    """A plain policy has the defaults of the reference."""
+    """A plain policy has the defaults of the Java client."""
     assert RedeliveryPolicy().to_options() == {
         "maximumRedeliveries": "6",
         "initialRedeliveryDelay": "1000",
@@ -140,7 +140,7 @@ def test_defaults_are_the_references() -> None:
 
 @given(policies)
 def test_options_round_trip(policy: RedeliveryPolicy) -> None:
-    """A policy written out in the reference's names reads back equal; so do a pickle and a copy."""
+    """A policy written in the Java client's names reads back equal; a pickle and a copy are equal, too."""
     assert RedeliveryPolicy.from_options(policy.to_options()) == policy
     assert pickle.loads(pickle.dumps(policy)) == policy
     assert copy.deepcopy(policy) == policy
@@ -154,7 +154,7 @@ def test_a_delay_is_found_without_walking_the_chain(policy: RedeliveryPolicy, re
 
 @given(policies, st.randoms(use_true_random=False))
 def test_delays_are_never_negative_and_the_cap_holds(policy: RedeliveryPolicy, random: Random) -> None:
-    """No delay is negative; without jitter no exponential step passes max(cap, redeliveryDelay)."""
+    """No delay is negative; without jitter no exponential step exceeds max(cap, redeliveryDelay)."""
     assert all(delay >= 0 for delay in policy.delays_ms(20, random))
     cap = policy.maximum_redelivery_delay
     if cap is not None and policy.use_exponential_back_off:
@@ -184,7 +184,7 @@ def test_worst_case_is_the_sum_without_jitter_at_the_largest_maximum() -> None:
 
 
 def test_slow_growth_has_an_upper_bound_all_the_same() -> None:
-    """A chain that grows too slowly to be added up still has a finite bound."""
+    """A chain that grows too slowly to be added up has a finite bound."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=10**9,
         initial_redelivery_delay=3600,
@@ -198,7 +198,7 @@ def test_slow_growth_has_an_upper_bound_all_the_same() -> None:
 
 
 def test_saturates_at_the_largest_long() -> None:
-    """Exponential growth stops at 2^63-1 as in the reference, with and without jitter."""
+    """Exponential growth stops at 2^63-1 as in the Java client, with and without jitter."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=-1, use_exponential_back_off=True, use_collision_avoidance=True
     )
@@ -208,7 +208,7 @@ def test_saturates_at_the_largest_long() -> None:
 
 
 def test_jitter_may_pass_the_cap_and_the_first_delay_has_none() -> None:
-    """Jitter comes after the cap, and the first redelivery waits for the initial delay as given."""
+    """Jitter is applied after the cap, and the first redelivery waits for the initial delay without jitter."""
     policy = RedeliveryPolicy(
         use_exponential_back_off=True,
         maximum_redelivery_delay=2,
@@ -237,7 +237,7 @@ def test_redeliveries_count_from_one(policy: Policy) -> None:
 
 
 def test_explicit_delays() -> None:
-    """An explicit list waits for each in turn, and its length is the maximum."""
+    """An explicit list is used in order, and its length is the maximum."""
     policy = RedeliveryPolicy.from_delays([1, 5.5, timedelta(minutes=5)])
     assert isinstance(policy, Policy)
     assert policy.maximum_redeliveries == 3
@@ -257,7 +257,7 @@ def test_a_policy_is_a_value(policy: RedeliveryPolicy) -> None:
 
 
 def test_a_long_jittered_chain_is_not_walked_once_the_cap_holds() -> None:
-    """Under a cap that jitter cannot leave, a late delay costs as few draws as the climb to the cap."""
+    """Under a cap that jitter cannot leave, a late delay takes as few draws as the climb to the cap."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=-1,
         use_exponential_back_off=True,

@@ -1,4 +1,4 @@
-"""A user's own policy may raise or return anything: the message keeps a bound and a delay."""
+"""A user's own policy may raise or return anything: the message keeps a maximum and a delay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FULL = Capabilities(
 
 
 class Own:
-    """A policy that answers, or raises, what it is given."""
+    """Policy that returns, or raises, the given values."""
 
     def __init__(self, delay: Any = 1000, maximum: Any = 3) -> None:
         self._delay = delay
@@ -57,7 +57,7 @@ class Own:
 
 
 class Index:
-    """A whole number that is no `int`, as numpy has them."""
+    """A whole number that is no `int`, like those of numpy."""
 
     def __index__(self) -> int:
         return 7
@@ -104,14 +104,14 @@ NO_LIMITS: list[Any] = [None, "5", nan, inf, 2.5, True, Decimal(5), Unshown(), V
 
 @pytest.mark.parametrize("answer", NO_DELAYS, ids=type)
 def test_no_delay(answer: Any) -> None:
-    """What is no duration is a fault, and the default policy's delay is waited."""
+    """A value that is no duration is a fault, and the default policy's delay is used."""
     asked = guard()
     assert asked.delay(Own(answer), 2) == 1.0
     (fault,) = asked.with_faults(())
     assert isinstance(fault, PolicyFault)
     assert (fault.member, asked.faults) == ("redelivery_delay_ms", [])
     assert fault.text.startswith("redelivery_delay_ms(2) r")
-    assert fault.text.endswith("; 1 s are waited instead")
+    assert fault.text.endswith("; the delay is 1 s instead")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_no_delay(answer: Any) -> None:
     ids=type,
 )  # fmt: skip
 def test_a_delay(answer: Any, seconds: float) -> None:
-    """Whole and real numbers are milliseconds; what means "never" is the longest delay there is."""
+    """Whole and real numbers are milliseconds; a number that means "never" is the longest delay."""
     asked = guard()
     assert asked.delay(Own(answer), 1) == seconds
     assert asked.faults == []
@@ -128,25 +128,25 @@ def test_a_delay(answer: Any, seconds: float) -> None:
 
 @pytest.mark.parametrize("answer", NO_LIMITS, ids=type)
 def test_no_limit(answer: Any) -> None:
-    """What is no whole number is a fault, and the default policy's maximum holds."""
+    """A value that is no whole number is a fault, and the default policy's maximum is used."""
     limit, fault = limit_of(Own(maximum=answer))
     assert limit == RedeliveryPolicy().maximum_redeliveries == 6
     assert fault is not None
     assert fault.text.startswith("maximum_redeliveries ")
-    assert fault.text.endswith("; 6 are allowed instead")
+    assert fault.text.endswith("; 6 redeliveries are allowed instead")
 
 
 @pytest.mark.parametrize(
     ("answer", "limit"), [(0, 0), (-1, -1), (3.0, 3), (Index(), 7), (10**400, 2**63 - 1)]
 )
 def test_a_limit(answer: Any, limit: int) -> None:
-    """Whole numbers of any type."""
+    """A maximum may be a whole number of any type."""
     assert limit_of(Own(maximum=answer)) == (limit, None)
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("x"), SystemExit(3), KeyboardInterrupt()], ids=type)
 def test_a_message_whose_policy_raises_is_charged_and_parked(raised: BaseException) -> None:
-    """It waits for the default delay, and is poison after the default number of redeliveries."""
+    """A message whose policy raises has the default delay and the default maximum."""
     bench = benched(Own(raised, raised))
     delivery = bench.run(Letter(1))
     for count in range(1, 7):
@@ -164,7 +164,7 @@ def test_a_message_whose_policy_raises_is_charged_and_parked(raised: BaseExcepti
 
 
 def test_a_policy_of_a_classifier_raises() -> None:
-    """As the destination's would."""
+    """A classifier's policy that raises has the same effect as a destination's."""
     bench = Bench()
     delivery = bench.run(Letter(1))
     commands = bench.feed(Failed(delivery, CAUSE, Own(RuntimeError("x"))))
@@ -172,7 +172,7 @@ def test_a_policy_of_a_classifier_raises() -> None:
 
 
 def test_a_broker_count_with_a_policy_that_raises() -> None:
-    """Where the broker counts, the policy is asked when a message arrives."""
+    """Where the broker counts, the policy is read when a message arrives."""
     bench = benched(Own(maximum=RuntimeError("x")), able=FULL)
     bench.arrive(Letter(1, attempts=9))
     assert len(faults(bench.commands)) == 1
@@ -183,7 +183,7 @@ def test_a_broker_count_with_a_policy_that_raises() -> None:
 
 
 def test_a_transacted_dispatch_with_a_policy_that_raises() -> None:
-    """The check before a dispatch takes the default maximum, and the message is dispatched."""
+    """The check before a dispatch uses the default maximum, and the message is dispatched."""
     bench = benched(Own(maximum=RuntimeError("x")), able=FULL, transacted=True)
     bench.arrive(Letter(1, attempts=3))
     assert bench.want() is not None
@@ -193,7 +193,7 @@ def test_a_transacted_dispatch_with_a_policy_that_raises() -> None:
 
 
 def test_a_ledger_with_a_policy_that_raises() -> None:
-    """What the ledger knows of a message is compared with the default maximum, and its delay waited for."""
+    """A ledger entry is compared with the default maximum, and the default delay is waited for."""
     bench = benched(Own(RuntimeError("x"), RuntimeError("y")), counted=True)
     (arrival,) = bench.arrive(Letter(1))
     bench.feed(Wanted())
@@ -204,7 +204,7 @@ def test_a_ledger_with_a_policy_that_raises() -> None:
 
 
 def test_a_deferral_for_ever() -> None:
-    """A delay that no calendar has is the longest there is."""
+    """A delay beyond the calendar becomes the longest one."""
     bench = Bench()
     delivery = bench.run(Letter(1))
     (hold,) = bench.feed(Deferred(delivery, 1e300, CAUSE))

@@ -1,4 +1,4 @@
-"""The policy map: which policy serves which destination."""
+"""Policy map: choice of the policy for a destination."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def numbered(patterns: list[str]) -> dict[str, Policy]:
 
 
 def of_a_message(lookup: str) -> bool:
-    """Whether `lookup` is the name of one destination, as a message has it: no pattern, no composite."""
+    """Return True if `lookup` names one destination, as a message does: no pattern, no composite."""
     name = Destination.parse(lookup).name
     return "," not in name and not any(token in ("*", ">") for token in name.split("."))
 
 
 @for_each(VECTORS)
 def test_winners_are_the_references(vector: dict[str, Any]) -> None:
-    """Every look-up gives the reference's winner, or one of those that it picks at random.
+    """Every look-up gives Classic's winner, or one of those that it picks at random.
 
-    Entries that the reference registered without their own destination (`put`) are unfiltered there for a
-    look-up that is itself a pattern; our entries always carry theirs, so those few look-ups are left out.
+    Entries that Classic registered without their own destination (`put`) are not filtered there for a look-up that is
+    itself a pattern. Entries here always have theirs, and those few look-ups are left out.
     """
     policies = numbered(vector["entries"])
     policy_map = RedeliveryPolicyMap(policies, default=DEFAULT if vector["default_entry"] else None)
@@ -79,7 +79,7 @@ def test_winners_are_the_references(vector: dict[str, Any]) -> None:
     ],
 )
 def test_our_own_rules(patterns: list[str], lookup: str, winner: str | None) -> None:
-    """Where the reference gives no answer, or has none to give, the winner does not depend on chance."""
+    """Where Classic gives no answer, or none that is defined, the winner does not depend on chance."""
     assert RedeliveryPolicyMap(numbered(patterns)).pattern_for(lookup) == winner
 
 
@@ -100,7 +100,7 @@ names_of = st.builds(
 
 
 def covers(pattern: str, name: str) -> bool:
-    """The naive oracle: token by token, `*` is one token, a last `>` is any further ones."""
+    """Naive oracle: token by token, `*` is one token, a last `>` is any number of further ones."""
     kind, _, path = pattern.partition("://")
     other_kind, _, other = name.partition("://")
     mine, theirs = path.split("."), other.split(".")
@@ -127,7 +127,7 @@ EVERY_NAME = [".".join(path) for length in range(1, 5) for path in product("ABCD
 
 @given(st.lists(pattern_names, unique=True, min_size=2, max_size=4), st.sampled_from(EVERY_NAME))
 def test_the_narrower_pattern_wins(patterns: list[str], name: str) -> None:
-    """A pattern whose names are all covered by another one's is never passed over for that one."""
+    """A pattern all of whose names another one covers wins over that one."""
     found = RedeliveryPolicyMap(numbered(patterns)).pattern_for(name)
     matching = [pattern for pattern in patterns if covers(f"queue://{pattern}", f"queue://{name}")]
     covered = {
@@ -140,7 +140,7 @@ def test_the_narrower_pattern_wins(patterns: list[str], name: str) -> None:
 
 
 def test_no_match_and_no_default_is_a_plain_policy() -> None:
-    """Without a match the default serves, and without a default a plain RedeliveryPolicy."""
+    """Without a match the default is used; without a default a plain RedeliveryPolicy."""
     policy_map = RedeliveryPolicyMap({"A": DEFAULT})
     assert policy_map.policy_for("B") == RedeliveryPolicy() == policy_map.default
     assert policy_map.pattern_for("B") is None
@@ -171,7 +171,7 @@ def test_what_makes_no_sense_is_refused(build: Any) -> None:
 
 
 def test_a_map_is_immutable_and_a_value() -> None:
-    """Changing the mapping afterwards changes nothing; equal maps are equal, and pickle."""
+    """Changes of the mapping afterwards have no effect; equal maps are equal, and pickle."""
     mapping = {"A": DEFAULT}
     policy_map = RedeliveryPolicyMap(mapping, default=DEFAULT)
     mapping["B"] = RedeliveryPolicy()
@@ -184,7 +184,7 @@ def test_a_map_is_immutable_and_a_value() -> None:
 
 
 def test_the_cache_is_bounded() -> None:
-    """Ever new names do not make the map grow without bound, and later look-ups are still right."""
+    """New names again and again do not make the cache grow without bound, and later look-ups are right."""
     policy_map = RedeliveryPolicyMap({"temp-queue://>": DEFAULT})
     for n in range(20_000):
         assert policy_map.policy_for(f"temp-queue://ID:{n}") is DEFAULT
@@ -212,13 +212,13 @@ def test_the_cache_is_bounded() -> None:
     ],
 )
 def test_artemis_matches(matches: list[str], lookup: str, winner: str | None) -> None:
-    """Address settings match by Artemis' words, the most specific one wins, whatever the order."""
+    """Address settings match by Artemis' words; the most specific one wins, in any order of registration."""
     for order in (matches, matches[::-1]):
         assert RedeliveryPolicyMap.from_artemis_settings(numbered(order)).pattern_for(lookup) == winner
 
 
 def test_long_names_are_not_kept() -> None:
-    """Names of any length that producers make up take no room in the caches, and are served as others."""
+    """Long names that producers make up are not cached, and their policy is found all the same."""
     policy_map = RedeliveryPolicyMap({"a.>": RedeliveryPolicy(maximum_redeliveries=9)})
     before = _parse.cache_info().currsize, _tokens.cache_info().currsize
     for number in range(10):

@@ -1,4 +1,4 @@
-"""What a redelivery policy refuses, and how it says so."""
+"""Values that a redelivery policy refuses, and the error texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from redelivery.errors import ConfigurationError
     ],
 )
 def test_constructor_refuses(arguments: dict[str, Any], option: str) -> None:
-    """An argument of the wrong type or range raises ConfigurationError naming it."""
+    """An argument of the wrong type or range raises ConfigurationError with its name."""
     with pytest.raises(ConfigurationError, match=option) as caught:
         RedeliveryPolicy(**arguments)
     assert caught.value.option == option
@@ -75,20 +75,20 @@ def test_constructor_refuses(arguments: dict[str, Any], option: str) -> None:
     ],
 )
 def test_from_options_refuses(options: dict[str, Any], message: str) -> None:
-    """An option that is unknown, unconvertible or contradictory is refused with what is allowed."""
+    """An option that is unknown, unconvertible or contradictory is refused with the allowed values."""
     with pytest.raises(ConfigurationError, match=message):
         RedeliveryPolicy.from_options(options)
 
 
 @pytest.mark.parametrize("delays", ["15", 5, [1, -1], [1, "2"], [math.nan], [True]], ids=repr)
 def test_explicit_delays_refuse_what_makes_no_sense(delays: Any) -> None:
-    """A list of anything but durations is refused."""
+    """A list that contains anything but durations is refused."""
     with pytest.raises(ConfigurationError, match="delays"):
         RedeliveryPolicy.from_delays(delays)
 
 
 def test_numbers_of_many_digits_are_refused() -> None:
-    """A number that Python cannot write is refused in a sentence, as any other that is too large."""
+    """A number that Python cannot format is refused in one sentence, like any other that is too large."""
     with pytest.raises(ConfigurationError, match="not a number of thousands of digits"):
         RedeliveryPolicy(maximum_redeliveries=10**5000)
     for name in ("back_off_multiplier", "redelivery_delay", "collision_avoidance_factor"):
@@ -99,7 +99,7 @@ def test_numbers_of_many_digits_are_refused() -> None:
 
 
 def test_what_is_nested_too_deep_is_refused() -> None:
-    """A value that Python cannot show is refused in a sentence all the same."""
+    """A value that Python cannot show is refused in one sentence."""
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
@@ -108,7 +108,7 @@ def test_what_is_nested_too_deep_is_refused() -> None:
 
 
 def test_a_long_text_is_refused_at_once() -> None:
-    """A text of 200,000 digits that is no number is seen to be none in time that grows with its length."""
+    """A text of 200,000 digits that is no number is refused in time proportional to its length."""
     start = time.process_time()
     for text in ("9" * 200_000 + "x", "." * 200_000, "9" * 100_000 + "." + "9" * 100_000 + "e"):
         with pytest.raises(ConfigurationError, match="backOffMultiplier must be"):

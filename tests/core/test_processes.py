@@ -1,15 +1,15 @@
-"""What holds for the counts of several processes with one ledger, whatever kills them, in any order.
+"""Invariants of the counts of several processes with one ledger, for any order of deaths.
 
-How often a message starts (N: its policy's maximum of redeliveries). A start ends in one of four ways:
+How often a message starts (N: its policy's maximum of redeliveries). A start ends in one of these ways:
 
-- its handler fails, or its process dies while it alone was running: charged, and nothing begins once N + 1 starts are;
-- its process dies while others were running, too: not charged, for it may have been company only;
+- its handler fails, or its process dies while it alone was running: charged; after N + 1 such starts nothing begins;
+- its process dies while others were running, too (company): not charged, because another one may be the cause;
 - its handler succeeds: the last start.
 
-So a message starts N + 1 times at most, and once more for each death that it was company in. These are bounded, too:
-after one the message is a suspect, which runs alone, and a death alone is charged; it is no suspect any more only once
-its handler has ended. So between two such deaths a handler ends: a message that kills its process at each start has one
-of them at most (N + 2 starts), and one that fails has one at most before each of its failures (2 (N + 1) starts).
+A message starts N + 1 times at most, and once more for each death in company. These are bounded, too: after one the
+message is a crash suspect, which runs exclusively, and a death alone is charged. It stays a suspect until its
+handler has ended. Therefore a handler ends between two such deaths: a message that kills its process at each start has
+one of them at most (N + 2 starts), and one that fails has one at most before each of its failures (2 (N + 1) starts).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Processes(RuleBasedStateMachine):
         engine.feed(Connected(1, self.able), self.now)
         return Process(engine)
 
-    # What happens.
+    # The events.
 
     @rule(which=st.integers(0, 1), many=st.integers(1, 3))
     def deliver(self, which: int, many: int) -> None:
@@ -108,7 +108,7 @@ class Processes(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def write(self, which: int) -> None:
-        """Let its writer come to it."""
+        """Write the failures of a process into the ledger."""
         process = self.processes[which]
         for key, entry in process.unwritten.items():
             self.put(key, entry)
@@ -117,7 +117,7 @@ class Processes(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def acknowledge(self, which: int) -> None:
-        """Let the broker read what a process has acknowledged; after a while it forgets the verdicts."""
+        """Make the broker read a process's acknowledgements; after a while the ledger removes the verdicts."""
         process = self.processes[which]
         process.unwritten |= {key: None for key in process.in_doubt.values() if key is not None}
         process.in_doubt.clear()
@@ -125,7 +125,7 @@ class Processes(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     @precondition(lambda self: any(process.marks or process.in_doubt for process in self.processes))
     def kill(self, which: int) -> None:
-        """Somebody kills a process at any time."""
+        """Kill a process at any time."""
         marks = self.processes[which].marks
         if len(marks) == 1:
             mail = next(iter(marks)).letter
@@ -133,7 +133,7 @@ class Processes(RuleBasedStateMachine):
             mail.operator += 1
         self.die(which)
 
-    # How.
+    # Their effects.
 
     def die(self, which: int) -> None:
         process = self.processes[which]
@@ -145,7 +145,7 @@ class Processes(RuleBasedStateMachine):
             else:
                 arrival.letter.company += 1
         self.graves.append(process)
-        lost = process.in_doubt  # with what was to acknowledge them
+        lost = process.in_doubt  # and the acknowledgements
         back = [each.letter for each in process.held if each.state != "settled" or each in lost]
         self.queue.extendleft(letter for letter in reversed(back) if isinstance(letter, Mail))
         self.processes[which] = self.born()
@@ -243,7 +243,7 @@ class Processes(RuleBasedStateMachine):
                 process.unwritten[command.key] = None
 
     def teardown(self) -> None:
-        """Once nobody but the messages kills, each comes to its end, after the starts that are derived above."""
+        """Without further kills, each message ends after the number of starts derived above."""
         if not hasattr(self, "mails"):
             return
         for turn in range(60 * (len(self.mails) + 1)):
@@ -267,7 +267,7 @@ TestProcesses.settings = settings(stateful_step_count=30, suppress_health_check=
 
 
 def test_a_message_that_fails_starts_once_more_for_each_death_that_it_was_company_in() -> None:
-    """With two redeliveries, one that two killers took with them starts five times, and each of them four times."""
+    """With two redeliveries, a message that two others' deaths took along starts five times, and each of them four."""
     machine = Processes()
     machine.begin(maximum=2, kinds=["good", "good", "bad", "killer", "killer", "good", "good"])
     machine.deliver(0, 1)
@@ -280,7 +280,7 @@ def test_a_message_that_fails_starts_once_more_for_each_death_that_it_was_compan
 
 
 def test_a_verdict_outlives_a_process_that_dies_between_copy_and_acknowledgement() -> None:
-    """The message comes again to another process, which copies it again and does not handle it."""
+    """The message is redelivered to another process, which copies it again and does not handle it."""
     machine = Processes()
     machine.begin(maximum=0, kinds=["bad"], copies=True)
     machine.deliver(0, 1)

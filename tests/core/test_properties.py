@@ -1,4 +1,4 @@
-"""What holds for the engine whatever the broker, the connection and the application do, in any order."""
+"""Invariants of the engine, whatever the broker, the connection and the application do, in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
 
 PATIENCE = 30.0  # seconds for which a broker may leave a command unread, in any number of steps
-LONGEST = 1e6  # seconds of one delay: after hundreds of them the year must still have four digits, as any header needs
+LONGEST = 1e6  # seconds of one delay: after hundreds of them the year must have four digits, as headers need
 
 policies = st.builds(
     RedeliveryPolicy,
@@ -102,7 +102,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         self.drain_after = drain_after
         self.reconnect()
 
-    # What happens.
+    # The events.
 
     @rule(
         groups=st.lists(st.sampled_from([None, "g", "g", "h"]), min_size=2, max_size=6),
@@ -140,7 +140,7 @@ class EngineMachine(World, RuleBasedStateMachine):
     @precondition(lambda self: self.engine.reschedules and self.broker.up and not self.drained)
     @rule(outcomes=st.lists(st.sampled_from(["fail", "fail", "defer", "keep"]), min_size=2, max_size=5))
     def go_round(self, outcomes: list[str]) -> None:
-        """What the broker holds comes, and fails again, and again."""
+        """Deliver messages that the broker holds, which fail again and again."""
         for _ in range(4):
             self.read(100)
             while self.broker.unconfirmed:
@@ -204,7 +204,7 @@ class EngineMachine(World, RuleBasedStateMachine):
             self.wait_until(max(self.now, min(times)))
 
     def wait_until(self, at: float) -> None:
-        """Let time pass; a broker that left commands unread for longer than its heart-beats allow reads them first."""
+        """Pass time; a broker that left commands unread for longer than its heart-beats allow reads them first."""
         behind = self.behind_since if self.broker.wire else self.now
         if at - behind > PATIENCE and self.broker.up:
             self.read(1000)
@@ -217,7 +217,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         self.drained = True
         self.feed(Drained())
 
-    # What holds at any time.
+    # The invariants.
 
     @invariant()
     def parked_is_what_is_held(self) -> None:
@@ -227,7 +227,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         groups = {arrival.group for arrival in self.arrived if arrival.state == "parked"} - {None}
         behind = sum(arrival.state == "ready" and arrival.group in groups for arrival in self.arrived)
         most = held + behind if self.ordering == "per_group" else held
-        # What failed may come again behind its successor: then it waits for that, and does not count.
+        # A failed message may be redelivered behind its successor: it then waits for that, and does not count.
         least = most if self.broker.in_order and not self.released else 0
         assert least <= self.engine.load.parked <= most
 
@@ -241,7 +241,7 @@ class EngineMachine(World, RuleBasedStateMachine):
             assert letter.ended or id(letter) in known
 
     def teardown(self) -> None:
-        """Whatever has happened: once all goes well, every message comes to its end."""
+        """Once nothing fails any more, every message ends."""
         if not hasattr(self, "engine"):
             return
         for _ in range(40 + 20 * len(self.letters)):
@@ -252,7 +252,7 @@ class EngineMachine(World, RuleBasedStateMachine):
 
     def one_good_round(self) -> None:
         if any(arrival.state == "held" for arrival in self.arrived):
-            self.cut(0, 100, [], back=False)  # what cannot be given back goes back with the connection
+            self.cut(0, 100, [], back=False)  # returns what cannot be released
         if not self.broker.up:
             self.reconnect()
         self.read(100)
@@ -276,7 +276,7 @@ TestEngine.settings = settings(
 
 
 def test_delays_that_grow_for_ever_stay_within_the_calendar() -> None:
-    """Found at random: 44 delays, each 3.5 times the one before, led to the year 25655, which no header can tell."""
+    """Found at random: 44 delays, each 3.5 times the one before, led to the year 25655, which no header can hold."""
     machine = EngineMachine()
     policy = RedeliveryPolicy(
         maximum_redeliveries=-1,

@@ -1,4 +1,4 @@
-"""A limit of rate: tokens that come with time, and what an engine does with them."""
+"""Rate limit: tokens that arrive over time, and the engine's dispatches with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redelivery.errors import ConfigurationError
 
 
 def taken(rate: Rate, seconds: float, step: float = 0.01) -> int:
-    """Return how many tokens are taken in a time by one who asks all the time."""
+    """Return how many tokens are taken in a time if one is requested at each step."""
     bucket, found, now = rate.bucket(), 0, 0.0
     while now <= seconds:
         while bucket.has(now):
@@ -40,14 +40,14 @@ def taken(rate: Rate, seconds: float, step: float = 0.01) -> int:
     ],
 )
 def test_tokens_come_at_the_rate(rate: Rate, most: int) -> None:
-    """In ten seconds there are a burst and ten seconds' worth."""
+    """Ten seconds give a burst and ten seconds' worth of tokens."""
     assert taken(rate, 10.0) in (most - 1, most)
 
 
 @given(st.floats(0.01, 1e4), st.integers(1, 50), st.lists(st.floats(0, 5), max_size=40))
 @example(1.0, 1, [0.0, 0.0])
 def test_no_more_than_the_rate_is_given(a_second: float, burst: int, gaps: list[float]) -> None:
-    """However the time passes, no more tokens are there than the burst and what has come."""
+    """In any passing of time there are no more tokens than the burst and those that have arrived."""
     bucket, now, found = Rate(a_second, burst=burst).bucket(), 0.0, 0
     for gap in gaps:
         now += gap
@@ -55,7 +55,7 @@ def test_no_more_than_the_rate_is_given(a_second: float, burst: int, gaps: list[
             bucket.take(now)
             found += 1
         due = bucket.next
-        # Of a copy, for time does not go back.
+        # On a copy, because time does not go back.
         assert due is None or copy(bucket).has(due + 1e-6)
     assert found <= burst + now * a_second + 1e-6
 
@@ -70,7 +70,7 @@ def test_no_more_than_the_rate_is_given(a_second: float, burst: int, gaps: list[
     ],
 )
 def test_a_rate_that_makes_no_sense_is_refused(made: Any, text: str) -> None:
-    """Each value is checked, by name."""
+    """Each value is checked by name."""
     with pytest.raises(ConfigurationError, match=text):
         made()
 
@@ -79,7 +79,7 @@ def test_a_rate_that_makes_no_sense_is_refused(made: Any, text: str) -> None:
 
 
 def test_dispatches_wait_for_the_rate() -> None:
-    """Two at once, and then one each half second; the engine says when the next one may go."""
+    """Two are dispatched at once, then one each half second; the engine reports when the next one may go."""
     bench = Bench(rate=Rate(2, burst=2))
     bench.arrive(*(Letter(n) for n in range(4)))
     assert [bench.want() is not None for _ in range(3)] == [True, True, False]
@@ -90,7 +90,7 @@ def test_dispatches_wait_for_the_rate() -> None:
 
 
 def test_redeliveries_count() -> None:
-    """What is due again waits for the rate as what is fresh does."""
+    """A redelivery that is due waits for the rate as a fresh message does."""
     bench = Bench(rate=Rate(1, burst=1))
     bench.fail(bench.run(Letter(0)))
     bench.arrive(Letter(1))
@@ -103,7 +103,7 @@ def test_redeliveries_count() -> None:
 
 
 def test_a_limit_of_rate_keeps_no_redelivery_waiting() -> None:
-    """What is due takes turns with what is fresh, also where each dispatch waits for the rate."""
+    """Redeliveries that are due alternate with fresh messages, also if each dispatch waits for the rate."""
     bench = Bench(rate=Rate(1, burst=1))
     bad = bench.run(Letter(0))
     bench.fail(bad)
@@ -131,7 +131,7 @@ def test_a_rate_and_a_breaker_hold_together() -> None:
 
 
 def test_a_pause_and_a_rate_hold_together() -> None:
-    """A pause has no end of its own; after it the rate applies."""
+    """A pause has no end of its own; after it the rate limit applies."""
     bench = Bench(rate=Rate(1, burst=1))
     bench.arrive(Letter(0), Letter(1), Letter(2))
     bench.want()

@@ -1,4 +1,4 @@
-"""What outlives a connection, and what must not."""
+"""Facts that outlive a connection, and results that must not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_late_result_is_stale(result: str, connected: bool) -> None:
 
 
 def test_what_was_ready_or_parked_is_dropped() -> None:
-    """Nothing of a lost connection is dispatched: the broker sends it again."""
+    """No delivery of a lost connection is dispatched: the broker redelivers the message."""
     bench = Bench()
     bench.fail(bench.run(Letter(0)))
     bench.arrive(Letter(1))
@@ -69,7 +69,7 @@ def test_what_was_ready_or_parked_is_dropped() -> None:
 
 
 def test_count_and_due_time_are_kept() -> None:
-    """What failed before the connection was lost waits for the rest of its delay, and its count goes on."""
+    """A message that failed before the loss is parked for the rest of its delay, and its count continues."""
     bench = Bench()
     letter = Letter(0)
     bench.fail(bench.run(letter))
@@ -87,7 +87,7 @@ def test_count_and_due_time_are_kept() -> None:
 
 
 def test_a_copy_waits_for_its_old_handler_and_is_accepted_if_that_succeeds() -> None:
-    """A message that comes again while its old handler runs waits; after success it is accepted without running."""
+    """A message that is redelivered while its old handler runs waits; after a success it is accepted unseen."""
     bench = Bench()
     letter = Letter(0)
     old = bench.run(letter)
@@ -103,7 +103,7 @@ def test_a_copy_waits_for_its_old_handler_and_is_accepted_if_that_succeeds() -> 
 
 
 def test_a_copy_is_charged_once_if_its_old_handler_fails() -> None:
-    """The failure of the old handler is charged to the copy, which then waits for the policy's delay."""
+    """The failure of the old handler is charged to the copy, which is then parked for the policy's delay."""
     bench = Bench()
     letter = Letter(0)
     old = bench.run(letter)
@@ -118,7 +118,7 @@ def test_a_copy_is_charged_once_if_its_old_handler_fails() -> None:
 
 
 def test_a_copy_of_what_was_poisoned_meanwhile_is_poison() -> None:
-    """A verdict that could not be sent is kept: the copy is poison without a dispatch."""
+    """A verdict that could not be sent is kept: the copy is dead-lettered without a dispatch."""
     bench = Bench()
     letter = Letter(0)
     old = bench.run(letter)
@@ -132,7 +132,7 @@ def test_a_copy_of_what_was_poisoned_meanwhile_is_poison() -> None:
 
 
 def test_a_verdict_that_cannot_be_sent_stops_the_consumer() -> None:
-    """If the copy of a poisoned message can be neither copied nor poisoned, nothing more is dispatched."""
+    """If the copy of a poison message can be neither copied nor poisoned, the consumer stops."""
     bench = Bench(able=Capabilities("model"), dead_letters=DeadLetterRouting(maximum_set_aside=0))
     letter = Letter(0, partial=True)
     old = bench.run(letter)
@@ -160,7 +160,7 @@ def test_a_second_loss_drops_the_waiting_copy() -> None:
 
 
 def test_a_lost_accept_is_sent_again_without_running() -> None:
-    """A marked copy of what was accepted on a lost connection is accepted, not run; an unmarked one is run."""
+    """A flagged copy of a message accepted on a lost connection is accepted unseen; one without the flag is handled."""
     bench = Bench()
     marked, unmarked = Letter(0), Letter(1)
     for letter in (marked, unmarked):
@@ -174,7 +174,7 @@ def test_a_lost_accept_is_sent_again_without_running() -> None:
 
 
 def test_success_after_the_loss_counts_as_accepted() -> None:
-    """A handler that succeeds while there is no connection need not run again when its message comes back."""
+    """A message whose handler succeeds without a connection is accepted unseen when it is redelivered."""
     bench = Bench()
     letter = Letter(0)
     old = bench.run(letter)
@@ -186,7 +186,7 @@ def test_success_after_the_loss_counts_as_accepted() -> None:
 
 
 def test_arrivals_and_answers_of_an_old_connection_are_nothing() -> None:
-    """What a connection that is gone still had to say changes nothing."""
+    """Arrivals and answers of a connection that is gone change nothing."""
     bench = Bench()
     poisoned = bench.run(Letter(0))
     bench.feed(Poisoned(poisoned, CAUSE))
@@ -200,7 +200,7 @@ def test_arrivals_and_answers_of_an_old_connection_are_nothing() -> None:
 
 
 def lost(bench: Bench, suspects: ProtocolPoison) -> list[Command]:
-    """Lose the connection over a message, as the driver tells of it."""
+    """Lose the connection over a message, as the driver reports it."""
     error = TransportError("frame too large")
     stop = suspects.accuse("ID:7", error, bench.now)
     return bench.feed(ConnectionLost(bench.epoch, error, "ID:7", stop=stop))
@@ -220,7 +220,7 @@ def test_three_closings_over_one_message_stop_the_consumer() -> None:
 
 
 def test_closings_far_apart_do_not_stop() -> None:
-    """Three closings over one message in more than a minute are bad luck."""
+    """Three closings over one message in more than a minute do not stop the consumer."""
     bench, suspects = Bench(), ProtocolPoison()
     for _ in range(5):
         assert lost(bench, suspects) == NOTHING
@@ -229,7 +229,7 @@ def test_closings_far_apart_do_not_stop() -> None:
 
 
 def test_credit_is_granted_again_and_by_the_quarter() -> None:
-    """Each connection starts with the whole credit; what is settled or parked is made up for by the quarter."""
+    """Each connection starts with the whole credit; for settled or parked messages it is granted by the quarter."""
     bench = Bench(able=Capabilities("model", flow=True), credit=8, max_parked=2)
 
     def granted(commands: list[Command]) -> list[int]:
@@ -248,14 +248,14 @@ def test_credit_is_granted_again_and_by_the_quarter() -> None:
 
 
 def poisoned(bench: Bench, letter: Letter) -> None:
-    """Have a message poisoned and confirmed."""
+    """Poison a message, and confirm its dead letter."""
     delivery = bench.run(letter)
     bench.feed(Poisoned(delivery, CAUSE))
     bench.feed(Confirmed(delivery))
 
 
 def test_a_poison_acknowledgement_that_the_broker_forgot_is_given_again() -> None:
-    """A broker that is killed just after its answer sends the message again: it is poisoned again, and not handled."""
+    """A message that a killed broker redelivers just after its answer is poisoned again, and not handled."""
     bench, letter = Bench(), Letter(0)
     poisoned(bench, letter)
     bench.now += STORED - 0.1
@@ -268,7 +268,7 @@ def test_a_poison_acknowledgement_that_the_broker_forgot_is_given_again() -> Non
 
 
 def test_a_dead_letter_that_is_put_back_starts_afresh_after_a_loss() -> None:
-    """What the broker has had time to store it does not send again: a message of that identity is a redriven one."""
+    """A message that arrives after the broker had time to store its dead letter was redriven, and is handled."""
     bench, letter = Bench(), Letter(0)
     poisoned(bench, letter)
     bench.now += STORED + 0.1
@@ -279,7 +279,7 @@ def test_a_dead_letter_that_is_put_back_starts_afresh_after_a_loss() -> None:
 
 
 def test_a_consumer_that_closes_leaves_no_verdict_that_is_carried_out() -> None:
-    """The broker has not gone away, so a message that comes to the next consumer has been put back by somebody."""
+    """After a consumer has closed, a message with a verdict has been redriven, and is handled."""
     bench = Bench()
     poisoned(bench, Letter(0))
     bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))

@@ -1,4 +1,4 @@
-"""A dead letter that somebody puts back is another message, though some brokers let it keep its identity."""
+"""A dead letter that an operator puts back is a new message, though some brokers keep its identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPIED = replace(NATIVE, poison_persistent=False, poison_non_persistent=False, f
 
 
 def poisoned(able: Capabilities) -> Bench:
-    """Have a message poisoned and confirmed: by the broker's own means, or by a copy."""
+    """Poison a message, and confirm its dead letter: by the broker's own acknowledgement, or by a copy."""
     bench = Bench(able=able)
     delivery = bench.run(Letter(0))
     bench.feed(Poisoned(delivery, CAUSE))
@@ -32,12 +32,12 @@ def poisoned(able: Capabilities) -> Bench:
 
 @pytest.mark.parametrize("able", [NATIVE, COPIED])
 def test_a_verdict_ends_with_what_a_lost_connection_brings_again(able: Capabilities) -> None:
-    """Soon after the next connection began it is carried out; later the message is handled."""
+    """A verdict applies soon after the next connection began; later the message is handled."""
     for later, handled in ((RETURN - 1, False), (RETURN + 1, True)):
         bench = poisoned(able)
         bench.now += 1
         bench.lose()
-        bench.now += 3600  # however long the broker was away
+        bench.now += 3600  # however long the outage was
         bench.connect()
         bench.now += later
         (again,) = bench.arrive(Letter(0))
@@ -45,7 +45,7 @@ def test_a_verdict_ends_with_what_a_lost_connection_brings_again(able: Capabilit
 
 
 def test_the_acknowledgement_behind_a_copy_is_lost_soon_or_not_at_all() -> None:
-    """A connection that stood on is no reason to doubt it."""
+    """The acknowledgement behind a copy is in doubt only if the connection is lost soon."""
     bench = poisoned(COPIED)
     bench.now += ACKNOWLEDGED + 1
     bench.lose()
@@ -55,7 +55,7 @@ def test_the_acknowledgement_behind_a_copy_is_lost_soon_or_not_at_all() -> None:
 
 
 def test_a_closed_consumer_leaves_no_verdict_of_a_copy_either() -> None:
-    """What comes to the next consumer of the connection has been put back."""
+    """After a consumer has closed, the next one of the connection handles the message: it has been put back."""
     bench = poisoned(COPIED)
     bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))
     bench.connect()
@@ -66,7 +66,7 @@ def test_a_closed_consumer_leaves_no_verdict_of_a_copy_either() -> None:
 def test_what_cannot_be_known_again_is_not_given_back_in_the_middle_of_a_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without an identity it would come again at once, uncounted, for ever: it is poison."""
+    """A message without an identity is poison, because a release would bring it back uncounted, for ever."""
     monkeypatch.setattr(Arrival, "key", None)
     bench = Bench(able=replace(NATIVE, max_hold=100.0))
     delivery = bench.run(Letter(0))

@@ -1,4 +1,4 @@
-"""What the broker was to hold back, and may not have read: all consumers of a source know it, each message once."""
+"""Messages that the broker may not have delayed: all consumers of a source know them, each message once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Equal(Held):
 
 
 def two_held_back() -> Bench:
-    """Return an engine that has given two equal messages back, to wait at the broker."""
+    """Return an engine that has released two equal messages, to be delayed by the broker."""
     at = bench()
     for number in (1, 2):
         held = Equal(Letter(number), at.epoch, {})
@@ -47,7 +47,7 @@ def two_held_back() -> Bench:
 
 
 def test_two_equal_messages_whose_settlements_are_lost_both_wait() -> None:
-    """Each of them has its delay, and its count."""
+    """Each of two equal messages keeps its delay and its count."""
     at = two_held_back()
     at.lose()
     at.connect()
@@ -57,7 +57,7 @@ def test_two_equal_messages_whose_settlements_are_lost_both_wait() -> None:
 
 
 def test_an_equal_message_that_the_broker_has_not_sent_before_changes_nothing() -> None:
-    """The settlement of the other one may still be lost."""
+    """An equal message that was never sent before leaves the other one's settlement in doubt."""
     at = bench()
     first = Equal(Letter(1), at.epoch, {})
     at.feed(Arrived(1, [first]))
@@ -74,7 +74,7 @@ def test_an_equal_message_that_the_broker_has_not_sent_before_changes_nothing() 
 
 
 def test_what_comes_again_without_its_note_was_not_read_as_what_is_to_wait() -> None:
-    """The broker has taken it back meanwhile, over a connection that stands: it waits here, with its count."""
+    """A message that the broker took back over a connection that stands is parked here, with its count."""
     at, letter = bench(), Letter(1)
     one(at.fail(come_first(at, letter)))
     letter.attempts += 1
@@ -88,7 +88,7 @@ def test_what_comes_again_without_its_note_was_not_read_as_what_is_to_wait() -> 
 
 
 def test_what_another_consumer_has_had_since_is_not_taken_for_lost() -> None:
-    """One consumer gives the message back, another one gets it: its verdict is what is known of it."""
+    """A verdict of another consumer that got the message in between decides, not the first one's memory."""
     history = MessageHistory()
     first, second = bench(), bench()
     for at in (first, second):
@@ -108,12 +108,12 @@ def test_what_another_consumer_has_had_since_is_not_taken_for_lost() -> None:
     letter.attempts += 1
     come(second, letter, notes)
     (again,) = second.commands
-    assert isinstance(again, Forward), "it is poison, and not begun"
+    assert isinstance(again, Forward), "it is poison, and not dispatched"
     assert history.empty
 
 
 def test_what_a_consumer_that_has_closed_gave_back_is_known_to_the_next_one() -> None:
-    """The connection may be lost after it has closed."""
+    """A consumer's released messages are known to the next one if the connection is lost after it has closed."""
     history, later = MessageHistory(), MessageHistory()
     at = bench()
     at.engine.share(history)
@@ -126,13 +126,13 @@ def test_what_a_consumer_that_has_closed_gave_back_is_known_to_the_next_one() ->
 
 
 def deferred(at: Bench, held: Arrival) -> dict[str, Any]:
-    """Let the application want a message in five seconds; return what is noted on it."""
+    """Defer a message for five seconds; return the notes on it."""
     return dict(one(at.feed(Deferred(held, 5.0, CAUSE))).notes)
 
 
 @pytest.mark.parametrize(("later", "known"), [(59.0, True), (60.0, False)])
 def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> None:
-    """Whoever sends the message after that has put it back."""
+    """A message that arrives more than a minute after its settlement counts as put back by an operator."""
     at = bench()
     one(at.fail(come_first(at, Letter(1))))
     at.now += later
@@ -141,7 +141,7 @@ def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> 
 
 
 def test_two_equal_messages_that_were_taken_back_before_that_was_read_both_wait() -> None:
-    """Each of them comes again over the connection that stands, without a note."""
+    """Each of two equal messages is redelivered over the connection that stands, without a note, and is parked."""
     at = two_held_back()
     for number in (1, 2):
         at.feed(Arrived(1, [Equal(Letter(number, attempts=1), at.epoch, {})]))
@@ -151,7 +151,7 @@ def test_two_equal_messages_that_were_taken_back_before_that_was_read_both_wait(
 
 @pytest.mark.parametrize("later", [0, 7_000])
 def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int) -> None:
-    """Whether it comes with the note that was written here, or with a later one of another consumer."""
+    """A message that arrives with the note written here, or with another consumer's later one, is in doubt no more."""
     at, letter = bench(), Letter(1)
     notes = deferred(at, come_first(at, letter))
     at.now += 5.0 + later / 1000
@@ -160,7 +160,7 @@ def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int
     held = come(at, letter, {**notes, DUE: notes[DUE] + later, "redeliveryCount": count, BASE: 1})
     assert at.want() is held
     assert held.record is not None
-    assert held.record.count == int(count), "what is noted counts, not what is known here"
+    assert held.record.count == int(count), "the note counts, not the memory"
     at.succeed(held)
     at.lose()
     at.connect()
@@ -169,7 +169,7 @@ def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int
 
 
 def test_what_was_lost_and_has_come_is_not_taken_for_lost_again() -> None:
-    """The next loss has nothing to do with it."""
+    """A message that arrived after a loss is not affected by the next loss."""
     at, letter = bench(), Letter(1)
     deferred(at, come_first(at, letter))
     at.lose()

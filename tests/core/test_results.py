@@ -1,4 +1,4 @@
-"""What follows from each result of a dispatch, while the connection stands."""
+"""Effects of each result of a dispatch, while the connection stands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BY_FLOW = Capabilities("model", release=True, flow=True)
 
 
 def test_success_is_accepted() -> None:
-    """A delivery that succeeded is accepted, once, and its body is let go."""
+    """A delivery that succeeded is accepted once, and its body is dropped."""
     bench = Bench()
     delivery = bench.run(Letter(0))
     (accept,) = bench.succeed(delivery)
@@ -51,7 +51,7 @@ def test_discard_is_accepted_and_counted() -> None:
 
 
 def test_failures_follow_the_policy() -> None:
-    """Each failure is charged and waits for the policy's delay, to the millisecond; the last one is poison."""
+    """Each failure is charged and delayed by the policy, to the millisecond; the last one is poison."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=3,
         initial_redelivery_delay=timedelta(hours=1),
@@ -76,13 +76,13 @@ def test_failures_follow_the_policy() -> None:
 
 
 def test_jitter_comes_from_the_random_source() -> None:
-    """Collision avoidance draws from the source that the engine was given: same seed, same delays."""
+    """Collision avoidance draws from the engine's random source: the same seed gives the same delays."""
     policy = RedeliveryPolicy(redelivery_delay=100.0, use_collision_avoidance=True)
 
     def due(seed: int) -> float:
         bench = Bench(policy=policy, random=Random(seed))
         delivery = bench.run(Letter(0))
-        bench.fail(delivery)  # the first redelivery waits for the initial delay, without jitter
+        bench.fail(delivery)  # its delay has no jitter
         bench.now += 1
         bench.want()
         (hold,) = bench.fail(delivery)
@@ -95,7 +95,7 @@ def test_jitter_comes_from_the_random_source() -> None:
 
 
 def test_a_classifiers_policy_overrides() -> None:
-    """A policy that comes with the failure is used instead of the destination's."""
+    """A policy that is part of the failure is used instead of the destination's."""
     bench = Bench()
     delivery = bench.run(Letter(0))
     (poison,) = bench.feed(Failed(delivery, CAUSE, RedeliveryPolicy(maximum_redeliveries=0)))
@@ -103,7 +103,7 @@ def test_a_classifiers_policy_overrides() -> None:
 
 
 def test_poison_now() -> None:
-    """What the application poisons is dead-lettered at once, whatever its policy has left."""
+    """A message that the application poisons is dead-lettered at once, whatever its policy allows."""
     bench = Bench()
     delivery = bench.run(Letter(0))
     (poison,) = bench.feed(Poisoned(delivery, Cause("bad format")))
@@ -112,7 +112,7 @@ def test_poison_now() -> None:
 
 
 def test_deferral_is_not_charged_until_there_are_too_many() -> None:
-    """A deferred message waits uncharged; past the maximum of deferrals each is a failure."""
+    """A deferred message is parked uncharged; above the maximum of deferrals each one is a failure."""
     bench = Bench(maximum_deferrals=2)
     delivery = bench.run(Letter(0))
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_deferral_is_not_charged_until_there_are_too_many() -> None:
 
 
 def test_release_gives_back() -> None:
-    """A released delivery goes back to the broker where it can, uncharged."""
+    """A released delivery goes back to the broker if it can take it, uncharged."""
     bench = Bench()
     delivery = bench.run(Letter(0))
     (release,) = bench.feed(Released(delivery))
@@ -137,7 +137,7 @@ def test_release_gives_back() -> None:
 
 
 def test_release_is_held_where_the_broker_has_none() -> None:
-    """Without a release at the broker the delivery is held here, counts as parked, and is not dispatched."""
+    """Where the broker has no release, the delivery stays here, counts as parked, and is not dispatched."""
     bench = Bench(able=Capabilities("model"))
     delivery = bench.run(Letter(0))
     assert bench.feed(Released(delivery)) == NOTHING
@@ -148,7 +148,7 @@ def test_release_is_held_where_the_broker_has_none() -> None:
 
 @pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
 def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
-    """What was released first makes way for fresh ones, and comes again when there is room and nothing else."""
+    """The first released message makes room for fresh ones, and is dispatched again when nothing else is ready."""
     bench = Bench(able=Capabilities("model"), max_parked=3, ordering=ordering)
     arrivals = bench.arrive(*(Letter(number) for number in range(5)))
     for number in range(5):
@@ -156,7 +156,7 @@ def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
         assert delivery is arrivals[number]
         bench.feed(Released(delivery))
         assert bench.engine.load.parked <= 3
-    assert (bench.want(), bench.engine.load.ready()) == (None, 0), "nothing goes round in a circle"
+    assert (bench.want(), bench.engine.load.ready()) == (None, 0), "no message is dispatched in a loop"
     for again in (arrivals[0], arrivals[1]):
         assert bench.engine.load.next_due() == bench.now + 1.0
         bench.now += 1.0
@@ -177,11 +177,11 @@ def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
         for delivery in iter(bench.want, None):
             bench.succeed(delivery)
     assert [each.state for each in arrivals].count("settled") == 3
-    assert bench.engine.load.parked == 2, "there is room: these are held until the consumer closes"
+    assert bench.engine.load.parked == 2, "with room, these stay until the consumer closes"
 
 
 def test_what_is_held_for_a_release_makes_way_for_several() -> None:
-    """More may have been released at once than may be parked: each fresh one has its turn all the same."""
+    """If more messages were released at once than may be parked, each fresh one is still dispatched."""
     bench = Bench(able=Capabilities("model"), max_parked=2)
     held = [bench.run(Letter(number)) for number in range(6)]
     for each in held:
@@ -202,7 +202,7 @@ def test_expired_is_poison_and_not_dispatched() -> None:
 
 
 def test_expired_is_dropped_if_so_configured() -> None:
-    """With process_expired=False an expired message is accepted away and counts as discarded."""
+    """With process_expired=False an expired message is accepted, and counts as discarded."""
     bench = Bench(dead_letters=DeadLetterRouting(process_expired=False))
     bench.arrive(Letter(0, expires_at=WALL_OFFSET))
     assert bench.want() is None
@@ -211,7 +211,7 @@ def test_expired_is_dropped_if_so_configured() -> None:
 
 
 def test_credit_bounds_what_runs() -> None:
-    """The application never has more than its credit unsettled."""
+    """The application never has more unsettled messages than its credit."""
     bench = Bench(credit=1)
     first, second = bench.arrive(Letter(0), Letter(1))
     assert bench.want() is first
@@ -222,7 +222,7 @@ def test_credit_bounds_what_runs() -> None:
 
 
 def test_max_parked_bounds_what_waits() -> None:
-    """With max_parked waiting, no fresh message is taken; the waiting ones still are."""
+    """With max_parked messages parked no fresh one is dispatched; the parked ones still are."""
     bench = Bench(max_parked=1)
     first, second = bench.arrive(Letter(0), Letter(1))
     bench.want()
@@ -234,7 +234,7 @@ def test_max_parked_bounds_what_waits() -> None:
 
 
 def test_broker_count_raises_ours_up_to_the_maximum() -> None:
-    """A count from the broker starts ours, but never so high that a message is poison before a dispatch."""
+    """A count from the broker is the start of the count, but never poisons a message before a dispatch."""
     bench = Bench(able=Capabilities("model", counts=True))
     low, high = Letter(0, attempts=2), Letter(1, attempts=50)
     for letter, count in ((low, 2), (high, 3)):
@@ -244,7 +244,7 @@ def test_broker_count_raises_ours_up_to_the_maximum() -> None:
 
 
 def test_forwarded_copy_is_accepted_after_it_is_confirmed() -> None:
-    """Where copy and accept are not one transaction, the original is accepted only when the copy is safe."""
+    """Where copy and accept are not one transaction, the original is accepted after the copy is confirmed."""
     bench = Bench(able=CONFIRMED_FORWARD)
     delivery = bench.run(Letter(0))
     (forward,) = bench.feed(Poisoned(delivery, CAUSE))
@@ -267,7 +267,7 @@ def test_partial_body_stops_rather_than_loses() -> None:
 
 
 def test_drained_gives_back_what_waits() -> None:
-    """Draining releases what is ready or parked, dispatches nothing more, and lets running handlers finish."""
+    """Draining releases ready and parked messages, dispatches nothing more, and lets running handlers finish."""
     bench = Bench(able=BY_FLOW)
     running, parked, ready = bench.arrive(Letter(0), Letter(1), Letter(2))
     bench.want()
@@ -282,7 +282,7 @@ def test_drained_gives_back_what_waits() -> None:
 
 
 def test_drained_keeps_what_would_come_again_at_once() -> None:
-    """Where the window is fixed, what is given back would come again: it is held until the consumer closes."""
+    """Where the window is fixed, messages stay here until the consumer closes: a release would bring them back."""
     bench = Bench(able=NATIVE)
     running, (ready,) = bench.run(Letter(0)), bench.arrive(Letter(1))
     assert (bench.feed(Drained()), bench.feed(Released(running))) == (NOTHING, NOTHING)
@@ -290,7 +290,7 @@ def test_drained_keeps_what_would_come_again_at_once() -> None:
 
 
 def test_failure_while_draining_is_charged_and_given_back() -> None:
-    """A handler that fails after the drain began does not keep its message here."""
+    """A message whose handler fails after the drain began is charged and released."""
     bench = Bench(able=BY_FLOW)
     delivery = bench.run(Letter(0))
     bench.feed(Drained())

@@ -1,4 +1,4 @@
-"""Regular expressions on destination names: what they match, and that none can take for ever."""
+"""Regular expressions on destination names: their matches, and their bounded time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PATTERNS = st.lists(REPEATED, min_size=1, max_size=6).map("".join)
     ],
 )  # fmt: skip
 def test_one_pattern_must_match_the_whole_name(text: str, matching: list[str], others: list[str]) -> None:
-    """As in Classic's plugin: patterns between blanks, each for the whole name."""
+    """As in Classic's plugin, blanks separate patterns, and each must match the whole name."""
     patterns = SafeRegex.parse(text)
     assert [name for name in (*matching, *others) if patterns.match(name)] == matching
 
 
 def test_what_could_take_for_ever_is_refused() -> None:
-    """Repetitions within repetitions, too many of them, references back, and what is no pattern."""
+    """Nested repetitions, too many of them, back-references, and texts that are no pattern are refused."""
     refused = [
         r"(a+)+", r"(a*)*b", r"(a|aa)+", r"(a|b|ab)*c", r"(?:x+x+)+y", r"([a-z]+)*", r"((ab)*)*", r"(a?){20}",
         r".*.*.*.*x", r".*a.*b.*c.*d", "a?" * 30, "(a|a)" * 30, r"(a)\1", "(?=a)b", "(?P<n>a)", "(?i)a",
@@ -60,6 +60,6 @@ def test_what_is_taken_matches_as_python_does(text: str, name: str) -> None:
 
 @given(st.text("ab()[]{}|?*+\\^$.,09", max_size=24))
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
-    """No text makes the reader fail in another way."""
+    """Any text is a pattern, or is refused with ConfigurationError."""
     with suppress(ConfigurationError):
         SafeRegex.parse(text).match("ab.09")

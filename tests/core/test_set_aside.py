@@ -1,4 +1,4 @@
-"""What can be neither copied nor settled: kept unacknowledged, never dispatched again, bounded, and told each hour."""
+"""Messages that can be neither copied nor settled: unacknowledged, not dispatched, bounded, and reported each hour."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CLASSIC = replace(CONFIRMED_FORWARD, unsettleable=True)
 
 
 class Numbered(Arrival):
-    """A delivery that no settlement can be carried out of."""
+    """Delivery that cannot be settled."""
 
     settleable = False
 
 
 def bench(most: int = 100, able: Capabilities = CONFIRMED_FORWARD, **options: Any) -> Bench:
-    """Return an engine that may set so many messages aside."""
+    """Return an engine that may set `most` messages aside."""
     return Bench(able=able, dead_letters=DeadLetterRouting(maximum_set_aside=most), **options)
 
 
 def aside(at: Bench, number: int = 0) -> tuple[Letter, Arrival]:
-    """Let a message that did not arrive whole be poisoned."""
+    """Poison a message that did not arrive whole."""
     letter = Letter(number, partial=True)
     delivery = at.run(letter)
     at.commands = at.feed(Poisoned(delivery, CAUSE))
@@ -44,7 +44,7 @@ def aside(at: Bench, number: int = 0) -> tuple[Letter, Arrival]:
 
 
 def test_it_is_told_once_and_each_hour_with_the_cure() -> None:
-    """The text names the queue and both ways out; the next time comes by the engine's own alarm."""
+    """The text names the queue and both ways out; the engine's own alarm repeats it each hour."""
     at = bench()
     _, delivery = aside(at)
     (command,) = at.commands
@@ -60,7 +60,7 @@ def test_it_is_told_once_and_each_hour_with_the_cure() -> None:
 
 
 def test_the_others_flow() -> None:
-    """It is neither parked nor running."""
+    """A message that is set aside is neither parked nor running; other messages are handled."""
     at = bench(credit=1, max_parked=1)
     aside(at)
     for number in range(1, 4):
@@ -71,7 +71,7 @@ def test_the_others_flow() -> None:
 
 @pytest.mark.parametrize("ordering", ["blocking", "per_group"])
 def test_no_order_waits_for_it(ordering: str) -> None:
-    """The next one in order, or of its group, is dispatched."""
+    """The next message in order, or of the same group, is dispatched."""
     at = bench(ordering=ordering)
     first, _ = Letter(0, group="g", partial=True), None
     (bad, good) = at.arrive(first, Letter(1, group="g"))
@@ -82,7 +82,7 @@ def test_no_order_waits_for_it(ordering: str) -> None:
 
 @pytest.mark.parametrize("most", [0, 2])
 def test_past_the_bound_the_consumer_stops(most: int) -> None:
-    """With the error as ever; at 0 the first message stops it."""
+    """One message above the maximum stops the consumer with its error; at 0 the first one does."""
     at = bench(most)
     for number in range(most):
         aside(at, number)
@@ -97,7 +97,7 @@ def test_past_the_bound_the_consumer_stops(most: int) -> None:
 
 
 def test_it_comes_again_over_the_next_connection() -> None:
-    """Not handled, not counted, and not told another time; the hour goes on."""
+    """A message that is redelivered on the next connection is set aside again, unhandled, uncounted and unreported."""
     at = bench()
     letter, _ = aside(at)
     at.now += 1000
@@ -112,7 +112,7 @@ def test_it_comes_again_over_the_next_connection() -> None:
 
 
 def test_it_is_known_to_another_consumer_of_the_source() -> None:
-    """Whichever consumer gets it next sets it aside: the history is shared."""
+    """Whichever consumer gets the message next sets it aside: the history is shared."""
     at, other = bench(), bench()
     other.engine.share(at.engine._history)
     letter, _ = aside(at)
@@ -124,7 +124,7 @@ def test_it_is_known_to_another_consumer_of_the_source() -> None:
 
 
 def test_it_goes_back_before_the_brokers_limit() -> None:
-    """And comes again, as another delivery: set aside, without a handler, a count or a line."""
+    """A message is released before the broker's limit, redelivered, and set aside again, unhandled and unreported."""
     at = bench(able=LIMITED)
     letter, delivery = aside(at)
     at.now += 1439
@@ -143,7 +143,7 @@ def test_it_goes_back_before_the_brokers_limit() -> None:
 
 
 def test_delays_before_it_was_poison_count_for_that_limit() -> None:
-    """It is the same delivery that the broker has been waiting for."""
+    """Delays before a message was poison count for the broker's limit: it is the same delivery."""
     at = bench(able=LIMITED)
     letter = Letter(0, partial=True)
     delivery = at.run(letter)
@@ -160,7 +160,7 @@ def test_delays_before_it_was_poison_count_for_that_limit() -> None:
     ids=["by flow", "grows"],
 )
 def test_it_takes_none_of_the_credit(able: Capabilities, asked: int) -> None:
-    """The broker is asked for one message more for each, though nothing may be parked beyond that."""
+    """The broker is asked for one more message for each one set aside, beyond the limit of parked ones."""
     at = bench(able=able, credit=4, max_parked=1)
     at.want()
     for number in range(3):
@@ -172,7 +172,7 @@ def test_it_takes_none_of_the_credit(able: Capabilities, asked: int) -> None:
 
 
 def test_where_the_window_has_one_size_it_takes_the_room_of_what_is_parked() -> None:
-    """Not the credit: as many fewer may be parked, and with nothing parked something fresh is always dispatched."""
+    """In a fixed window each one reduces how many may be parked, not the credit; fresh messages are dispatched."""
     at = bench(max_parked=2)
     aside(at)
     at.fail(at.run(Letter(1)))
@@ -184,7 +184,7 @@ def test_where_the_window_has_one_size_it_takes_the_room_of_what_is_parked() -> 
 
 
 def test_a_ledger_knows_it_after_the_process_has_died() -> None:
-    """Its entry says poison, and stays: it is set aside without being handled."""
+    """After the process has died, the ledger entry stays, and the message is set aside without being handled."""
     at = bench(counted=True)
     (delivery,) = at.arrive(Letter(0, partial=True))
     at.want()
@@ -194,7 +194,7 @@ def test_a_ledger_knows_it_after_the_process_has_died() -> None:
 
 
 def test_what_expires_and_cannot_be_copied_is_set_aside() -> None:
-    """No handler has it, and its dead letter cannot be made."""
+    """An expired message that cannot be copied is set aside without a handler."""
     at = bench()
     (delivery,) = at.arrive(Letter(0, partial=True, expires_at=1.0))
     assert at.want() is None
@@ -202,12 +202,12 @@ def test_what_expires_and_cannot_be_copied_is_set_aside() -> None:
 
 
 def test_what_cannot_be_settled_is_set_aside_at_arrival() -> None:
-    """Unhandled; what comes with it is dispatched."""
+    """A message that cannot be settled is set aside unhandled; the others of its batch are dispatched."""
     at = bench(able=CLASSIC)
     numbered, plain = Numbered(Letter(0), 1, counts=False), Arrival(Letter(1), 1, counts=False)
     (command,) = at.feed(Arrived(1, [numbered, plain]))
     assert isinstance(command, SetAside)
-    assert "cannot carry out an acknowledgement" in str(command.error)
+    assert "cannot settle a message from" in str(command.error)
     assert (numbered.state, at.want(), at.want()) == ("aside", plain, None)
     at.lose()
     at.connect()
@@ -218,7 +218,7 @@ def test_what_cannot_be_settled_is_set_aside_at_arrival() -> None:
 
 
 def test_too_many_that_cannot_be_settled_stop_the_consumer_once() -> None:
-    """What comes in the same batch behind the last one is held, and the others are not dispatched."""
+    """After the last one allowed, the other messages of the batch stay undispatched, and the consumer stops once."""
     at = bench(1, able=CLASSIC)
     came = [Numbered(Letter(number), 1, counts=False) for number in range(4)]
     commands = at.feed(Arrived(1, came))
@@ -227,7 +227,7 @@ def test_too_many_that_cannot_be_settled_stop_the_consumer_once() -> None:
 
 
 def test_where_all_can_be_settled_nobody_asks() -> None:
-    """The attribute costs nothing on other brokers."""
+    """On brokers that can settle all messages the property is not read."""
     at = bench()
     numbered = Numbered(Letter(0), 1, counts=False)
     at.feed(Arrived(1, [numbered]))
@@ -236,7 +236,7 @@ def test_where_all_can_be_settled_nobody_asks() -> None:
 
 
 def refused(at: Bench, number: int = 0) -> tuple[Letter, Arrival]:
-    """Let the copy of a poison message be one that the adapter can never send."""
+    """Poison a message whose copy the adapter can never send."""
     letter = Letter(number)
     delivery = at.run(letter)
     at.feed(Poisoned(delivery, CAUSE))
@@ -245,7 +245,7 @@ def refused(at: Bench, number: int = 0) -> tuple[Letter, Arrival]:
 
 
 def test_what_can_never_be_copied_is_set_aside() -> None:
-    """At the adapter's answer, with its words; it is not tried again, and the others flow."""
+    """The adapter's answer sets a message aside, with its error; it is not retried, and others are handled."""
     at = bench(credit=1, max_parked=1)
     _, delivery = refused(at)
     (command,) = at.commands
@@ -262,7 +262,7 @@ def test_what_can_never_be_copied_is_set_aside() -> None:
 
 
 def test_past_the_bound_a_copy_that_cannot_be_sent_stops_the_consumer() -> None:
-    """As with what cannot be copied for its body."""
+    """A message above the maximum whose copy cannot be sent stops the consumer, as one that cannot be copied does."""
     at = bench(1)
     refused(at)
     _, delivery = refused(at, 1)

@@ -1,4 +1,4 @@
-"""Which command takes a poisoned message away, by strategy, route and what the broker can do."""
+"""Commands that remove a poison message, by strategy, route and the broker's capabilities."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AFFIXES = st.sampled_from([None, "a", "a.", "b.x.", "x-"])
 
 
 class Came(Delivery):
-    """A delivery of a destination."""
+    """Delivery from a destination."""
 
     __slots__ = ("_destination", "_kind", "_persistent")
 
@@ -66,7 +66,7 @@ class Came(Delivery):
 def taken(
     letters: DeadLetterRouting, destination: str, able: Capabilities = CLASSIC, **options: object
 ) -> str:
-    """Return what becomes of a poison message: the destination of its copy, or the name of another command."""
+    """Return the outcome of a poison message: the destination of its copy, or the name of another command."""
     record = Record(1)
     record.cause = Cause("no")
     for name in ("cause", "exhausted"):
@@ -96,7 +96,7 @@ def taken(
 def test_individual_names(
     strategy: IndividualStrategy, source: str, subscriber: str | None, able: Capabilities, expected: str
 ) -> None:
-    """Prefix, name, subscription, suffix, as Classic makes them; a copy goes there, whatever the broker does itself."""
+    """A copy goes to prefix, name, subscription, suffix, as Classic makes them, whatever the broker does itself."""
     letters = DeadLetterRouting(individual=strategy, source=Destination.parse(source), subscriber=subscriber)
     assert letters.destination_on(able) == expected
     assert taken(letters, source, able) == expected
@@ -110,13 +110,13 @@ def test_individual_names(
 
 
 def test_the_consumed_queue_names_the_dead_letters() -> None:
-    """Where a message was sent to another address than its queue, the queue counts, as on Classic."""
+    """If a message was sent to another address than its queue, the queue names its dead letters, as on Classic."""
     letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("Consumer.A.VT.x"))
     assert taken(letters, "topic://VT.x", ARTEMIS) == "queue://DLQ.Consumer.A.VT.x"
 
 
 def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
-    """What cannot be copied is poisoned natively where that keeps it; elsewhere it is set aside."""
+    """A message that cannot be copied is poisoned natively where that keeps it; elsewhere it is set aside."""
     letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("orders"))
     assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "PoisonAck"
     command = letters.command(Came("queue://orders", kind="partial"), Record(1), ARTEMIS, 0.0, 0.0)
@@ -125,7 +125,7 @@ def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
 
 
 def test_an_expiration_needs_a_copy() -> None:
-    """The broker's own poison acknowledgement cannot give a dead letter an expiration, so a copy is sent."""
+    """A dead letter with an expiration is a copy: the broker's own poison acknowledgement cannot set one."""
     assert taken(DeadLetterRouting(), "queue://a") == "PoisonAck"
     assert taken(DeadLetterRouting(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
     assert DeadLetterRouting(expiration=60.0).may_forward(MEMORY)
@@ -133,7 +133,7 @@ def test_an_expiration_needs_a_copy() -> None:
 
 
 def test_discarding() -> None:
-    """All of them; those that a pattern names; those of temporary destinations: the others go the usual way."""
+    """Dead letters are dropped: all, those that a pattern matches, or those of temporary destinations."""
     everything, only = DiscardingStrategy(), DiscardingStrategy(SafeRegex.parse(r"LOG\..* prices"))
     temporary = DiscardingStrategy(temporary_queues=True)
     vectors = [
@@ -150,7 +150,7 @@ def test_discarding() -> None:
 
 
 def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
-    """`send_exhausted` drops only what used them up; `policies` what no entry serves; expired ones are kept by both."""
+    """`send_exhausted` drops messages with used-up redeliveries, `policies` those without an entry; no expired ones."""
     exhausted = DeadLetterRouting(send_exhausted=False)
     policies = RedeliveryPolicyMap({"orders": RedeliveryPolicy()})
     unserved = DeadLetterRouting(policies=policies)
@@ -172,7 +172,7 @@ def commands(bench: Bench, *, poisoned: bool) -> list[Command]:
 
 
 def test_the_engine_tells_used_up_from_poisoned() -> None:
-    """A failure past the maximum is dropped, and said to be; what the handler poisons is dead-lettered all the same."""
+    """A failure above the maximum is dropped and reported; a message that the handler poisons is dead-lettered."""
     once = RedeliveryPolicy(maximum_redeliveries=0)
     letters = DeadLetterRouting(send_exhausted=False)
     bench = Bench(policy=once, dead_letters=letters)
@@ -184,7 +184,7 @@ def test_the_engine_tells_used_up_from_poisoned() -> None:
 
 
 def test_the_verdict_outlives_the_connection() -> None:
-    """What was to be dropped when the connection was lost is dropped when it comes again, and not dead-lettered."""
+    """A message that was to be dropped when the connection was lost is dropped at its redelivery."""
     bench = Bench(
         policy=RedeliveryPolicy(maximum_redeliveries=0), dead_letters=DeadLetterRouting(send_exhausted=False)
     )
@@ -200,7 +200,7 @@ def test_the_verdict_outlives_the_connection() -> None:
 def test_no_dead_letter_comes_back_to_its_consumer(
     pattern: list[str], rest: bool, name: list[str], prefix: str | None, suffix: str | None, queue: bool
 ) -> None:
-    """Whatever a pattern takes in: a copy goes where the pattern does not reach, or the consumer stops."""
+    """A copy goes to a destination that the consumer's pattern does not match, or the consumer stops."""
     source = Destination("queue", ".".join([*pattern, ">"] if rest else pattern))
     own = Destination("queue", ".".join(name))
     if not covers(source, own):

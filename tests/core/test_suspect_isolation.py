@@ -1,4 +1,4 @@
-"""Who may begin beside whom."""
+"""Exclusive runs: which handlers may run beside each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from redelivery.core.suspect_isolation import PATIENCE, SuspectIsolation
 
 
 def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:
-    """Whoever ends as the last one is told to wake the others."""
+    """An exclusive run waits until no handler runs; the last one to end must wake the others."""
     house = SuspectIsolation()
     assert house.enter(0.0)
     house.claim("a", 0.0)
@@ -21,7 +21,7 @@ def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:
 
 
 def test_turns_are_taken_in_order() -> None:
-    """One suspect after the other; what begins waits for all of them."""
+    """Suspects run one after the other; a new handler waits for all of them."""
     house = SuspectIsolation()
     house.claim("a", 0.0)
     house.claim("b", 0.0)
@@ -36,7 +36,7 @@ def test_turns_are_taken_in_order() -> None:
 
 
 def test_a_handler_that_takes_for_ever_does_not_stop_the_process() -> None:
-    """After a while others go on for as long, before the turn is tried for again."""
+    """After a while others run for as long, before the exclusive run is tried again."""
     house = SuspectIsolation()
     house.enter(0.0)
     house.claim("a", 5.0)
@@ -47,7 +47,7 @@ def test_a_handler_that_takes_for_ever_does_not_stop_the_process() -> None:
 
 
 def test_who_withdraws_waits_no_more() -> None:
-    """Its consumer has stopped: the others go on."""
+    """If the consumer of a suspect has stopped, others continue."""
     house = SuspectIsolation()
     house.claim("a", 0.0)
     assert house.withdraw("a")

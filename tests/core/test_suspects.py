@@ -1,4 +1,4 @@
-"""Crash suspects while the breaker is open: what is tried before them, and when they are asked for."""
+"""Crash suspects while the breaker is open: which messages are tried before them, and when they are requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE = Breaker(failures=1, messages=1, told=1)
 
 
 def test_a_crash_suspect_is_tried_when_nothing_else_is_there() -> None:
-    """While the breaker is not closed, an exclusive run is asked for only if no other message could be tried."""
+    """While the breaker is not closed, an exclusive run is requested only if no other message could be tried."""
     bench = Bench(able=NATIVE, breaker=Breaker(failures=1, messages=1, ramp=9), counted=True)
     (bad,) = bench.arrive(Letter(0))
     bench.feed(Wanted())
@@ -47,17 +47,17 @@ def test_a_crash_suspect_may_be_the_next_probe() -> None:
     assert bench.engine.load.next_due() == bench.now + 1
     bench.now += 1
     bench.feed(Wanted())
-    # It has expired.
+    # The message has expired.
     assert bad.state == "settling"
     assert bench.feed(Wanted()) == []
     assert bench.engine.load.suspects == 1
-    # It waits for its turn, which wakes the worker: no time of the breaker does.
+    # It waits for its turn, which wakes the worker; the breaker sets no time.
     assert bench.engine.load.next_due() is None
     assert [type(each) for each in bench.feed(Alone())][:2] == [Mark, Dispatch]
 
 
 def test_a_crash_suspect_beside_a_parked_message_waits_until_that_is_due() -> None:
-    """While the breaker is open and a message is parked, the worker is woken when that is due, and tries it first."""
+    """While the breaker is open and a message is parked, the worker is woken when it is due, and tries it first."""
     bench = Bench(able=NATIVE, breaker=ONE, counted=True)
     later, suspect = bench.arrive(Letter(0), Letter(1))
     bench.feed(Wanted())

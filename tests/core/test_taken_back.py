@@ -1,4 +1,4 @@
-"""Deliveries that the broker takes back over a connection that stands: known, stale, and never settled any more."""
+"""Deliveries that the broker takes back over a connection that stands: remembered, stale, and never settled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLOWING = Capabilities("model", poison_persistent=True, release=True, flow=True,
 
 
 def test_a_parked_message_goes_on_where_it_was_when_it_comes_again() -> None:
-    """Its count and its due time stay; nothing is settled for the delivery that the broker has taken back."""
+    """A message keeps its count and due time; no command is sent for the delivery that was taken back."""
     bench = Bench()
     letter = Letter(1)
     first = bench.run(letter)
@@ -45,7 +45,7 @@ def test_a_parked_message_goes_on_where_it_was_when_it_comes_again() -> None:
 
 
 def test_the_late_success_of_a_handler_accepts_the_copy_that_has_waited_for_it() -> None:
-    """The message is not handled twice at the same time, and not again."""
+    """The message is accepted after its handler's late success, and never handled twice."""
     bench = Bench()
     letter = Letter(1)
     first = bench.run(letter)
@@ -61,7 +61,7 @@ def test_the_late_success_of_a_handler_accepts_the_copy_that_has_waited_for_it()
 
 
 def test_the_late_failure_of_a_handler_is_charged_to_the_copy() -> None:
-    """It waits for its redelivery as it would have without the broker's limit."""
+    """The message is parked for its redelivery as without the broker's limit."""
     bench = Bench()
     letter = Letter(1)
     first = bench.run(letter)
@@ -73,7 +73,7 @@ def test_the_late_failure_of_a_handler_is_charged_to_the_copy() -> None:
 
 
 def test_a_late_result_of_a_message_that_went_elsewhere_yields_no_command() -> None:
-    """Its delivery belongs to nobody here."""
+    """A late result for a message that another process has got yields no command."""
     bench = Bench()
     first = bench.run(Letter(1))
     bench.feed(TakenBack(1, [first]))
@@ -83,7 +83,7 @@ def test_a_late_result_of_a_message_that_went_elsewhere_yields_no_command() -> N
 
 @pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
 def test_the_others_keep_their_order(ordering: str) -> None:
-    """Whichever of three ready messages are taken back, the rest is dispatched as it came."""
+    """Whichever of three ready messages are taken back, the rest is dispatched in order of arrival."""
     for gone in (chosen for size in (1, 2) for chosen in permutations(range(3), size)):
         bench = Bench(ordering=ordering)
         arrivals = bench.arrive(Letter(1, group="g"), Letter(2, group="g"), Letter(3, group="h"))
@@ -97,7 +97,7 @@ def test_the_others_keep_their_order(ordering: str) -> None:
 
 @pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
 def test_what_is_parked_waits_on_when_another_message_is_taken_back(ordering: str) -> None:
-    """Until its own time, in its own place."""
+    """A parked message stays parked until its own due time, in its own place."""
     bench = Bench(ordering=ordering)
     parked = bench.run(Letter(1, group="g"))
     bench.fail(parked)
@@ -112,7 +112,7 @@ def test_what_is_parked_waits_on_when_another_message_is_taken_back(ordering: st
 
 
 def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back() -> None:
-    """The suspect waits for its turn alone, and leads its group."""
+    """The suspect waits for its exclusive run, and stays the head of its group."""
     bench = Bench(able=FLOWING, ordering="per_group", counted=True)
     suspect, _, other = bench.arrive(Letter(1, group="g"), Letter(2, group="g"), Letter(3, group="h"))
     bench.feed(Wanted())
@@ -124,7 +124,7 @@ def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back(
 
 @pytest.mark.parametrize("ordering", ["blocking", "per_group"])
 def test_what_follows_a_running_message_waits_on_when_another_one_is_taken_back(ordering: str) -> None:
-    """Until its handler has ended: a group is handled in order, and so is a queue."""
+    """The next messages wait until the running handler has ended: a group, and a queue, is handled in order."""
     bench = Bench(ordering=ordering)
     running, following, other = bench.arrive(Letter(1, group="g"), Letter(2, group="g"), Letter(3, group="h"))
     assert bench.want() is running
@@ -140,7 +140,7 @@ def test_what_follows_a_running_message_waits_on_when_another_one_is_taken_back(
 
 
 def test_a_crash_suspect_that_was_taken_back_does_not_begin() -> None:
-    """It is another consumer's, or comes again."""
+    """A suspect that was taken back does not run: another consumer has it, or it is redelivered."""
     bench = Bench(able=FLOWING, counted=True)
     (suspect,) = bench.arrive(Letter(1))
     bench.feed(Wanted())
@@ -151,7 +151,7 @@ def test_a_crash_suspect_that_was_taken_back_does_not_begin() -> None:
 
 
 def test_what_was_released_here_and_taken_back_is_not_begun_again() -> None:
-    """Where a broker takes nothing back on request, it may do so itself."""
+    """A message that was released here and then taken back is not dispatched again."""
     bench = Bench(able=Capabilities("model", poison_persistent=True))
     released = bench.run(Letter(1))
     bench.feed(Released(released))
@@ -164,7 +164,7 @@ def test_what_was_released_here_and_taken_back_is_not_begun_again() -> None:
 
 
 def test_the_credit_of_what_was_taken_back_is_free_again() -> None:
-    """Whether it was ready, running or parked: the broker may send as many more."""
+    """The broker may send one more for each message taken back, whether it was ready, running or parked."""
     bench = Bench(able=FLOWING, credit=4)
     assert bench.commands == [Credit(1, 4)]
     arrivals = bench.arrive(*(Letter(number) for number in range(4)))
@@ -178,7 +178,7 @@ def test_the_credit_of_what_was_taken_back_is_free_again() -> None:
 
 
 def test_a_dead_letter_under_way_is_made_again_when_its_message_comes_again() -> None:
-    """Its verdict stays; the answer to the first one is about a delivery that nobody has any more."""
+    """The verdict stays, and the dead letter is made again; the answer to the first one is ignored."""
     bench = Bench(able=NATIVE)
     letter = Letter(1)
     for _ in range(4):
@@ -195,7 +195,7 @@ def test_a_dead_letter_under_way_is_made_again_when_its_message_comes_again() ->
 
 @pytest.mark.parametrize("result", ["succeed", "fail"])
 def test_a_late_result_while_there_is_no_connection_yields_no_command(result: str) -> None:
-    """The broker has taken it back, and then the connection was lost: it is stale, as without the loss."""
+    """A late result after the connection was lost, too, is stale."""
     bench = Bench()
     letter = Letter(1)
     first = bench.run(letter)
@@ -209,7 +209,7 @@ def test_a_late_result_while_there_is_no_connection_yields_no_command(result: st
 
 
 def test_what_was_to_wait_and_was_taken_back_before_that_was_written_waits() -> None:
-    """The adapter has settled it already, so the broker does not learn of the wait: it is given back once more."""
+    """A delayed message that was taken back before the broker read its settlement is released again."""
     ways = BrokerRedelivery("queue://orders", "run")
     able = Capabilities("model", reschedule="native", release=True, counts=True)
     bench = Bench(able=able, dead_letters=DeadLetterRouting(scheduled=True), rescheduling=ways)
@@ -225,7 +225,7 @@ def test_what_was_to_wait_and_was_taken_back_before_that_was_written_waits() -> 
 
 
 def test_what_was_taken_back_over_a_connection_that_is_gone_changes_nothing() -> None:
-    """The loss has let go of it before."""
+    """A message taken back over a connection that is gone changes nothing."""
     bench = Bench(able=FLOWING, credit=4)
     first = bench.run(Letter(1))
     bench.lose()
@@ -236,7 +236,7 @@ def test_what_was_taken_back_over_a_connection_that_is_gone_changes_nothing() ->
 
 
 def test_what_is_settled_is_settled() -> None:
-    """A release that crosses an accept on the wire changes nothing here."""
+    """A take-back that crosses an acceptance on the wire changes nothing."""
     bench = Bench()
     delivery = bench.run(Letter(1))
     bench.succeed(delivery)

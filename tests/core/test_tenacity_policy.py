@@ -1,4 +1,4 @@
-"""Policies made of tenacity's strategies."""
+"""Policies made from tenacity's strategies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BY_EXCEPTION = (
 
 
 def named(value: object) -> str:
-    """Return a test's id: the same in each run, so without an address."""
+    """Return a test's id without an address: the same in each run."""
     return re.sub(r" at 0x\w+", "", str(value))
 
 
@@ -51,7 +51,7 @@ def named(value: object) -> str:
     ids=lambda value: type(value).__name__,
 )
 def test_delays_are_what_tenacity_would_wait(wait: Any, delays: list[int]) -> None:
-    """Each strategy gives its own waits; a random one gives the middle of its range without a source."""
+    """Each strategy gives its own waits; a random one without a source gives the middle of its range."""
     policy = RedeliveryPolicy.from_tenacity(wait=wait, stop=ATTEMPTS)
     assert isinstance(policy, Policy)
     assert policy.delays_ms(4) == delays
@@ -104,14 +104,14 @@ def test_the_maximum_is_found_by_asking_stop(stop: Any, maximum: int) -> None:
 def test_what_cannot_be_evaluated_is_refused(
     wait: Any, stop: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A strategy that is none, fails, or depends on more than the count and the waits is refused."""
+    """An object that is no strategy, fails, or depends on more than the count and the waits is refused."""
     monkeypatch.setattr("redelivery.tenacity_policy._LONGEST_WALK", 1000)
     with pytest.raises(ConfigurationError, match=message):
         RedeliveryPolicy.from_tenacity(wait=wait, stop=stop)
 
 
 def test_random_waits_draw_from_the_given_source() -> None:
-    """The same source gives the same delays, and none passes the worst case."""
+    """The same source gives the same delays, and none exceeds the worst case."""
     policy = RedeliveryPolicy.from_tenacity(wait=t.wait_random(1, 3), stop=ATTEMPTS)
     assert policy.delays_ms(3, Random(1)) == policy.delays_ms(3, Random(1))
     assert len(set(policy.delays_ms(20, Random(1)))) > 10

@@ -1,4 +1,4 @@
-"""A policy's limit of time: no redelivery begins later than that after the first failure."""
+"""Time limit of a policy: no redelivery begins later than that after the first failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fail(at: Bench, delivery: Any) -> Any:
 
 
 def test_a_redelivery_that_would_begin_too_late_is_not_made() -> None:
-    """The message is poison at the failure before it, with the limit in its cause; it was redelivered in time."""
+    """A message whose next redelivery would be too late is poison, with the limit in its cause."""
     at = Bench(policy=EVER)
     delivery = at.run(Letter(1))
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_a_redelivery_that_would_begin_too_late_is_not_made() -> None:
 
 @pytest.mark.parametrize(("handler", "kind"), [(2.0, Hold), (2.002, PoisonAck)])
 def test_the_time_of_handlers_counts(handler: float, kind: type) -> None:
-    """A redelivery that begins at the very limit is made; a millisecond later none is."""
+    """A redelivery that begins exactly at the limit is made; a millisecond later none is."""
     at = Bench(policy=EVER)
     delivery = at.run(Letter(1))
     fail(at, delivery)
@@ -60,7 +60,7 @@ def test_the_time_of_handlers_counts(handler: float, kind: type) -> None:
 
 
 def test_the_maximum_of_redeliveries_holds_as_well() -> None:
-    """Whichever limit is reached first; then the cause is the failure's alone."""
+    """The limit that is reached first ends the redeliveries; the maximum leaves the failure's cause unchanged."""
     at = Bench(policy=RedeliveryPolicy(maximum_redeliveries=0, maximum_elapsed=10))
     poison = fail(at, at.run(Letter(1)))
     assert isinstance(poison, PoisonAck)
@@ -68,13 +68,13 @@ def test_the_maximum_of_redeliveries_holds_as_well() -> None:
 
 
 def test_a_first_delay_that_is_longer_than_the_limit_is_poison_at_once() -> None:
-    """There is no redelivery in time."""
+    """A message whose first delay is longer than the limit is poison at its first failure."""
     at = Bench(policy=RedeliveryPolicy(maximum_elapsed=0.5))
     assert isinstance(fail(at, at.run(Letter(1))), PoisonAck)
 
 
 def test_deferrals_do_not_begin_the_time() -> None:
-    """The limit is of failures that are charged."""
+    """Deferrals do not start the time: only charged failures do."""
     at = Bench(policy=EVER)
     delivery = at.run(Letter(1))
     at.feed(Deferred(delivery, 30.0, CAUSE))
@@ -84,7 +84,7 @@ def test_deferrals_do_not_begin_the_time() -> None:
 
 
 def test_the_policy_of_the_exception_has_a_limit_of_its_own() -> None:
-    """It is asked, not the destination's."""
+    """The limit of the exception's policy is used, not that of the destination's."""
     at = Bench()
     delivery = at.run(Letter(1))
     (command, *_) = at.feed(Failed(delivery, CAUSE, RedeliveryPolicy(maximum_elapsed=0.5)))
@@ -92,7 +92,7 @@ def test_the_policy_of_the_exception_has_a_limit_of_its_own() -> None:
 
 
 def test_the_time_goes_on_over_a_lost_connection() -> None:
-    """The first failure is remembered with the count."""
+    """The first failure is remembered together with the count."""
     at = Bench(policy=EVER)
     letter = Letter(1)
     fail(at, at.run(letter))
@@ -106,7 +106,7 @@ def test_the_time_goes_on_over_a_lost_connection() -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_lengthen_the_time() -> None:
-    """A first failure in the future is one of now: nothing fails for ever."""
+    """A first failure in the future counts as one of now: no message fails for ever."""
     at = Counted(policy=EVER)
     delivery = at.begun(
         Letter(1), Entry(count=1, first=at.now + WALL_OFFSET + 1e6, last=at.now + WALL_OFFSET - 10)
@@ -117,7 +117,7 @@ def test_a_clock_that_was_set_back_does_not_lengthen_the_time() -> None:
 
 
 def test_with_a_ledger_the_time_outlives_the_process() -> None:
-    """The first failure is written; the process after it makes poison of what fails too late."""
+    """The first failure is written; in the next process a message that fails too late is poison."""
     before = Counted(policy=EVER)
     delivery = before.begun(Letter(1))
     entry = cleared(before.fail(delivery)).entry
@@ -139,7 +139,7 @@ def test_with_a_ledger_the_time_outlives_the_process() -> None:
 
 
 def test_a_message_that_kills_its_processes_has_a_limit_of_time_too() -> None:
-    """Crashes are charged by the ledger; past the limit the message is poison before a dispatch."""
+    """Crashes are charged by the ledger; above the limit the message is poison before a dispatch."""
     at = Counted(policy=EVER)
     now = at.now + WALL_OFFSET
     _, commands = at.known(Letter(1), Entry(count=3, cause=CRASH, first=now - 16, last=now - 5, suspect=True))
@@ -151,7 +151,7 @@ def test_a_message_that_kills_its_processes_has_a_limit_of_time_too() -> None:
 
 
 def test_a_delayed_copy_carries_the_first_failure() -> None:
-    """Where the broker holds what waits, the time goes on, in another process as well."""
+    """The time continues if the broker delays the message, in another process as well."""
     at = bench(ATOMIC, policy=EVER)
     headers = one(at.fail(at.run(Letter(1)))).copy.headers
     other = bench(ATOMIC, policy=EVER)
@@ -169,7 +169,7 @@ def test_a_delayed_copy_carries_the_first_failure() -> None:
 
 
 def test_the_limit_fits_into_a_cause() -> None:
-    """A long cause is cut, not what was added to it."""
+    """A long cause is cut, but not the limit that was added to it."""
     at = Bench(policy=RedeliveryPolicy(maximum_elapsed=0.25))
     delivery = at.run(Letter(1))
     (poison, *_) = at.feed(Failed(delivery, Cause("x" * CAUSE_LIMIT)))
@@ -201,7 +201,7 @@ def record(count: int, first: float | None) -> Record:
     ],
 )
 def test_whether_a_failure_now_would_be_poison(policy: Any, known: Record | None, last: bool) -> None:
-    """By count, or because the next redelivery would begin too late; asked at 100 s, and nothing is changed."""
+    """A failure is poison by count, or because the next redelivery would be too late, as asked at 100 s."""
     before = None if known is None else (known.count, known.first_failure, known.cause)
     assert would_exhaust(policy, known, 100.0) is last
     assert before == (None if known is None else (known.count, known.first_failure, known.cause))
@@ -216,7 +216,7 @@ def test_whether_a_failure_now_would_be_poison(policy: Any, known: Record | None
 def test_what_is_said_beforehand_is_what_happens(
     maximum: int, limit: int | None, delays: list[int], handlers: list[int]
 ) -> None:
-    """`last_delivery` is true just before the failure that is poison, and no redelivery begins after the limit."""
+    """`last_delivery` is true just before the failure that poisons, and no redelivery begins after the limit."""
     policy = RedeliveryPolicy(
         maximum_redeliveries=maximum,
         initial_redelivery_delay=delays[0] / 1000,

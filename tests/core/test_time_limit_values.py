@@ -1,4 +1,4 @@
-"""A policy's limit of time: what it may be, and where it is written."""
+"""Time limit of a policy: its values, and where it is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_LIMITS: list[Any] = [
 
 
 class Timed(Own):
-    """A user's policy with a limit of time, or what it has for one."""
+    """A user's policy with a time limit, or another value in its place."""
 
     def __init__(self, limit: Any, **options: Any) -> None:
         super().__init__(**options)
@@ -45,14 +45,14 @@ class Timed(Own):
 
 @pytest.mark.parametrize("answer", NO_LIMITS, ids=type)
 def test_what_is_no_limit_is_a_fault(answer: Any) -> None:
-    """The message is redelivered by the maximum alone, and the fault is logged."""
+    """The maximum alone ends the redeliveries, and the fault is logged."""
     at = benched(Timed(answer, maximum=1))
     delivery = at.run(Letter(1))
     commands = at.fail(delivery)
     assert isinstance(commands[0], Hold)
     (fault,) = faults(commands)
     assert fault.startswith("maximum_elapsed ")
-    assert fault.endswith("; only the maximum of redeliveries holds")
+    assert fault.endswith("; only the maximum of redeliveries applies")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_no_limit_is_a_fault(answer: Any) -> None:
     ids=type,
 )  # fmt: skip
 def test_a_limit_of_a_policy_of_ones_own(answer: Any, ms: int | None) -> None:
-    """Seconds of any type, or a timedelta; None is no limit, as is no attribute."""
+    """A limit may be seconds of any type, or a timedelta; None is no limit, and so is a missing attribute."""
     assert elapsed_of(Timed(answer)) == (ms, None)
     assert elapsed_of(Own()) == (None, None)
 
@@ -75,7 +75,7 @@ LIMITED = [
 
 @pytest.mark.parametrize("policy", LIMITED, ids=type)
 def test_the_limit_is_a_part_of_the_policy(policy: Any) -> None:
-    """It is read back in seconds, is written in milliseconds, and is pickled and copied."""
+    """The limit is read back in seconds, written in milliseconds, pickled and copied."""
     assert policy.maximum_elapsed == 3600.0
     assert policy.to_options()["maximumElapsed"] == "3600000"
     assert copy.copy(policy) == pickle.loads(pickle.dumps(policy)) == policy
@@ -84,7 +84,7 @@ def test_the_limit_is_a_part_of_the_policy(policy: Any) -> None:
 
 
 def test_without_a_limit_options_are_the_references() -> None:
-    """Nothing is added to what the Java client reads."""
+    """Without a limit no option is added to those that the Java client reads."""
     assert "maximumElapsed" not in RedeliveryPolicy().to_options()
     assert RedeliveryPolicy().maximum_elapsed is None
     assert RedeliveryPolicy.from_options({"maximumElapsed": "-1"}) == RedeliveryPolicy()
@@ -92,7 +92,7 @@ def test_without_a_limit_options_are_the_references() -> None:
 
 @given(limit=st.integers(1, 2**63 - 1))
 def test_options_keep_the_limit_to_the_millisecond(limit: int) -> None:
-    """Also beyond what a float holds."""
+    """A limit is exact to the millisecond, even beyond the precision of a float."""
     policy = RedeliveryPolicy.from_options({"maximumElapsed": limit})
     assert policy.to_options()["maximumElapsed"] == str(limit)
     assert RedeliveryPolicy.from_options(policy.to_options()) == policy
@@ -111,13 +111,13 @@ def test_options_keep_the_limit_to_the_millisecond(limit: int) -> None:
     ],
 )
 def test_the_limit_bounds_what_is_waited_in_all(policy: Any, worst: int | None) -> None:
-    """It is the bound where there is no other, and the least of both."""
+    """The limit is a bound where there is no other one; otherwise the smaller one counts."""
     assert policy.worst_case_ms() == worst
 
 
 @pytest.mark.parametrize("value", [0, -1, "5", True, timedelta(0), 0.0004, nan])
 def test_what_makes_no_sense_is_refused(value: Any) -> None:
-    """One sentence that names the option; 0 is not taken for no limit."""
+    """The error is one sentence with the option's name; 0 is not read as no limit."""
     for make in (RedeliveryPolicy, lambda **options: RedeliveryPolicy.from_delays([1], **options)):
         with pytest.raises(ConfigurationError, match=r"^maximum_elapsed must be a duration of ") as raised:
             make(maximum_elapsed=value)
@@ -126,13 +126,13 @@ def test_what_makes_no_sense_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-2", "x", "1.5", 2**63])
 def test_what_makes_no_sense_is_refused_in_milliseconds(value: Any) -> None:
-    """The same for options."""
+    """A limit in milliseconds is refused in the same way."""
     with pytest.raises(ConfigurationError, match=r"^maximumElapsed must be "):
         RedeliveryPolicy.from_options({"maximumElapsed": value})
 
 
 def test_a_limit_for_people() -> None:
-    """Seconds, without a rest of zeros."""
+    """A limit is shown in seconds, without trailing zeros."""
     assert [span(ms) for ms in (3_600_000, 250, 1500, 1, 2_592_000_000)] == [
         "3600 s", "0.25 s", "1.5 s", "0.001 s", "2592000 s"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The table of a delivery's states: each row happens; that nothing else does is checked in every test."""
+"""Table of a delivery's states: each row happens; every test checks that no other transition does."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 
 ROOTS = [Path(__file__).parents[2] / folder for folder in ("client", "adapters")]
 KEEPS = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
-"""A broker that takes nothing back before the consumer closes."""
+"""Broker that takes nothing back before the consumer closes."""
 ONCE = RedeliveryPolicy(maximum_redeliveries=0)
 
 
 class Stops(DeadLetterRouting):
-    """A route that stops the consumer at once."""
+    """Route that stops the consumer at once."""
 
     def command(self, *_: Any) -> Any:
         return Stop(AdapterError("there is no way out"))
 
 
 class GivesUp(DeadLetterRouting):
-    """A route that sends one copy, and stops the consumer when that was refused."""
+    """Route that sends one copy, and stops the consumer when it was refused."""
 
     def command(self, delivery: Any, record: Any, *known: Any) -> Any:
         found = super().command(delivery, record, *known)
@@ -72,14 +72,14 @@ class GivesUp(DeadLetterRouting):
 
 
 class SetsAside(DeadLetterRouting):
-    """A route that can copy nothing."""
+    """Route that cannot copy."""
 
     def command(self, delivery: Any, *_: Any) -> Any:
         return SetAside(delivery, AdapterError("it cannot be copied"))
 
 
 class DropsLater(DeadLetterRouting):
-    """A route that sends one copy, and drops the message when that was refused."""
+    """Route that sends one copy, and drops the message when it was refused."""
 
     def command(self, delivery: Any, record: Any, *known: Any) -> Any:
         return Accept((delivery,)) if record.tries else super().command(delivery, record, *known)
@@ -95,23 +95,23 @@ class Walk:
         self.letter = Letter(0)
 
     def arrives(self) -> Arrival:
-        """Not dispatched yet."""
+        """Arrived, and not dispatched."""
         return self.bench.arrive(self.letter)[0]
 
     def expires(self) -> Arrival:
-        """Its time is over before it is dispatched."""
+        """Expired before it is dispatched."""
         self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
         return self.arrives()
 
     def is_wanted(self) -> Arrival:
-        """Taken for a dispatch; with a ledger that is still looked up."""
+        """Dispatched; with a ledger still looked up."""
         delivery = self.arrives()
         self.bench.want()
         self.looked_up = self.counted
         return delivery
 
     def is_known(self, entry: Entry | None) -> Arrival:
-        """Taken for a dispatch, and looked up."""
+        """Dispatched, and looked up."""
         delivery = self.is_wanted()
         if self.looked_up and delivery.state == "running":
             self.bench.feed(Known(delivery, entry))
@@ -119,38 +119,38 @@ class Walk:
         return delivery
 
     def runs(self) -> Arrival:
-        """With its handler."""
+        """Running in its handler."""
         return self.is_known(None)
 
     def is_parked(self) -> Arrival:
-        """Failed once."""
+        """Failed once, and parked."""
         delivery = self.runs()
         self.bench.fail(delivery)
         return delivery
 
     def expires_parked(self) -> Arrival:
-        """Failed once, and expires before it is due."""
+        """Failed once, and expiring before it is due."""
         self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
         return self.is_parked()
 
     def is_suspect(self) -> Arrival:
-        """Suspected of having killed a process."""
+        """Crash suspect."""
         return self.is_known(Entry(suspect=True))
 
     def expires_suspect(self) -> Arrival:
-        """Suspected, and expires before it may run."""
+        """Crash suspect that expires before it may run."""
         self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
         return self.is_suspect()
 
     def is_released(self) -> Arrival:
-        """Given back by its handler, and the next one is asked for."""
+        """Released by its handler; the next one is asked for."""
         delivery = self.runs()
         self.bench.feed(Released(delivery))
         self.bench.want()
         return delivery
 
     def runs_beside_others(self) -> Arrival:
-        """With its handler, while two others wait."""
+        """Running in its handler, while two others wait."""
         delivery = self.runs()
         self.bench.arrive(Letter(1), Letter(2))
         return delivery
@@ -168,14 +168,14 @@ class Walk:
         return delivery
 
     def is_refused(self) -> Arrival:
-        """Dead-lettered, and the broker did not take the copy."""
+        """Dead-lettered, but the broker refused the copy."""
         delivery = self.is_poison()
         if delivery.state == "settling":
             self.bench.feed(Confirmed(delivery, AdapterError("full")))
         return delivery
 
     def waits_for_another(self, *, succeeds: bool = False, poisoned: bool = False) -> Arrival:
-        """Delivered here while another consumer's handler has it, over a connection that is gone; then that ends."""
+        """Redelivered here while another consumer's handler has it from a lost connection; then that handler ends."""
         history, elsewhere = self.bench.engine._history, Arrival(self.letter, 0, counts=False)
         record = elsewhere.record = Record()
         elsewhere.consumer = 2
@@ -186,14 +186,14 @@ class Walk:
         return delivery
 
     def cut(self, before: Callable[[Walk], Arrival]) -> Arrival:
-        """Let the connection be lost after that."""
+        """Lose the connection after `before`."""
         delivery = before(self)
         self.bench.lose()
         self.bench.connect()
         return delivery
 
     def comes_again(self, before: Callable[[Walk], Arrival]) -> Arrival:
-        """Let the broker deliver it once more, after a lost connection."""
+        """Redeliver the message after a lost connection."""
         delivery = self.cut(before)
         self.bench.again(self.letter)
         return delivery
@@ -236,10 +236,10 @@ ENGINES: list[dict[str, Any]] = [
 
 
 def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
-    """All that can be fed now."""
+    """Return every event that can be fed now."""
     bench = walk.bench
     yield from (Wanted(), Tick(), Paused(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
-    # A copy that waits for a handler's end is the latest one.
+    # A copy that waits for a handler is the latest one.
     unsettled = dict.fromkeys([*bench.engine._schedule, delivery, *bench.latest])
     yield TakenBack(1, [*unsettled])
     yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
@@ -266,7 +266,7 @@ def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
 
 
 def walks() -> Iterator[tuple[Walk, Event]]:
-    """Every situation with all that may happen next, on each kind of broker, before the end and after it."""
+    """Yield every situation with every possible next event, on each kind of broker, before and after the end."""
     for options, counted, situation, ends in itertools.product(ENGINES, BOTH, SITUATIONS, BOTH):
         number, most = 0, 1
         while number < most:
@@ -275,14 +275,14 @@ def walks() -> Iterator[tuple[Walk, Event]]:
             if ends:
                 walk.bench.feed(Drained())
             walk.bench.now += 61
-            # Each event is one of a walk of its own.
+            # Each event belongs to a walk of its own.
             able = [*events(walk, delivery)]
             yield walk, able[number]
             number, most = number + 1, len(able)
 
 
 def test_each_event_of_each_row_happens_and_no_other(transitions: Transitions) -> None:
-    """What the table says is what the engine does, in every situation with every event."""
+    """The engine makes the transitions of the table, in every situation with every event."""
     transitions.seen.clear()
     for walk, event in walks():
         walk.bench.feed(event)
@@ -290,7 +290,7 @@ def test_each_event_of_each_row_happens_and_no_other(transitions: Transitions) -
 
 
 def test_the_table_knows_each_state_and_no_other() -> None:
-    """Every state is reached, and all but the last ones are left."""
+    """Every state is entered, and all but the final ones are left."""
     assert {row.after for row in TRANSITIONS} == {*get_args(State)}
     assert {row.before for row in TRANSITIONS} == {*get_args(State)} - {"settled", "lost"}
     pairs = [(row.before, row.after) for row in TRANSITIONS]
@@ -298,7 +298,7 @@ def test_the_table_knows_each_state_and_no_other() -> None:
 
 
 def test_a_transition_that_is_not_in_the_table_fails_a_test(transitions: Transitions) -> None:
-    """What is settled stays settled: said where it happens, and at the end of the test, on another thread too."""
+    """A settled delivery that changes its state raises at once, and fails the test at its end, on any thread."""
     delivery = Arrival(Letter(0), 1, counts=False)
     enter(delivery, "running")
     enter(delivery, "settled")
@@ -320,18 +320,18 @@ def test_a_transition_that_is_not_in_the_table_fails_a_test(transitions: Transit
 
 
 def test_one_place_changes_a_state() -> None:
-    """Nothing but `enter` assigns a delivery's state, after the constructors."""
+    """Only `enter` and the constructors assign a delivery's state."""
     writers = {
         f"{path.parent.name}/{path.name} {function.name}"
         for root in ROOTS
         for path in root.rglob("*.py")
-        # To read the text of a file takes a hundredth of the time of its tree.
+        # Reading the text of a file takes a hundredth of the time of parsing it.
         if ".state" in (code := path.read_text(encoding="utf-8"))
         for function in ast.walk(ast.parse(code))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Attribute) and node.attr == "state" and isinstance(node.ctx, ast.Store)
-        # It has a state of its own.
+        # The breaker has a state of its own.
         if path.name != "breaker.py"
     }
     makers = ("core/delivery.py", "redelivery_stomp/delivery.py", "redelivery_amqp/delivery.py")

@@ -1,4 +1,4 @@
-"""A broker whose own acknowledgement keeps persistent messages, while any producer can say that its message is one."""
+"""A broker whose own acknowledgement keeps persistent messages, where a producer may mark messages wrongly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNPROVEN = replace(PROVEN, proves_persistent=False)
 
 
 class Seen(Delivery):
-    """A message of such a kind, that is persistent as it says."""
+    """Message with a body kind, persistent by its own mark."""
 
     def __init__(self, kind: BodyKind = "text", *, persistent: bool = True, to: str = "queue://a") -> None:
         super().__init__(1, 1, b"x")
@@ -51,7 +51,7 @@ class Seen(Delivery):
         (UNPROVEN, "auto", "partial", True, SetAside),
         (UNPROVEN, "auto", "unknown", True, SetAside),
         (UNPROVEN, "forward", "partial", True, SetAside),
-        # The user vouches for it; what says itself that it is not persistent would be dropped all the same.
+        # The user guarantees it; a message marked as not persistent would still be dropped.
         (UNPROVEN, "ack", "text", True, PoisonAck),
         (UNPROVEN, "ack", "partial", True, PoisonAck),
         (UNPROVEN, "ack", "text", False, Forward),
@@ -61,7 +61,7 @@ class Seen(Delivery):
 def test_only_what_is_kept_for_certain_is_left_to_the_broker(
     able: Capabilities, route: Route, kind: BodyKind, expected: type[object], *, persistent: bool
 ) -> None:
-    """Else a copy is sent, and what no copy can be made of is set aside."""
+    """A message that the broker may drop is copied, and set aside if it cannot be copied."""
     delivery = Seen(kind, persistent=persistent)
     assert isinstance(DeadLetterRouting(route=route).command(delivery, Record(1), able, 0.0, 0.0), expected)
 
@@ -71,7 +71,7 @@ def test_only_what_is_kept_for_certain_is_left_to_the_broker(
 def test_what_has_expired_and_cannot_be_copied_is_left_to_the_broker(
     kind: BodyKind, *, persistent: bool
 ) -> None:
-    """Which does with it what it does with all that expires; a hundred empty ticks stop no consumer."""
+    """An expired message is left to the broker, which handles all expired ones alike; the consumer does not stop."""
     expired = Record()
     expired.cause = EXPIRED
     delivery = Seen(kind, persistent=persistent)
@@ -89,7 +89,7 @@ def test_what_has_expired_and_cannot_be_copied_is_left_to_the_broker(
 
 
 def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:
-    """Only where that helps: the broker has an acknowledgement that keeps it, if it is what it says."""
+    """The advice to guarantee it is given only if the broker's acknowledgement keeps messages that are persistent."""
     for able, persistent, told in (
         (UNPROVEN, True, True),
         (UNPROVEN, False, False),
@@ -103,14 +103,14 @@ def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:
 
 
 def test_no_individual_queue_of_an_address_that_can_name_none() -> None:
-    """A producer has chosen it, among those of a pattern of the broker's own: the shared one, and no error."""
+    """A producer's address that is no queue name uses the shared dead-letter queue, without an error."""
     routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("native://a.#"))
     for destination, expected in (("native://a.b", "queue://DLQ.a.b"), ("native://a.b?x", "queue://DLQ")):
         assert routing.destination_for(destination, PROVEN) == expected
 
 
 def test_no_individual_queue_of_a_pattern() -> None:
-    """Of which queue it was nobody knows, and a broker would send to all queues of such a name: the shared one."""
+    """A message whose own queue is not known uses the shared dead-letter queue."""
     routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("queue://a.>"))
     for destination, expected in (
         ("queue://a.b", "queue://DLQ.a.b"),

@@ -1,4 +1,4 @@
-"""An engine between a broker and an application, with every command checked against what must hold."""
+"""An engine between a broker and an application; every command is checked against the invariants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEFERRALS = 2
 
 
 class World:
-    """What the application and the broker do to the engine, step by step."""
+    """Actions of the application and the broker on the engine, step by step."""
 
     def set_up(
         self,
@@ -57,7 +57,7 @@ class World:
         self.granted = 0
         self.drained = self.released = False
 
-    # The steps of it.
+    # The steps.
 
     def read(self, commands: int) -> None:
         for _ in range(min(commands, len(self.broker.wire))):
@@ -78,7 +78,7 @@ class World:
             self.feed(arrived)
 
     def forget_late(self, letter: Letter) -> None:
-        """Count a message as redriven if its dead letter is safe and its connection has stood for long."""
+        """Count a message as redriven if its dead letter is confirmed and its connection has stood for long."""
         if letter.safe and (letter.outlived or self.now - self.began > RETURN):
             letter.start_afresh()
 
@@ -97,7 +97,7 @@ class World:
         commands = self.feed(Wanted())
         if full and commands and isinstance(commands[0], Dispatch):
             fresh = commands[0].delivery.record is None
-            # What was released makes room for it.
+            # A released message makes room for a fresh one.
             made = held and self.engine.load.parked < self.max_parked
             assert made or not fresh, "a fresh message is taken past max_parked"
         if self.ordering == "non_blocking" and room and before:
@@ -124,7 +124,7 @@ class World:
             case "defer":
                 self.defer(delivery)
             case _:
-                letter.failures = 0  # what is given back is forgotten: another consumer may take it
+                letter.failures = 0  # another consumer may get it
                 letter.not_before = 0.0
                 self.released = True
                 self.feed(Released(delivery))
@@ -136,7 +136,7 @@ class World:
             delivery.letter.not_before = self.now + 7.0
         self.feed(Deferred(delivery, 7.0, CAUSE))
 
-    # How they meet.
+    # The checks.
 
     def charge(self, delivery: Arrival) -> None:
         letter = delivery.letter
@@ -146,7 +146,7 @@ class World:
         count = (delivery.record.count if delivery.record else 0) + 1
         delay = self.policy.redelivery_delay_ms(count) / 1000
         spread = self.policy.collision_avoidance_factor if self.policy.use_collision_avoidance else 0.0
-        # Jitter is drawn for each step of the chain, and each step is cut to whole milliseconds and multiplied again.
+        # Jitter is drawn for each step of the chain; each step is cut to whole milliseconds and multiplied again.
         least = delay * (1 - spread) ** max(0, count - 1) - 0.001 * 2**count
         letter.not_before = self.now + max(0.0, least)
 
@@ -180,7 +180,7 @@ class World:
                     settled = sum(arrival.state == "settled" for arrival in self.arrived)
                     assert self.granted - settled <= self.credit + parked
                 else:
-                    assert self.granted == parked, "room that is not for what is parked"
+                    assert self.granted == parked, "room that is not for parked messages"
                 self.write(command)
             case Accept() | Release():
                 for delivery in command.deliveries:
@@ -205,7 +205,7 @@ class World:
         assert delivery not in self.finished, "settled twice"
         self.finished.add(delivery)
         if delivery.state == "settling":
-            self.finished.discard(delivery)  # may be tried again until it is confirmed
+            self.finished.discard(delivery)  # is retried until confirmed
 
     def check_dispatch(self, delivery: object) -> None:
         assert isinstance(delivery, Arrival)

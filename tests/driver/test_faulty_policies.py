@@ -79,7 +79,7 @@ def test_a_policy_that_raises_is_logged_once(
     assert connection.report() == redelivery.Report(accepted=1, redelivered=2, poisoned=2)
     (line,) = errors(caplog)
     assert line.startswith("queue://q: the policy Faulty: redelivery_delay_ms(1) raised ")
-    assert line.endswith("; 1 s are waited instead")
+    assert line.endswith("; the delay is 1 s instead")
 
 
 def test_a_policy_without_a_maximum_has_the_default_one(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:

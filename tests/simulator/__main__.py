@@ -1,7 +1,7 @@
 """Explore schedules of the engine under an adversarial broker.
 
-`python -m tests.simulator --minutes 30` goes on as long as one likes; `--schedules N` ends after so many; `--depth N`
-goes through all schedules of one case instead; `--replay FILE` tells a saved one. Exit status 1: something was found.
+`python -m tests.simulator --minutes 30` runs for that time; `--schedules N` ends after N schedules; `--depth N` goes
+through all schedules of one case instead; `--replay FILE` prints a saved one. Exit status 1: something was found.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Findings:
-    """One failure of each kind, cut down and told."""
+    """One failure of each kind, shortened and printed."""
 
     def __init__(self, folder: Path | None) -> None:
         self.kinds: Counter[str] = Counter()
         self._folder = folder
 
     def add(self, case: Case, schedule: list[Action], broken: str) -> None:
-        """Take one in; tell it if it is the first of its kind."""
+        """Add one; print it if it is the first of its kind."""
         if self._first(kind_of(broken)):
             small = shrunk(case, schedule)
             self._tell(kind_of(broken), len(schedule), len(small), story(case, small), saved(case, small))
 
     def add_run(self, run: DriverRun) -> None:
-        """Take one of whole connections in."""
+        """Add one of whole connections."""
         kind = kind_of(run.broken or "")
         if self._first(kind):
             small = shrunk_drivers(run)
@@ -130,7 +130,7 @@ def connections(options: argparse.Namespace) -> int:
 
 
 def histogram(what: str, seen: Counter[str]) -> None:
-    """Say how often each feature was seen: what is not there has not been looked at."""
+    """Print how often each feature was seen: a missing one was not tested."""
     print(f"{what}: " + ", ".join(f"{name} {many:,}" for name, many in sorted(seen.items())))
 
 
@@ -144,7 +144,7 @@ def told(path: Path) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Explore, and say what was found."""
+    """Explore, and print the findings."""
     options = arguments(given)
     if options.replay is not None:
         print(told(options.replay))

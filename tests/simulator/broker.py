@@ -1,4 +1,4 @@
-"""A broker of one pair's profile: a queue, and what is unsettled; it reads in order what was written to it."""
+"""Simulated broker with one pair's profile: a queue, and unsettled messages; it reads what was written in order."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LATELY = 4.0
 
 
 def expired(message: Message, now: float) -> bool:
-    """Whether a message has expired."""
+    """Return True if a message has expired."""
     return message.expires is not None and message.expires <= now
 
 
 class SimBroker:
-    """Does what it reads. `shift`: at another address, its own ids belong to other messages."""
+    """Carries out what it reads. `shift`: at another address, its own ids belong to other messages."""
 
     def __init__(self, profile: Profile, messages: Sequence[Message], truth: Truth) -> None:
         self.profile = profile
@@ -40,39 +40,39 @@ class SimBroker:
         self.numbers = {message.name: number for number, message in enumerate(messages)}
         self.unsettled: dict[int, list[SimDelivery]] = {}
         self.credit: dict[int, int] = {}
-        # Where no credit flows: how many may be unsettled, first and now; without a bound, if none is given.
+        # Without flow: how many may be unsettled, at first and now; no entry means no limit.
         self.windows: dict[int, tuple[int, int]] = {}
-        # Written, and not read.
+        # Written by the library, not read yet.
         self.wire: list[tuple[str, SimDelivery]] = []
         self.answers: list[tuple[SimDelivery, TransportError | None]] = []
-        # What the library has set aside.
+        # Deliveries that the library has set aside.
         self.aside: set[SimDelivery] = set()
-        # What was carried out, and a killed broker may forget.
+        # Carried out lately: a killed broker may forget it.
         self.done: list[tuple[Message, float]] = []
         self.shift = 0
         self._many = len(messages)
-        # Ids that no message has had.
+        # Ids that no message has had yet.
         self._numbers = count(self._many)
         # Delayed copies, and when they are due.
         self.delayed: dict[str, tuple[float, Message]] = {}
         self._copies: set[object] = set()
 
     def joined(self, consumer: int, window: int | None = None) -> None:
-        """A consumer begins."""
+        """Start a consumer."""
         self.unsettled[consumer] = []
         self.credit[consumer] = 0
         if window is not None:
             self.windows[consumer] = window, window
 
     def widen(self, consumer: int, messages: int) -> None:
-        """Take `Credit`."""
+        """Carry out `Credit`."""
         self.credit[consumer] += messages
         if consumer in self.windows:
             first, now = self.windows[consumer]
             self.windows[consumer] = first, now + messages
 
     def may_deliver(self, consumer: int) -> bool:
-        """Whether the consumer has credit, where that flows, or room in its window."""
+        """Return True if the consumer has credit, where that flows, or room in its window."""
         if consumer not in self.unsettled:
             return False
         if self.profile.flow:
@@ -83,7 +83,7 @@ class SimBroker:
         """Take a message from the queue for a consumer."""
         self.queue.remove(message)
         number = self.numbers[message.name]
-        if number < self._many:  # else it is a copy
+        if number < self._many:  # otherwise it is a copy
             number = (number + self.shift) % self._many
         delivery = SimDelivery(consumer, epoch, message, self.profile, number)
         self.unsettled[consumer].append(delivery)
@@ -91,7 +91,7 @@ class SimBroker:
         return delivery
 
     def write(self, kind: str, delivery: SimDelivery, *, live: bool) -> None:
-        """Take note of what the library writes. Raises Violation."""
+        """Record what the library writes. Raises Violation."""
         name = delivery.message.name
         if kind != "release" and delivery in self.aside:
             raise Violation(f"aside: {kind} of {name}, which was set aside")
@@ -104,13 +104,13 @@ class SimBroker:
         self.wire.append((kind, delivery))
 
     def _settles(self, kind: str) -> bool:
-        """Whether what is written settles the delivery; else an accept follows, once it is confirmed."""
+        """Return True if the written command settles the delivery; otherwise an accept follows its confirmation."""
         if kind == "delay":
             return self.profile.delays == "atomic"
         return kind != "forward" or self.profile.poison == "atomic"
 
     def read(self, now: float, step: int, error: TransportError | None = None) -> None:
-        """Carry out what was written first. Raises Violation."""
+        """Carry out the oldest written command. Raises Violation."""
         kind, delivery = self.wire.pop(0)
         message, mine = delivery.message, self.unsettled[delivery.consumer]
         if delivery not in mine:
@@ -137,12 +137,12 @@ class SimBroker:
                 mine.remove(delivery)
                 self.truth.gone[message.name] = "dead"
                 if self.profile.poison != "atomic":
-                    # What a transaction has done is stored when its commit is answered.
+                    # The work of a transaction is stored when its commit is answered.
                     self.done.append((message, now))
             self.answers.append((delivery, None))
 
     def _hold(self, delivery: SimDelivery, now: float, step: int) -> None:
-        """Store a copy that is to come later."""
+        """Store a copy that is to be delivered later."""
         told, original = delivery.copy, delivery.message
         assert told is not None
         name = told.headers[COPY]
@@ -162,7 +162,7 @@ class SimBroker:
         self.truth.copied(original, copy)
 
     def redriven(self, message: Message, now: float, step: int) -> None:
-        """Take a dead letter back under the id that it had, which is the producer's; the broker's own is new."""
+        """Take a dead letter back under its producer's id; the broker's own id is new."""
         self.truth.redriven(message, now, renumbered=self.profile.strong)
         self.numbers[message.name] = next(self._numbers)
         message.sent, message.count, message.mark = step, 0, False
@@ -175,7 +175,7 @@ class SimBroker:
         self.queue.append(copy)
 
     def put_aside(self, delivery: SimDelivery, now: float) -> None:
-        """The library keeps a message that it can neither handle nor copy. Raises Violation if it has no reason."""
+        """Set aside a message that the library can neither handle nor copy. Raises Violation if it could."""
         if not delivery.message.torn or self.profile.poison == "native":
             raise Violation(f"aside: {delivery.message.name} could be copied")
         self.aside.add(delivery)
@@ -185,11 +185,11 @@ class SimBroker:
         self.truth.set_aside(delivery.message, many, expired=expired(delivery.message, now))
 
     def nameless(self, message: Message) -> bool:
-        """Whether what comes of it cannot be known again."""
+        """Return True if later deliveries of it cannot be recognised."""
         return not self.profile.strong and message.key is None
 
     def lose(self, *, mark: bool) -> None:
-        """The connection ends: what is unsettled goes back."""
+        """End the connection: unsettled messages go back to the queue."""
         self.wire.clear()
         self.answers.clear()
         self.truth.lost()
@@ -202,7 +202,7 @@ class SimBroker:
         self.windows = {consumer: (first, first) for consumer, (first, _) in self.windows.items()}
 
     def close(self, consumer: int) -> None:
-        """A consumer ends: what it has goes back."""
+        """End a consumer: its messages go back to the queue."""
         mark = self.profile.marks == "all"
         mine = self.unsettled.pop(consumer)
         for each in mine:
@@ -224,7 +224,7 @@ class SimBroker:
         return message
 
     def would_forget(self, now: float) -> Message | None:
-        """Return what a broker that is killed now would forget, or None."""
+        """Return the message that a broker killed now would forget to have settled; or None."""
         return (
             self.done[-1][0]
             if self.profile.forgets and self.done and self.done[-1][1] > now - LATELY
@@ -232,7 +232,7 @@ class SimBroker:
         )
 
     def killed(self) -> Message:
-        """Forget what was done last; it is on the queue again."""
+        """Forget the last settlement; its message is on the queue again."""
         message, _ = self.done.pop()
         self.truth.restored(message)
         message.mark = self.profile.remarks

@@ -1,4 +1,4 @@
-"""What may happen next in a world: what the broker, the application and the adversary can do."""
+"""Possible next actions in a world: of the broker, the application and the adversary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def choices(world: World) -> list[Action]:
-    """Return all that may happen next."""
+    """Return all possible next actions."""
     can: list[Action] = []
     if world.unsent:
         can.append(("send", world.unsent[0].name))
@@ -42,7 +42,7 @@ def choices(world: World) -> list[Action]:
 
 
 def _may_redrive(world: World, message: Message) -> bool:
-    """Whether a message is dead, and its consumer has learned so; of kin nobody knows which of them was put back."""
+    """Return True if a message is dead and its consumer knows it; one of its kin may have been put back instead."""
     if world.truth.gone.get(message.name) != "dead" or world.truth.size[message.kin] > 1:
         return False
     mine = [each.message for unsettled in world.broker.unsettled.values() for each in unsettled]
@@ -63,7 +63,7 @@ def _while_up(world: World) -> list[Action]:
             can.append(("refuse",))
     if broker.answers:
         can.append(("answer",))
-    # Of what is sent later, or put back, something is known from before.
+    # A message that is sent later, or put back, may be known from before.
     later = world.truth.gone and (world.unsent or world.budget["redrive"])
     if world.budget["cut"] and (any(broker.unsettled.values()) or broker.wire or later):
         can += [("cut", read) for read in range(len(broker.wire) + 1)]
@@ -78,13 +78,13 @@ def _while_up(world: World) -> list[Action]:
 
 
 def _elsewhere(world: World) -> list[Action]:
-    """Return what a consumer of another process may do."""
+    """Return the possible actions of a consumer in another process."""
     can: list[Action] = []
     if world.budget["other"] and world.broker.queue:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
         can += [("other", "ok", message.name), ("other", "back", message.name)]
-        # With a ledger all processes of a queue have one.
+        # With a ledger, all processes of a queue have one.
         if world.native and world.ledger is None and noted_count(message) < RETRIES:
             can.append(("other", "fail", message.name))
     return can
@@ -107,12 +107,12 @@ def _taken_back(world: World) -> list[Action]:
 
 
 def free(world: World, consumer: int) -> bool:
-    """Whether a worker of a consumer has nothing to do."""
+    """Return True if a consumer has an idle worker."""
     return sum(delivery.consumer == consumer for delivery in world.handlers) < world.case.workers
 
 
 def next_time(world: World) -> float | None:
-    """When something happens by itself, or None; the reminders of what is set aside, in an hour, are not waited for."""
+    """Return when something happens by itself, or None; hourly reminders of messages set aside do not count."""
     engines = world.process.engines.values()
     times = [
         at for engine in engines for at in (engine.load.next_due(), engine.next_alarm()) if at is not None

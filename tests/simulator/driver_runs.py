@@ -1,4 +1,4 @@
-"""Schedules of whole connections: random ones by seed; a failing one is cut down, told, saved and replayed."""
+"""Schedules of whole connections: random ones by seed; a failing one is shortened, printed, saved and replayed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DriverRun:
 
 
 def run_drivers(case: DriverCase, schedule: Sequence[Action] | random.Random) -> DriverRun:
-    """Go through a schedule, or through a random one; then let all end well."""
+    """Go through a schedule, or through a random one; then end without further failures."""
     done: list[Action] = []
     given = None if isinstance(schedule, random.Random) else iter(schedule)
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ def run_drivers(case: DriverCase, schedule: Sequence[Action] | random.Random) ->
 
 
 def _wandering(world: DriverWorld, rnd: Any) -> Iterator[Action]:
-    """Draw what happens next, each time that it has happened."""
+    """Draw the next action, after each one was done."""
     for _ in range(LENGTH):
         kinds: dict[str, list[Action]] = {}
         for action in world.choices():
@@ -94,7 +94,7 @@ def wander_drivers(seed: int) -> DriverRun:
 
 
 def shrunk_drivers(run: DriverRun) -> DriverRun:
-    """Cut a failing schedule down; what cannot be done any more does nothing."""
+    """Shorten a failing schedule; an action that is no longer possible does nothing."""
     schedule = cut_down(run.schedule, lambda shorter: run_drivers(run.case, shorter).broken)
     return run_drivers(run.case, schedule)
 
@@ -106,7 +106,7 @@ def driver_story(run: DriverRun) -> str:
 
 
 def saved_drivers(run: DriverRun) -> dict[str, Any]:
-    """Return what can be written down, and replayed."""
+    """Return a schedule in a form that can be saved and replayed."""
     return {"drivers": asdict(run.case), "schedule": [list(action) for action in run.schedule]}
 
 

@@ -1,8 +1,8 @@
 """The second level: whole connections, with their threads and locks, over the embedded broker in virtual time.
 
-What the engine's simulator cannot see is here: settlements in hand, the lock order, histories that consumers share on
-several threads, the driver's reconnect, sessions, listeners with workers, a ledger on a disk. Threads are taken one
-turn at a time: an action is done, and all come to rest.
+It covers what the engine's simulator cannot see: settlements being written, the lock order, histories that consumers
+share on several threads, the driver's reconnect, sessions, listeners with workers, a ledger on a disk. Threads take
+turns: an action is done, and all threads come to rest.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Action", "DriverCase", "DriverWorld", "driver_case", "namesakes"]
 
 RETRIES = 1
 POLICY = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=1000"
-# By id and body: namesakes, equals, and one of its own.
+# By id and body: namesakes, equals, and one with an id of its own.
 SENT = [("x", "created"), ("x", "cancelled"), ("x", "tick"), ("x", "tick"), ("y", "other")]
-# At the end: so many times, and seconds between them.
+# At the end: number of rounds, and seconds between them.
 ROUNDS, STEP = 100, 2
 Action = tuple[Any, ...]
 Like = tuple[str, str]
@@ -39,7 +39,7 @@ Like = tuple[str, str]
 
 @dataclass(frozen=True)
 class DriverCase:
-    """What a world of whole connections is made of. `session`: its mode, or none."""
+    """Configuration of a world of whole connections. `session`: its mode, or none."""
 
     weak: bool = False
     session: str = ""
@@ -62,7 +62,7 @@ def driver_case(seed: int) -> DriverCase:
 
 
 def namesakes(patch: pytest.MonkeyPatch, *, dated: bool = False) -> None:
-    """Let the embedded broker know messages by what their producer says, as AMQP brokers do."""
+    """Make the embedded broker recognise messages by their producer's ids, as AMQP brokers do."""
     patch.setattr(MemoryDelivery, "key", property(lambda self: (self.queue.name, self.kept.message_id)))
     patch.setattr(MemoryDelivery, "strong", property(lambda _: False))
     patch.setattr(MemoryDelivery, "digested", True)
@@ -70,7 +70,7 @@ def namesakes(patch: pytest.MonkeyPatch, *, dated: bool = False) -> None:
 
 
 class DriverWorld:
-    """A connection with consumers that an application pulls from, and a broker that does what it likes."""
+    """A connection with consumers from which an application pulls, and an adversarial broker."""
 
     def __init__(self, case: DriverCase, folder: str = "") -> None:
         self.case = case
@@ -89,7 +89,7 @@ class DriverWorld:
         self.consumers: list[Consumer] = [self.connection.consumer("q") for _ in range(2)]
         self.session = SessionPart(self) if case.session else None
         self.unsent = list(SENT)
-        # What the application has, and of which consumer; closed ones are not waited for.
+        # Messages that the application has, with their consumer; handlers of closed ones are not waited for.
         self.hand: list[tuple[Message, Consumer | None]] = []
         self.successes: Counter[Like] = Counter()
         self.failures: Counter[Like] = Counter()
@@ -98,7 +98,7 @@ class DriverWorld:
         self.seen: Counter[str] = Counter()
 
     def close(self) -> None:
-        """End all."""
+        """End everything."""
         self.broker.resume_confirmations()
         if self.session is not None:
             self.session.close()
@@ -108,7 +108,7 @@ class DriverWorld:
         self.broker.close()
 
     def choices(self) -> list[Action]:
-        """Return what may happen next."""
+        """Return the possible next actions."""
         can: list[Action] = [("receive", 0), ("receive", 1), ("cut",), ("lose",), ("refuse",), ("wait",)]
         if self.unsent:
             can.append(("send",))
@@ -121,7 +121,7 @@ class DriverWorld:
         return can if self.session is None else can + self.session.choices()
 
     def do(self, action: Action) -> None:
-        """Do one action, and let all threads come to rest. Raises Violation."""
+        """Do one action, and wait until all threads rest. Raises Violation."""
         self.seen[action[0]] += 1
         getattr(self, f"_do_{action[0]}")(*action[1:])
         self.clock.advance(0)
@@ -130,27 +130,27 @@ class DriverWorld:
         self._overlap()
 
     def like(self, message: Message) -> Like:
-        """Return what tells a message from all but its equals."""
+        """Return what distinguishes a message from all but its equals."""
         return str(message.headers["redeliveryId"]), message.text
 
     def succeeded(self, message: Message) -> None:
-        """Take note that a handler has ended well."""
+        """Record that a handler succeeded."""
         like = self.like(message)
         self.successes[like] += 1
         self.failures[like] = 0
 
     def failed(self, message: Message, *, heard: bool = True) -> None:
-        """Take note that a handler has failed. Raises Violation."""
+        """Record that a handler failed. Raises Violation."""
         like = self.like(message)
         self.failures[like] += heard
         self.ever[like] += 1
-        # A delayed copy that was sent twice is two messages.
+        # A delayed copy that was sent twice counts as two messages.
         most = self.size[like] * (RETRIES + 1) + self.case.scheduled * self.seen["cut"]
         if self.failures[like] > most:
             raise Violation(f"limit: {like} has failed {self.failures[like]} times")
 
     def _overlap(self) -> None:
-        """See that nothing is with more handlers than there are such messages. Raises Violation."""
+        """Check that no more handlers have a message than there are such messages. Raises Violation."""
         if self.case.ledger and self.case.listener and self.seen["reopen"]:
             return
         have = Counter(self.like(each) for each, owner in self.hand if owner in self.consumers)
@@ -162,7 +162,7 @@ class DriverWorld:
             if many > self.size[like]:
                 raise Violation(f"overlap: {like} is given out while a handler has it")
 
-    # What happens.
+    # The actions.
 
     def _do_send(self) -> None:
         if self.unsent:
@@ -183,14 +183,14 @@ class DriverWorld:
             self.succeeded(message)
             message.accept()
         elif how == "fail":
-            # Who closes is not waited for: what is said afterwards may not be charged.
+            # A closing consumer is not waited for: a later result may be uncharged.
             self.failed(message, heard=owner in self.consumers)
             message.fail("no")
         else:
             message.release()
 
     def _do_handle(self, number: int, how: str) -> None:
-        """Let a listener's handler end."""
+        """End a listener's handler."""
         if self.listener is None or number >= len(self.listener.calls):
             return
         call = self.listener.calls[number]
@@ -206,7 +206,7 @@ class DriverWorld:
         self.broker.cut()
 
     def _do_lose(self) -> None:
-        """Lose the next accept on the wire, and the link with it."""
+        """Lose the next accept on the wire, and the connection with it."""
         self.broker.drop_accepts(1)
         if self.hand:
             self._do_end(0, "ok")
@@ -220,9 +220,9 @@ class DriverWorld:
         self.clock.advance(1)
 
     def _do_reopen(self, number: int) -> None:
-        """Close a consumer, whose messages may still be at work, and open another one."""
+        """Close a consumer, whose messages may still be handled, and open another one."""
         if not self.connection.connected:
-            # Opening would wait for the connection, in a time that only this thread moves.
+            # Opening would wait for the connection, in virtual time that only this thread moves.
             return
         closed, self.consumers[number] = self.consumers[number], self.connection.consumer("q")
         closed.close()
@@ -234,7 +234,7 @@ class DriverWorld:
     # The end.
 
     def finish(self) -> None:
-        """Let all end well. Raises Violation if something is lost, or left."""
+        """End without further failures. Raises Violation if something is lost, or left."""
         self.broker.refuse_settlements(0)
         self.broker.refuse_sends(0)
         self.broker.resume_confirmations()
@@ -263,7 +263,7 @@ class DriverWorld:
         return not (self.hand or session or handler or held)
 
     def _settled(self) -> None:
-        """See that each message was handled, or is dead for a reason. Raises Violation."""
+        """Check that each message was handled, or is dead for a reason. Raises Violation."""
         if self.session is not None:
             self.session.settled()
         dead = Counter(letter.body.decode() for letter in self.broker.dead_letters())
@@ -272,11 +272,11 @@ class DriverWorld:
         self.seen["accepted unseen"] += report.deduplicated
         self.seen["stale"] += report.stale
         for like, many in self.size.items():
-            # A dead letter of equal bytes may be any of them.
+            # A dead letter with equal bytes may be any of them.
             if self.successes[like] + dead[like[1]] < many:
                 raise Violation(
                     f"loss: {like}: {self.successes[like]} successes, {dead[like[1]]} dead, of {many}"
                 )
-            # In a transaction the broker's count of what nobody has seen is enough (`preDispatchCheck`).
+            # In a transaction the broker's count of prefetched messages is enough (`preDispatchCheck`).
             if dead[like[1]] and not self.ever[like] and self.case.session != "transacted":
                 raise Violation(f"false dead letter: {like}, with which nothing has failed")

@@ -1,4 +1,4 @@
-"""Schedules: all of them to a depth, or random ones by seed; a failing one is cut down, and told as a story."""
+"""Schedules: all of them to a depth, or random ones by seed; a failing one is shortened and printed as a story."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ LENGTH = 60
 
 
 def kind_of(broken: str) -> str:
-    """Return which invariant a violation is of."""
+    """Return the invariant that a violation breaks."""
     return broken.partition(":")[0]
 
 
 def breaks(case: Case, kinds: str, schedules: int) -> None:
-    """Look for a violation of one of these invariants; AssertionError if so many random schedules have none."""
+    """Search for a violation of one of these invariants; AssertionError if that many random schedules have none."""
     for seed in range(schedules):
         broken = wander(case, random.Random(seed))[0]
         if broken is not None and kind_of(broken) in kinds:
@@ -54,7 +54,7 @@ def breaks(case: Case, kinds: str, schedules: int) -> None:
 
 
 def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tuple[str | None, World]:
-    """Do what can be done of a schedule, then let all end well. Return what broke, and the world."""
+    """Do the possible actions of a schedule, then end without further failures. Return what broke, and the world."""
     world = World(case)
     world.tell = tell
     try:
@@ -69,12 +69,12 @@ def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tup
 
 
 def shrunk(case: Case, schedule: list[Action]) -> list[Action]:
-    """Cut a failing schedule down until no action can be spared."""
+    """Shorten a failing schedule until every action is needed."""
     return cut_down(schedule, lambda shorter: replay(case, shorter)[0])
 
 
 def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None]) -> list[Action]:
-    """Leave actions out, as long as what is left breaks the same invariant."""
+    """Leave actions out while the rest breaks the same invariant."""
     kind = kind_of(breaks(schedule) or "")
     size = len(schedule)
     while size:
@@ -91,7 +91,7 @@ def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None
 
 
 def features(case: Case, schedule: Sequence[Action]) -> set[str]:
-    """Return what a schedule has in it, to be counted: of its case, and the kinds of its actions."""
+    """Return the features of a schedule, to be counted: of its case, and the kinds of its actions."""
     has = ("ledger", "torn", "unique_ids", "scheduled", "expires", "breaker", "auto")
     found = {name for name in has if getattr(case, name)}
     found |= {case.profile, case.ordering, f"{case.consumers} consumer(s)"}
@@ -110,7 +110,7 @@ def story(case: Case, schedule: Sequence[Action]) -> str:
 
 
 def saved(case: Case, schedule: Sequence[Action]) -> dict[str, Any]:
-    """Return what can be written down, and replayed."""
+    """Return a schedule in a form that can be saved and replayed."""
     return {"case": asdict(case), "schedule": [list(action) for action in schedule]}
 
 
@@ -155,7 +155,7 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         crash=rnd.choice([0, 1, 2]) if ledger else 0,
         # A ledger keeps some verdicts for a while.
         redrive=0 if ledger else rnd.choice([0, 0, 1]),
-        # In a ledger the ids of two brokers are told apart by their times only.
+        # A ledger distinguishes the ids of two brokers by their times only.
         move=0 if ledger else rnd.choice([0, 0, 0, 1]),
     )
     messages = messages or rnd.choice(list(MESSAGES))
@@ -189,7 +189,7 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
 
 
 def _of_quorum(case: Case, rnd: random.Random) -> Case:
-    """Draw what is a quorum queue's alone."""
+    """Draw the features that only a quorum queue has."""
     budget = {**case.budget, "takeback": rnd.choice([0, 1, 2, 3]), "cross": rnd.choice([0, 0, 1])}
     if case.ordering == "non_blocking" and rnd.random() < 0.7:
         case = replace(case, scheduled=True)
@@ -200,9 +200,9 @@ def _of_quorum(case: Case, rnd: random.Random) -> Case:
 
 
 def every_schedule(case: Case, depth: int) -> Iterator[tuple[list[Action], str | None]]:
-    """Go through all schedules of at most so many actions; yield each with what broke.
+    """Go through all schedules up to a number of actions; yield each with what broke.
 
-    A world cannot be copied, so each schedule is done from its beginning: the cost is in the depth.
+    A world cannot be copied. Therefore each schedule is done from its beginning: the cost is in the depth.
     """
     stack: list[list[Action]] = [[]]
     while stack:

@@ -1,4 +1,4 @@
-"""A listener whose handlers wait, each at a gate of its own, until the schedule lets it end."""
+"""A listener whose handlers wait, each at a gate of its own, until the schedule opens it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKERS = 2
 
 
 class Call:
-    """One handler at work. `how`: as it is to end, once that is decided."""
+    """One running handler. `how`: how it is to end, once that is decided."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -48,15 +48,15 @@ class GatedListener:
             raise redelivery.Defer(1, "later")
 
     def end(self, call: Call, how: str) -> None:
-        """Let a handler end."""
+        """End a handler."""
         with self._changed:
             self.calls.remove(call)
             call.how = how
-            # All look whether it is theirs.
+            # Each handler checks if the result is its own.
             self._clock.notify(self._changed, WORKERS)
 
     def let_go(self) -> None:
-        """Let all end, now and later."""
+        """End all handlers, now and later."""
         with self._changed:
             self._open = True
             self._clock.notify(self._changed, WORKERS)

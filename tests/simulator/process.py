@@ -1,4 +1,4 @@
-"""One process of the application: its engines, the history that they share, and a ledger that outlives it."""
+"""One process of the application: its engines, their shared history, and a ledger that outlives it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = ["DELAY", "LONG_DELAY", "RETRIES", "Process", "SimLedger"]
 RETRIES = 1
 CREDIT = 8
 DELAY, LONG_DELAY = 1.0, 4.0
-"""Seconds: of a policy; and where the broker holds copies, so that it is longer than one may come too early."""
+"""Seconds of a policy; longer where the broker delays copies, because one may arrive that much too early."""
 
 
 def _policies(delay: float) -> RedeliveryPolicyMap:
@@ -60,7 +60,7 @@ def _policies(delay: float) -> RedeliveryPolicyMap:
     return RedeliveryPolicyMap({}, default=policy)
 
 
-# Quick, and given up soon: all of it happens within a schedule.
+# Quick to open and quick to give up: all of it happens within a schedule.
 BREAKER = Breaker(
     failures=2, messages=1, told=2, probe=0.5, maximum_probe=1.0, ramp=2, reopen=2, maximum_open=4.0
 )
@@ -68,7 +68,7 @@ POLICIES, LONG_POLICIES = _policies(DELAY), _policies(LONG_DELAY)
 
 
 class SimLedger:
-    """What is written down of messages, and the attempts that are marked. It outlives the process."""
+    """Entries of messages, and marked attempts. It outlives the process."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, Entry] = {}
@@ -88,19 +88,19 @@ class SimLedger:
             self.entries.pop(key, None)
 
     def bury(self, command: Bury) -> None:
-        """Forget a message; but not yet, if its original is acknowledged only now."""
+        """Remove a message's entry; later, if its original is acknowledged only now."""
         if not command.early:
             self.entries.pop(command.key, None)
 
     def died(self, now: float) -> None:
-        """The process is dead: what it had open is charged, or suspected."""
+        """Process the death of a process: what it had open is charged, or suspected."""
         attempts = [AttemptMark(key, count, "running") for key, count in self.marks.values()]
         self.entries.update(after_death(attempts, self.entries, now))
         self.marks.clear()
 
 
 class Process:
-    """Feeds engines, and carries out what they say. `dispatched` is told of each dispatch."""
+    """Feeds engines, and carries out their commands. `dispatched` is called for each dispatch."""
 
     def __init__(
         self,
@@ -119,20 +119,20 @@ class Process:
         self.ledger = ledger
         self.history = MessageHistory(unique_ids=unique_ids)
         self.engines: dict[int, Engine] = {}
-        # Their handlers may still run.
+        # Closed ones, whose handlers may still run.
         self.closed: dict[int, Engine] = {}
-        # Those that have come to the bound of what they may set aside.
+        # Those that have set aside as many as they may.
         self.stopped: list[int] = []
         self._dispatched = dispatched
         self._ordering = ordering
         self._most_aside = most_aside
-        # Whether the broker holds what waits.
+        # True if the broker delays redeliveries.
         self._scheduled = scheduled
         self._breaker = BREAKER if breaker else None
         self._auto = auto
 
     def open(self, number: int) -> Engine:
-        """Begin a consumer."""
+        """Start a consumer."""
         kind = Engine if self.ledger is None else LedgerEngine
         engine = kind(
             number,
@@ -151,7 +151,7 @@ class Process:
         return engine
 
     def feed(self, number: int, event: Event, now: float, *, epoch: int | None) -> bool:
-        """Feed an event; return whether anything followed. `epoch`: of the connection that stands. Raises Violation."""
+        """Feed an event; return True if commands followed. `epoch`: of the present connection. Raises Violation."""
         engine = self.engines.get(number) or self.closed[number]
         counted = engine.counts.deduplicated
         commands = engine.feed(event, now)
@@ -212,7 +212,7 @@ class Process:
                     pass
 
     def _seen(self, accept: Accept, event: Event, commands: Sequence[Command]) -> None:
-        """See that an accept has its reason: a result, a copy that is confirmed, or a line in the log."""
+        """Check that an accept has a reason: a result, a confirmed copy, or a line in the log."""
         told = {command.delivery: command for command in commands if isinstance(command, AcceptUnseen)}
         for delivery in accept.deliveries:
             if delivery in told:
@@ -221,7 +221,7 @@ class Process:
                 raise Violation(f"unseen: {delivery.message_id} is accepted without a word")
 
     def _proven(self, unseen: AcceptUnseen) -> None:
-        """See that what was accepted before is proven: by the broker's id and mark, or by the producer's time."""
+        """Check the proof of an earlier acceptance: the broker's id and flag, or the producer's time."""
         delivery = unseen.delivery
         if unseen.why != ACCEPTED:
             return
@@ -232,7 +232,7 @@ class Process:
             raise Violation(f"unproven: {delivery.message_id} is accepted without the broker's mark")
 
     def _aside(self, number: int) -> int:
-        """How many messages a consumer has set aside on this connection."""
+        """Return how many messages a consumer has set aside on this connection."""
         broker = self.broker
         untold = {each for of, gone in (*broker.notices, *broker.settled) for each in gone if of == number}
         return sum(each.state == "aside" for each in {*broker.unsettled.get(number, ()), *untold})

@@ -1,4 +1,4 @@
-"""What each broker does over each protocol, as far as the identity of messages is concerned; and sets of messages."""
+"""Profiles of each broker over each protocol, as far as the identity of messages matters; and sets of messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["MESSAGES", "PROFILES", "UNIQUE", "Message", "Profile", "messages"]
 
 @dataclass(frozen=True)
 class Profile:
-    """One pair.
+    """Profile of one pair.
 
-    `strong`: its deliveries have an id that the broker made. `marks`: what comes again after a loss; `any`: the
-    adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed` (first the
-    copy). `forgets`: a killed broker may forget what it did last; `remarks`: it marks what it then sends again.
-    `front`: what comes again goes before what was never sent. `delays`: how safe a delayed copy is sent, if at all;
-    `once`: a second copy of the same name is dropped, and confirmed. `quorum`: it is a quorum queue of RabbitMQ 4.3.
+    `strong`: its deliveries have an id that the broker made. `marks`: which redeliveries after a loss have the flag;
+    `any`: the adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed`
+    (first the copy). `forgets`: a killed broker may forget its last work; `remarks`: it flags what it then redelivers.
+    `front`: redeliveries go before messages that were never sent. `delays`: how safe a delayed copy is sent; None: not
+    supported. `once`: a second copy with the same name is dropped, and confirmed. `quorum`: a quorum queue of RabbitMQ
+    4.3.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Profile:
     quorum: bool = False
 
     def capabilities(self, *, grows: bool = False) -> Capabilities:
-        """What the engine is told of it. `grows`: a window that does not flow can be widened."""
+        """Return its capabilities for the engine. `grows`: a window without flow can be widened."""
         return Capabilities(
             broker=self.name,
             poison_persistent=self.poison == "native",
@@ -103,29 +104,29 @@ class Message:
         self.created = created
         self.group: str | None = None
         self.expires: float | None = None
-        # Whether its body does not arrive whole, so that no copy can be made of it.
+        # True if its body does not arrive whole, and it cannot be copied.
         self.torn = False
-        # What a delayed copy tells.
+        # Properties of a delayed copy.
         self.headers: Mapping[str, Any] = {}
-        # What a quorum queue keeps with it.
+        # Notes that a quorum queue keeps with it.
         self.notes: Mapping[str, Any] = {}
-        # The name of its copy, of one that nobody else can be taken for, until a handler has it again.
+        # Name of its copy, until a handler has it again; of messages that cannot be confused with others.
         self.copied_as: str | None = None
-        # What it shares with those that it may change places with: nobody, if the broker's ids tell all apart.
+        # Shared by messages that may change places: its own if the broker's ids distinguish all of them.
         self.kin: Hashable = name
-        # What the broker knows of it.
+        # The broker's knowledge of it.
         self.sent = -1
         self.count = 0
         self.mark = False
 
     @property
     def like(self) -> tuple[object, ...]:
-        """What messages share that nobody can tell apart by what they bring."""
+        """Properties shared by messages that cannot be distinguished by their content."""
         return self.key, self.body, self.created, self.expires, *self.headers.items()
 
 
-# By name: (producer's id, body, creation time) of each. What shares a letter shares the id; a prime has another body, a
-# star none other; a small t has a creation time, and with a star the same one: it is one message that was sent twice.
+# By name: (producer's id, body, creation time) of each. Messages that share a letter share the id; a prime has another
+# body, a star no other one; a small t has a creation time, with a star the same one: it is one message sent twice.
 MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
     "AA'": [("A", "x", "created", None), ("A'", "x", "cancelled", None)],
     "AA'B": [("A", "x", "created", None), ("A'", "x", "cancelled", None), ("B", "y", "other", None)],
@@ -144,7 +145,7 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
         ("N", None, "n", None),
     ],
 }  # fmt: skip
-# Those in which no two messages have one id.
+# Sets in which no two messages have one id.
 UNIQUE = ("AB", "ABC")
 
 
@@ -157,9 +158,9 @@ def messages(
     distinct: bool = False,
     by_bytes: bool = False,
 ) -> list[Message]:
-    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for.
+    """Return a set of messages: in groups, expiring, or not arriving whole, as requested.
 
-    `distinct`: the broker tells all apart. What has no id cannot be taken for another one, but for `by_bytes`.
+    `distinct`: the broker distinguishes all. A message without id cannot be taken for another one, except `by_bytes`.
     """
     found = [Message(*row) for row in MESSAGES[name]]
     for number, message in enumerate(found):

@@ -1,8 +1,8 @@
-"""What a quorum queue of RabbitMQ 4.3 does besides: it holds messages back, and takes back what is held for too long.
+"""Quorum queue of RabbitMQ 4.3: it delays messages, and takes back those that stay unsettled for too long.
 
-What is given back with a due time waits in the queue, uncounted, and keeps its notes; the broker counts what a lost
-connection leaves unsettled. What it takes back it gives to any consumer at once, uncounted. The consumer that had it
-gets nothing more until all of that is settled with an outcome, and what it says of it changes nothing.
+A message released with a due time stays in the queue, uncounted, with its notes. The broker counts the messages that a
+lost connection leaves unsettled. It gives a message that it took back to any consumer at once, uncounted. The consumer
+that had it gets no more until all of these are settled with an outcome, which has no effect.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ ROUNDED = 0.0006
 
 
 def noted_count(message: Message) -> int:
-    """Return how often a message was attempted, by its notes and by what the broker has counted since."""
+    """Return how often a message was attempted, by its notes and by the broker's count since."""
     if BASE not in message.notes:
         return message.count
     return int(message.notes["redeliveryCount"]) + max(0, message.count - int(message.notes[BASE]))
 
 
 def noted_due(message: Message) -> float | None:
-    """Return the due time that is noted on a message, or None."""
+    """Return the due time noted on a message, or None."""
     return int(message.notes[DUE]) / 1000 if DUE in message.notes else None
 
 
 def all_noted(message: Message, truth: Truth, seconds: float) -> bool:
-    """Whether all that is to be known of a message is noted on it; its due time within so many seconds."""
+    """Return True if all facts about a message are noted on it; its due time within so many seconds."""
     due = noted_due(message)
     if due is None or truth.judged[message.kin] or truth.was_settled(message):
         return False
@@ -51,7 +51,7 @@ def all_noted(message: Message, truth: Truth, seconds: float) -> bool:
 
 
 class QuorumBroker(SimBroker):
-    """`skew`: seconds that its clock is ahead. `hasty`: somebody may have it deliver before the time."""
+    """Broker with one quorum queue. `skew`: seconds that its clock is ahead. `hasty`: it may deliver too early."""
 
     def __init__(
         self,
@@ -65,31 +65,31 @@ class QuorumBroker(SimBroker):
         super().__init__(profile, messages, truth)
         self._skew = skew
         self._slack = ROUNDED + (EARLY if hasty else min(EARLY, max(0.0, skew)))
-        # What was taken back, and is not settled yet.
+        # Taken back, and not settled yet.
         self.taken: dict[int, list[SimDelivery]] = {}
-        # What the library is still to read of that; and what it has settled, of which its engines are still to learn.
+        # Not read by the library yet; and settled by it, while its engines do not know yet.
         self.notices: list[tuple[int, list[SimDelivery]]] = []
         self.settled: list[tuple[int, list[SimDelivery]]] = []
-        # When settlements were given that had no effect, of what was to wait.
+        # When settlements of messages to be delayed were given in vain.
         self._in_vain: dict[str, float] = {}
-        # Accepted in vain, since it was taken back.
+        # Accepted in vain after the take-back.
         self.vain: list[SimDelivery] = []
-        # When it took back what was the last.
+        # Time of the last take-back.
         self._now = 0.0
 
     def may_deliver(self, consumer: int) -> bool:
         return not self.taken.get(consumer) and super().may_deliver(consumer)
 
-    # What waits.
+    # Delayed messages.
 
     def wait(self, message: Message, notes: dict[str, str | int], due: float) -> None:
-        """Hold a message back until it is due by the broker's clock, and keep what is noted on it."""
+        """Delay a message until it is due by the broker's clock, and keep its notes."""
         message.notes = {**message.notes, **notes}
         message.mark = True
         self.delayed[message.name] = due - self._skew, message
 
     def failed_elsewhere(self, message: Message, now: float, delay: float) -> None:
-        """Another process gives a message back after a failure, as this one does."""
+        """Release a message after a failure in another process, as this one does."""
         count, due = noted_count(message) + 1, now + delay
         notes: dict[str, str | int] = {
             "redeliveryCount": str(count),
@@ -105,10 +105,10 @@ class QuorumBroker(SimBroker):
         message.notes = {}
         super().redriven(message, now, step)
 
-    # What is taken back.
+    # Messages taken back.
 
     def take_back(self, consumer: int, name: str | None, now: float) -> None:
-        """Take back one delivery, or all: other consumers get the messages at once. Copies of them are read before."""
+        """Take back one delivery, or all: other consumers get the messages at once. Their copies are read before."""
         mine = self.unsettled[consumer]
         gone = [each for each in mine if name in (None, each.message.name)]
         self.unsettled[consumer] = [each for each in mine if each not in gone]
@@ -125,19 +125,19 @@ class QuorumBroker(SimBroker):
         self.notices.append((consumer, gone))
 
     def has_told(self, message: Message) -> bool:
-        """Whether this process has learned that a message was taken back, if it was; before, others only may get it."""
+        """Return True if this process knows of the take-back of a message, if any; before, only others may get it."""
         untold = [*self.notices, *self.settled]
         return all(each.message is not message for _, gone in untold for each in gone)
 
     def settle_taken(self) -> None:
-        """Let the library read what was taken back of a consumer, and settle what it has not settled itself."""
+        """Make the library read a consumer's take-backs, and settle those that it has not settled itself."""
         consumer, gone = self.notices.pop(0)
         own = [delivery for delivery in gone if delivery.final is None]
         for delivery in gone:
             if delivery.final is not None:
                 self._crossed(delivery, delivery.final)
             if delivery.final == "reschedule":
-                # It is taken for one that was held back, and after a while for one that was read.
+                # It counts as delayed, and after a while as read.
                 self.truth.waits(delivery.message, EARLY + ROUNDED)
                 self._in_vain[delivery.message.name] = self._now
         for delivery in own:
@@ -151,7 +151,7 @@ class QuorumBroker(SimBroker):
             self._copied(delivery, self._now)
             return
         if live and delivery in taken and delivery.final == "outcome":
-            # It is settled already; the engine learns that what was to wait does not.
+            # It is settled already; the engine learns that a message to be delayed is not.
             if kind == "accept":
                 self._crossed(delivery, kind)
             elif kind == "reschedule":
@@ -159,12 +159,12 @@ class QuorumBroker(SimBroker):
             return
         super().write(kind, delivery, live=live)
 
-    # What is read.
+    # Reading.
 
     def read(self, now: float, step: int, error: TransportError | None = None) -> None:
         kind, delivery = self.wire[0]
         if delivery in self.taken.get(delivery.consumer, ()):
-            # Without an effect; but it is settled.
+            # Without an effect, but settled.
             self.wire.pop(0)
             self.taken[delivery.consumer].remove(delivery)
         elif kind == "reschedule":
@@ -178,13 +178,13 @@ class QuorumBroker(SimBroker):
         self.truth.relaxation.given_back(delivery.message.kin)
         command = delivery.given
         assert command is not None
-        # What the engine is told of the wall clock is its own.
+        # The engine's own wall clock.
         self.wait(delivery.message, dict(command.notes), command.due)
         if command.due > now:
             self.truth.waits(delivery.message, self._slack)
 
     def is_past(self, message: Message, now: float) -> bool:
-        """Whether a message comes so late that the library takes its last settlement for read, which was not."""
+        """Return True if a message arrives so late that its last settlement, which was not read, counts as read."""
         return now >= self._in_vain.pop(message.name, now) + PATIENCE
 
     def _crossed(self, delivery: SimDelivery, final: str) -> None:
@@ -194,14 +194,14 @@ class QuorumBroker(SimBroker):
         self.truth.believe(delivery.message, noted_count(delivery.message))
 
     def _copied(self, delivery: SimDelivery, now: float) -> None:
-        """Store the dead letter of what was taken back: the message itself is there, too."""
-        # Another process may have been done with it before.
+        """Store the dead letter of a message that was taken back: the message itself is on the queue, too."""
+        # Another process may have settled it before.
         if self.truth.gone.get(delivery.message.name) != "accepted":
             self.truth.died(delivery.message, now, expired=expired(delivery.message, now))
             self.truth.returned(delivery.message)
         self.answers.append((delivery, None))
 
-    # How it ends.
+    # The end.
 
     def lose(self, *, mark: bool) -> None:
         self.taken.clear()
@@ -213,7 +213,7 @@ class QuorumBroker(SimBroker):
     def close(self, consumer: int) -> None:
         self.taken.pop(consumer, None)
         for other, gone in (*self.notices, *self.settled):
-            # Nobody learns any more what was settled in vain.
+            # No consumer can learn any more which settlements had no effect.
             for delivery in gone if other == consumer else ():
                 self._crossed(delivery, "closed")
         self.notices = [(other, gone) for other, gone in self.notices if other != consumer]

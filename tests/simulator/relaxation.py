@@ -1,8 +1,8 @@
-"""What may be accepted unseen although no handler has succeeded with it: the one relaxation of identity.
+"""Messages that may be accepted unseen although no handler succeeded with them: the one relaxation of identity.
 
 "A weak key with a creation time, equal in every byte, is taken for the same message sent twice", on the connection that
-follows the one where it was accepted, unless the broker has sent both. Whoever says that ids are unique says so of a
-copy's, too.
+follows the one where it was accepted, unless the broker has sent both. A user who sets `unique_ids` says so of a copy's
+id, too.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Relaxation:
         self._size = size
         self.alike: set[Hashable] = set()
         self._may: Counter[Hashable] = Counter()
-        # How many the broker has accepted on this connection, and what has gone back to it.
+        # How many the broker has accepted on this connection, and which were released.
         self._read: Counter[Hashable] = Counter()
         self._given_back: set[Hashable] = set()
 
     def accepted(self, kin: Hashable) -> None:
-        """The broker has read an accept."""
+        """Record that the broker has read an accept."""
         self._read[kin] += 1
 
     def given_back(self, kin: Hashable) -> None:
-        """A message has gone back to the broker over a connection that stands: there are two of them."""
+        """Record a release over a connection that stands: there are two such messages."""
         self._given_back.add(kin)
 
     def taken_elsewhere(self, kin: Hashable) -> None:
-        """Another process has one: its equal may be accepted for what is known of it."""
+        """Record that another process has one: its equal may be accepted by the record of it."""
         if kin in self.alike:
             self._may[kin] = self._size[kin] - 1
 
     def lost(self, unsettled: Iterable[SimDelivery]) -> None:
-        """The connection is lost, and what was unsettled there, or has an accept that the broker has not read."""
+        """Record a loss, with the messages that were unsettled, or whose accept the broker has not read."""
         two = set(self._given_back)
         unread: set[Hashable] = set()
         for each in unsettled:
@@ -55,13 +55,13 @@ class Relaxation:
         self._given_back.clear()
 
     def begun_again(self) -> None:
-        """Another process knows nothing of what was accepted, or has gone back."""
+        """Forget acceptances and releases: another process knows none of them."""
         self._may.clear()
         self._read.clear()
         self._given_back.clear()
 
     def covers(self, kin: Hashable) -> bool:
-        """Whether one more may be accepted; it counts."""
+        """Return True if one more may be accepted; it counts."""
         if not self._may[kin]:
             return False
         self._may[kin] -= 1

@@ -1,6 +1,6 @@
-"""A session in a world of whole connections: what is acknowledged, committed, rolled back, or in doubt.
+"""A session in a world of whole connections: acknowledgements, commits, rollbacks, and commits in doubt.
 
-Each transaction sends a message that says what it has received. So whether it was carried out shows: all of it, or
+Each transaction sends a message that lists what it has received. This shows if it was carried out: all of it, or
 nothing, and each at most once.
 """
 
@@ -26,7 +26,7 @@ Action = tuple[Any, ...]
 
 
 class Transaction:
-    """One commit: what it had, what it sent, and how it ended."""
+    """One commit: its received messages, its sent message, and its end."""
 
     def __init__(self, number: int, messages: list[Message]) -> None:
         self.name = f"t{number}"
@@ -36,7 +36,7 @@ class Transaction:
 
 
 class SessionPart:
-    """One session at a time of the mode `client` or `transacted`, for one thread; commits wait on another."""
+    """One session at a time in the mode `client` or `transacted`, on one thread; commits wait on another."""
 
     def __init__(self, world: DriverWorld) -> None:
         self._world = world
@@ -53,15 +53,15 @@ class SessionPart:
 
     @property
     def busy(self) -> bool:
-        """Whether it has something to do."""
+        """True if it can do something."""
         return bool(self._hand) or self._pending is not None
 
     def have(self) -> list[Message]:
-        """Return what it has in hand."""
+        """Return the messages that it has received and not settled."""
         return [*self._hand, *(self._pending.messages if self._pending is not None else ())]
 
     def choices(self) -> list[Action]:
-        """Return what may happen next; nothing but the broker's answer, while a commit waits for that."""
+        """Return the possible next actions; while a commit waits, only the broker's answer."""
         stall = [("session", "stall"), ("session", "resume")]
         if self._pending is not None:
             return [*stall, ("session", "resume")]
@@ -73,7 +73,7 @@ class SessionPart:
         return [*stall, *(("session", way) for way in (*ways, "reopen"))]
 
     def do(self, what: str) -> None:
-        """Do one thing."""
+        """Do one action."""
         if what in ("stall", "resume"):
             broker = self._world.broker
             (broker.stall_confirmations if what == "stall" else broker.resume_confirmations)()
@@ -118,14 +118,14 @@ class SessionPart:
         self._world.broker.refuse_sends(1)
 
     def _reopen(self) -> None:
-        """Close it, which rolls back, or gives back; and make another one."""
+        """Close it, which rolls back, or releases; and open another one."""
         if not self._world.connection.connected:
             return
         # Closing waits for the answers of late commits, in real time.
         self._world.broker.resume_confirmations()
         self._world.clock.advance(0)
         for message in self._taken():
-            # Of a transaction each is charged.
+            # Each message of a transaction is charged.
             self._world.ever[self._world.like(message)] += 1
         self._session.close()
         self._begin()
@@ -135,7 +135,7 @@ class SessionPart:
         (self._commit if self._mode == "transacted" else self._acknowledge)()
 
     def _commit(self) -> None:
-        """Commit on another thread, which waits for the connection and the answer, in time that this one moves."""
+        """Commit on another thread, which waits for the connection and the answer; this thread moves the time."""
         if self._mode != "transacted" or not self._hand:
             return
         transaction = self._pending = Transaction(len(self._transactions), self._taken())
@@ -164,7 +164,7 @@ class SessionPart:
         self._world.broker.resume_confirmations()
 
     def look(self) -> None:
-        """Take note of a commit that has ended."""
+        """Record a commit that has ended."""
         transaction = self._pending
         if transaction is None or not transaction.ended:
             return
@@ -188,7 +188,7 @@ class SessionPart:
                 self._world.clock.advance(10)
 
     def settled(self) -> None:
-        """See that each transaction was carried out as a whole, once, or not at all. Raises Violation."""
+        """Check that each transaction was carried out as a whole, once, or had no effect. Raises Violation."""
         world = self._world
         there = Counter(held.body.decode() for held in world.broker.messages("out"))
         committed: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""One arrival of a message of the simulated broker."""
+"""Delivery of a message of the simulated broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = "queue://q"
 
 
 class SimDelivery(Delivery):
-    """One arrival. `number`: the id that the broker has made."""
+    """Delivery. `number`: the id that the broker made."""
 
     __slots__ = (
         "copy",
@@ -43,13 +43,13 @@ class SimDelivery(Delivery):
         self.profile = profile
         self.number = number
         self.marked, self.seen = message.mark, message.count
-        # The settlement that has been written.
+        # The settlement that was written.
         self.final: str | None = None
-        # Whether what its handler says will be charged: it is waited for.
+        # True if its handler's result will be charged: the handler is waited for.
         self.heard = True
-        # The delayed copy that is to take its place.
+        # The delayed copy that will replace it.
         self.copy: Outgoing | None = None
-        # What was noted on the message; and with what it is given back, to wait.
+        # Notes on the message at its arrival; and those of its release.
         self.noted_then = message.notes
         self.given: Reschedule | None = None
 

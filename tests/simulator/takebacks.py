@@ -1,4 +1,4 @@
-"""What the broker takes back over a connection that stands, until the library has settled it and knows of it."""
+"""Take-backs over a connection that stands, until the library has settled them and its engines know of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Takebacks"]
 
 
 class Takebacks:
-    """The actions of it, in one world."""
+    """Their actions in one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def _do_takeback(self, consumer: int, name: str | None) -> bool:
-        """The broker has waited for too long: it takes deliveries back over a connection that stands."""
+        """Take deliveries back over a connection that stands: they stayed unsettled for too long."""
         world = self._world
         if not world.up or consumer not in world.process.engines:
             return False
@@ -29,7 +29,7 @@ class Takebacks:
         return True
 
     def _do_notice(self) -> bool:
-        """The library reads of it, and settles what was taken back."""
+        """Make the library read of it, and settle the deliveries."""
         broker = self._world.broker
         if not broker.notices:
             return False
@@ -38,7 +38,7 @@ class Takebacks:
         return True
 
     def _do_learn(self) -> bool:
-        """The consumer learns of it."""
+        """Make the consumer learn of it."""
         world = self._world
         if not world.broker.settled:
             return False
@@ -53,6 +53,6 @@ class Takebacks:
         return True
 
     def catch_up(self) -> None:
-        """Let the library learn all of it."""
+        """Make the library learn all of it."""
         while self._do_notice() or self._do_learn():
             pass

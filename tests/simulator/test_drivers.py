@@ -31,20 +31,20 @@ SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "40"))
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of lost connections are thousands of lines."""
+    """Silence the log: thousands of lost connections are thousands of lines."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def test_nothing_is_found_in_whole_connections() -> None:
-    """Cuts, lost accepts, refusals, closes, waits, two consumers: nothing is lost, run twice at once, or left."""
+    """In cuts, lost accepts, refusals, closes, waits and two consumers nothing is lost, run twice at once, or left."""
     found = {seed: broken for seed in range(SCHEDULES) if (broken := wander_drivers(seed).broken) is not None}
     assert found == {}
 
 
 def test_the_old_rule_is_found_out_in_whole_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were an id proof, a message would be lost for its namesake."""
+    """If an id were proof, a message would be lost for its namesake, and the simulator finds it."""
     any_digest(monkeypatch)
     monkeypatch.setattr(MemoryDelivery, "digest", lambda _: b"")
     case = DriverCase(weak=True)
@@ -54,7 +54,7 @@ def test_the_old_rule_is_found_out_in_whole_connections(monkeypatch: pytest.Monk
 
 
 def test_the_command_goes_through_whole_connections(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says how many it has seen."""
+    """The command prints how many schedules it has seen."""
     assert main(["--drivers", "--schedules", "5"]) == 0
     assert "5 schedules" in capsys.readouterr().out
 
@@ -62,7 +62,7 @@ def test_the_command_goes_through_whole_connections(capsys: pytest.CaptureFixtur
 def test_a_finding_is_cut_down_saved_and_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was found in whole connections can be told again, on the library as it is too, where it ends well."""
+    """A finding of whole connections can be printed again, also with the correct library, where it ends well."""
     with monkeypatch.context() as patch:
         any_digest(patch)
         patch.setattr(MemoryDelivery, "digest", lambda _: b"")
@@ -75,14 +75,14 @@ def test_a_finding_is_cut_down_saved_and_replayed(
 
 
 def test_a_schedule_is_the_same_when_it_is_replayed() -> None:
-    """The case and the schedule that are read are those that were written, and the same is seen."""
+    """The case and the schedule that are read equal those that were written, and the run is the same."""
     run = wander_drivers(3)
     again = run_drivers(*driver_case_of(json.loads(json.dumps(saved_drivers(run)))))
     assert (again.case, again.schedule, again.seen) == (driver_case(3), run.schedule, run.seen)
 
 
 def test_each_feature_is_there() -> None:
-    """Sessions of both modes, listeners, ledgers and delayed copies have their share."""
+    """Sessions of both modes, listeners, ledgers and delayed copies all occur."""
     cases = [driver_case(seed) for seed in range(SCHEDULES)]
     for has in ("weak", "listener", "ledger", "scheduled"):
         assert sum(getattr(case, has) for case in cases) > SCHEDULES / 20
@@ -91,7 +91,7 @@ def test_each_feature_is_there() -> None:
 
 
 def halved(patch: pytest.MonkeyPatch) -> None:
-    """Let the broker carry out the sends of a transaction that it refuses."""
+    """Make the broker carry out the sends of a transaction that it refuses."""
     plain = MemoryServer._commit
 
     def commit(self: MemoryServer, link: Any, command: Any) -> Any:
@@ -104,7 +104,7 @@ def halved(patch: pytest.MonkeyPatch) -> None:
 
 
 def unanswered(patch: pytest.MonkeyPatch) -> None:
-    """Take a commit without an answer for done."""
+    """Count a commit without an answer as done."""
     plain = Session._conclude
 
     def conclude(self: Session, attempt: Any, error: Any) -> None:
@@ -114,7 +114,7 @@ def unanswered(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_sends(patch: pytest.MonkeyPatch) -> None:
-    """Keep what was sent over a rollback: it goes with the next commit."""
+    """Keep messages sent before a rollback: the next commit sends them."""
     plain = Session._roll_back
 
     def roll_back(self: Session, charge: Any) -> None:
@@ -126,7 +126,7 @@ def kept_sends(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledging(patch: pytest.MonkeyPatch) -> None:
-    """Accept what is to be recovered."""
+    """Accept messages that are to be recovered."""
     patch.setattr(Session, "_recover", Session._acknowledge)
 
 
@@ -142,7 +142,7 @@ def acknowledging(patch: pytest.MonkeyPatch) -> None:
 def test_faults_of_sessions_are_found_out(
     monkeypatch: pytest.MonkeyPatch, fault: Fault, mode: str, kind: str
 ) -> None:
-    """A transaction is done as a whole or not at all; what is recovered is not accepted."""
+    """A transaction that is half done, and a recovered message that is accepted, are found."""
     fault(monkeypatch)
     case = DriverCase(session=mode)
     assert any((run_drivers(case, random.Random(n)).broken or "").startswith(kind) for n in range(300))

@@ -41,7 +41,7 @@ LEDGER = Case("artemis-amqp", "AtA'tB", ledger=True, outcomes=ALL, budget={"cut"
 
 
 def accepted_poison(patch: pytest.MonkeyPatch) -> None:
-    """Accept what is poison."""
+    """Accept poison messages."""
     plain = PendingConfirms.begin
 
     def begin(self: PendingConfirms, delivery: Any, record: Record, now: float) -> Any:
@@ -54,13 +54,13 @@ def accepted_poison(patch: pytest.MonkeyPatch) -> None:
 
 
 def taken_for_confirmed(patch: pytest.MonkeyPatch) -> None:
-    """Accept the original though its copy was refused."""
+    """Accept the original although its copy was refused."""
     plain = PendingConfirms.confirmed
     patch.setattr(PendingConfirms, "confirmed", lambda my, own, now: plain(my, Confirmed(own.delivery), now))
 
 
 def remembering(**lost: Any) -> Fault:
-    """Forget a part of each record that is kept."""
+    """Lose a part of each record that is kept."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = MessageHistory.remember
@@ -76,7 +76,7 @@ def remembering(**lost: Any) -> Fault:
 
 
 def closing(*, verdicts: bool) -> Fault:
-    """Forget verdicts, or all that is unsettled, when a consumer closes."""
+    """Forget verdicts, or all unsettled messages, when a consumer closes."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = MessageHistory.connection_lost
@@ -92,7 +92,7 @@ def closing(*, verdicts: bool) -> Fault:
 
 
 def charged_for_losses(patch: pytest.MonkeyPatch) -> None:
-    """Believe the broker's count of what nobody has seen."""
+    """Charge the broker's count of prefetched messages."""
     plain = MessageHistory.remember
 
     def remember(self: MessageHistory, delivery: Any, record: Record, *, runs: bool = False) -> None:
@@ -116,7 +116,7 @@ def never_consumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_awaited(patch: pytest.MonkeyPatch) -> None:
-    """Begin another consumer's message while that one's handler has it."""
+    """Dispatch another consumer's message while that one's handler has it."""
 
     def looked(self: MessageHistory, delivery: Any) -> bool:
         record = delivery.record
@@ -129,7 +129,7 @@ def not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_its_record(patch: pytest.MonkeyPatch) -> None:
-    """Release a message, and what is known of it."""
+    """Release a message, and forget its record."""
     plain = Returns.one
 
     def one(self: Returns, delivery: Any) -> Any:
@@ -140,7 +140,7 @@ def without_its_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_proof(patch: pytest.MonkeyPatch) -> None:
-    """Take an id without a time for a proof."""
+    """Use an id without a time as proof."""
 
     def proof(_: MessageHistory, delivery: Any) -> Any:
         digest = None if delivery.strong else delivery.digest()
@@ -150,7 +150,7 @@ def without_proof(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_a_mark(patch: pytest.MonkeyPatch) -> None:
-    """Take the broker's id for a proof without its mark."""
+    """Use the broker's id as proof without its flag."""
     plain = MessageHistory.accepted_before
 
     def before(self: MessageHistory, delivery: Any, age: float, *, marks: bool) -> bool:
@@ -171,7 +171,7 @@ def uncounted(patch: pytest.MonkeyPatch) -> None:
 
 
 def unlogged(patch: pytest.MonkeyPatch) -> None:
-    """Accept unseen, and do not say so."""
+    """Accept unseen without the command for the log."""
 
     def accept(self: Engine, delivery: Any, why: str, now: float) -> Any:
         self.counts.deduplicated += bool(why)
@@ -181,7 +181,7 @@ def unlogged(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgetful_ledger(patch: pytest.MonkeyPatch) -> None:
-    """Write nothing down of a failure."""
+    """Write nothing about a failure."""
 
     def clear(self: SimLedger, command: Any) -> None:
         self.marks.pop(command.delivery, None)
@@ -191,12 +191,12 @@ def forgetful_ledger(patch: pytest.MonkeyPatch) -> None:
 
 
 def charging_nobody(patch: pytest.MonkeyPatch) -> None:
-    """Do not read what a process had open that died."""
+    """Ignore the messages that a dead process had open."""
     patch.setattr(SimLedger, "died", lambda self, _: self.marks.clear())
 
 
 def beside_others(patch: pytest.MonkeyPatch) -> None:
-    """Let whoever was open in a process that died run beside others."""
+    """Run crash suspects beside other handlers."""
 
     def begun(self: LedgerEngine, delivery: Any) -> Any:
         found = self._suspects.pop() if self._suspects else delivery
@@ -214,7 +214,7 @@ def beside_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def passing(*, ahead: bool) -> Fault:
-    """Let a later message pass one that is parked, or let one that came again pass those before it."""
+    """Dispatch a later message before a parked one, or a redelivered one before those that arrived earlier."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Blocking, "_ahead", lambda self: ahead and bool(self._ready))
@@ -228,12 +228,12 @@ def waiting_for_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaderless(patch: pytest.MonkeyPatch) -> None:
-    """Let a group go on while a handler has its head, over a connection that is gone."""
+    """Continue a group while a handler has its head from a lost connection."""
     patch.setattr(PerGroup, "occupy", lambda *_: None)
 
 
 def uncounted_copies(patch: pytest.MonkeyPatch) -> None:
-    """Do not read what a delayed copy tells of failures."""
+    """Ignore the failures noted on a delayed copy."""
     plain = BrokerRedelivery.record_of
 
     def record_of(self: BrokerRedelivery, *about: Any) -> Record | None:
@@ -246,7 +246,7 @@ def uncounted_copies(patch: pytest.MonkeyPatch) -> None:
 
 
 def copying(**wrong: Any) -> Fault:
-    """Send delayed copies with something wrong in the record."""
+    """Send delayed copies with a wrong value in the record."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = BrokerRedelivery.command
@@ -262,12 +262,12 @@ def copying(**wrong: Any) -> Fault:
 
 
 def for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Take what somebody puts back for what was dead before, however old the connection is."""
+    """Carry out an old verdict on a message that was put back, however old the connection is."""
     patch.setattr("redelivery.core.message_history.RETURN", inf)
 
 
 def anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Believe the ids of one broker at another."""
+    """Trust the ids of one broker at another."""
     plain = MessageHistory.connected
     patch.setattr(MessageHistory, "connected", lambda self, _, epoch: plain(self, "anywhere", epoch))
 

@@ -1,4 +1,4 @@
-"""Faults that are planted in what is known of equal messages: each of them loses one, and the simulator finds it."""
+"""Faults that are planted in the memory of equal messages: each loses a message, and the simulator finds it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ MOST = 10_000
 
 
 def in_doubt_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Take an accept for unread by the broker over more than one connection."""
+    """Keep an acceptance in doubt over more than one connection."""
     patch.setattr(AcceptsInDoubt, "forget", lambda *_, **__: None)
 
 
 def paying_for_all(patch: pytest.MonkeyPatch) -> None:
-    """Let one accept pay for any number of copies."""
+    """Accept any number of copies for one acceptance."""
     patch.setattr(AcceptsInDoubt, "take", lambda self, key, digest: digest in self._digests.get(key, ()))
 
 
 def blind_to_held(patch: pytest.MonkeyPatch) -> None:
-    """Do not look at what was unsettled when the connection was lost."""
+    """Ignore the messages that were unsettled when the connection was lost."""
     patch.setattr(HeldAtLoss, "digests", lambda *_: ())
 
 
 def blind_to_given_back(patch: pytest.MonkeyPatch) -> None:
-    """Do not look at what was given back over the connection."""
+    """Ignore the messages that were released over the connection."""
     patch.setattr(GivenBack, "digests", lambda *_: ())
 
 
@@ -55,7 +55,7 @@ def test_a_loss_of_an_equal_message_is_found(
     outcomes: tuple[str, ...],
     budget: dict[str, int],
 ) -> None:
-    """Of two equal messages one is accepted, and no handler has succeeded with it."""
+    """If one of two equal messages is accepted without a handler's success, the simulator reports a loss."""
     fault(monkeypatch)
     case = Case(profile, "AtAt*", consumers=2, outcomes=outcomes, budget=budget)
     found = (wander(case, random.Random(seed))[0] for seed in range(MOST))

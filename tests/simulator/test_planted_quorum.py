@@ -1,4 +1,4 @@
-"""Faults that are planted in what a quorum queue of RabbitMQ 4.3 needs, one at a time: the simulator finds each."""
+"""Faults that are planted in the support of RabbitMQ 4.3's quorum queues, one at a time: the simulator finds each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EQUAL = replace(HELD, messages="AA*", outcomes=("ok", "fail"), budget={"cut": 3}
 
 
 def noting(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Fault:
-    """Note something else on what is to wait."""
+    """Write other notes on a message to be delayed."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = BrokerRedelivery.command
@@ -47,17 +47,17 @@ def noting(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Fault:
 
 
 def due_alone(notes: dict[str, Any]) -> dict[str, Any]:
-    """Forget the count."""
+    """Leave the count out."""
     return {**notes, "redeliveryCount": "0"}
 
 
 def twice(notes: dict[str, Any]) -> dict[str, Any]:
-    """Count the wait too."""
+    """Count the delay as an attempt, too."""
     return {**notes, "redeliveryCount": str(int(notes["redeliveryCount"]) + 1)}
 
 
 def believed_late(patch: pytest.MonkeyPatch) -> None:
-    """Take the result of a handler whose message was taken back for one of the connection that stands."""
+    """Use the result of a handler whose message was taken back as one of the present connection."""
     plain = Takeback.take
 
     def take(self: Takeback, deliveries: Any, epoch: int, *others: Any) -> Any:
@@ -70,7 +70,7 @@ def believed_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def unsettled(patch: pytest.MonkeyPatch) -> None:
-    """Do not settle what the broker has taken back."""
+    """Do not settle deliveries that the broker has taken back."""
 
     def settle_taken(self: QuorumBroker) -> None:
         consumer, gone = self.notices.pop(0)
@@ -82,17 +82,17 @@ def unsettled(patch: pytest.MonkeyPatch) -> None:
 
 
 def unremembered(patch: pytest.MonkeyPatch) -> None:
-    """Take each settlement for read."""
+    """Count each settlement as read."""
     patch.setattr(Rescheduled, "add", lambda *_: None)
 
 
 def begun_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Begin what comes early."""
+    """Dispatch messages that arrive early."""
     patch.setattr("redelivery.core.engine.EARLY", 1e9)
 
 
 def uncounted(patch: pytest.MonkeyPatch) -> None:
-    """Do not read what the broker has counted."""
+    """Ignore the broker's count."""
     plain = BrokerRedelivery.record_of
 
     def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float, *_: Any) -> Record | None:
@@ -102,7 +102,7 @@ def uncounted(patch: pytest.MonkeyPatch) -> None:
 
 
 def counted_with_a_ledger(patch: pytest.MonkeyPatch) -> None:
-    """Add what the broker has counted to what the ledger has."""
+    """Add the broker's count to the ledger's."""
     plain = BrokerRedelivery.record_of
 
     def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float, *_: Any) -> Record | None:
@@ -112,7 +112,7 @@ def counted_with_a_ledger(patch: pytest.MonkeyPatch) -> None:
 
 
 def each_for_itself(patch: pytest.MonkeyPatch) -> None:
-    """Let each consumer remember what it has given back itself, whoever gets it."""
+    """Remember releases in each consumer only, although another one may get the message."""
     plain, lost = BrokerRedelivery.share, MessageHistory.lost
     own: dict[BrokerRedelivery, MessageHistory] = {}
 
@@ -130,17 +130,17 @@ def each_for_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def taken_for_read(patch: pytest.MonkeyPatch) -> None:
-    """Believe that the broker has read a settlement, whatever comes."""
+    """Count a settlement as read, whatever arrives."""
     patch.setattr(Rescheduled, "arrived", lambda *_: None)
 
 
 def no_connections_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Mark what was taken back by what the engine has while there is no connection."""
+    """Mark taken-back deliveries by the epoch that the engine has without a connection."""
     patch.setattr("redelivery.core.taken_back.NONE", -1)
 
 
 def forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Forget what is known of what the broker has taken back."""
+    """Forget the records of messages that the broker has taken back."""
     plain = MessageHistory.gave_back
 
     def gave_back(self: MessageHistory, delivery: Any, record: Record | None = None) -> None:
@@ -150,7 +150,7 @@ def forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_given_back(patch: pytest.MonkeyPatch) -> None:
-    """Do not look at what is held back when an equal message was accepted."""
+    """Ignore delayed messages when an equal message was accepted."""
     plain = PendingConfirms._gave_back
 
     def gave_back(self: PendingConfirms, *about: Any) -> Any:
@@ -194,6 +194,6 @@ def test_it_is_found(monkeypatch: pytest.MonkeyPatch, fault: Fault, case: Case, 
 
 @pytest.mark.parametrize("case", [HELD, replace(HELD, skew=-2.0), LATE, EQUAL])
 def test_nothing_is_found_without_them(case: Case) -> None:
-    """The library as it is keeps what it promises."""
+    """The correct library breaks no invariant in these cases."""
     for seed in range(150):
         assert wander(case, random.Random(seed))[0] is None

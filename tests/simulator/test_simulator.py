@@ -1,4 +1,4 @@
-"""The simulator finds the faults that it is for, and nothing in the engine as it is."""
+"""The simulator finds the faults that it is for, and none in the correct engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 
 
 def any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the old rule back: a message is what its id says."""
+    """Restore the old rule: the id alone identifies a message."""
 
     def of(self: KnownRecords, key: Any, digest: bytes, *, strong: bool) -> Sequence[Record]:
         del digest, strong
@@ -49,7 +49,7 @@ def any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the old rule back: a match does not consume what it was matched with."""
+    """Restore the old rule: a match does not use up the record."""
     any_digest(monkeypatch)
     monkeypatch.setattr(
         "redelivery.core.accepts_in_doubt.AcceptsInDoubt.take", lambda self, key, _: key in self
@@ -57,7 +57,7 @@ def never_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the old rule back: the newest copy takes the place of the one that waits."""
+    """Restore the old rule: the newest copy replaces the one that waits."""
     any_digest(monkeypatch)
     plain = MessageHistory.known
 
@@ -92,7 +92,7 @@ def found(case: Case, kind: str, most: int = 6000) -> str:
 def test_the_old_rules_are_found_out(
     monkeypatch: pytest.MonkeyPatch, variant: str, rule: Callable[[pytest.MonkeyPatch], None], kind: str
 ) -> None:
-    """Each way to lose one of two messages with one id is found, cut down, and told."""
+    """Each way to lose one of two messages with one id is found, shortened, and printed."""
     rule(monkeypatch)
     told = found(SAME_ID, kind)
     assert f"==> {kind}: " in told, variant
@@ -104,12 +104,12 @@ TORN = Case(
 
 
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget over a lost connection what was set aside."""
+    """Forget messages that were set aside over a lost connection."""
     monkeypatch.setattr("redelivery.core.set_aside.SetAsides.lost", lambda _: [])
 
 
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set aside whatever comes."""
+    """Set aside any number of messages."""
     monkeypatch.setattr("redelivery.core.set_aside.SetAsides.__len__", lambda _: 0)
     plain = SetAsides.__init__
 
@@ -129,14 +129,14 @@ def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_of_what_is_set_aside_are_found_out(
     monkeypatch: pytest.MonkeyPatch, case: Case, rule: Callable[[pytest.MonkeyPatch], None], kind: str
 ) -> None:
-    """A message that is handled again though it was set aside, and one more than may be."""
+    """A message that is handled although it was set aside is found, and one more than allowed."""
     rule(monkeypatch)
     assert f"==> {kind}: " in found(case, kind)
 
 
 @pytest.mark.parametrize("most", [1, 100])
 def test_what_cannot_be_copied_is_set_aside_in_the_end(most: int) -> None:
-    """On no schedule is it handled again, acknowledged, or in the way of the other; the bound is kept."""
+    """On no schedule such a message is handled again, acknowledged, or blocks the other; the bound is kept."""
     aside = 0
     for seed in range(300):
         case = replace(TORN, messages="AA*A'" if seed % 2 else "AB", most_aside=most, consumers=1 + seed % 2)
@@ -167,7 +167,7 @@ def test_nothing_is_found_in_all_short_schedules() -> None:
 def test_a_finding_is_saved_and_replayed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was found can be told again, on the engine as it is too, where it ends well."""
+    """A finding can be printed again, also with the correct engine, where it ends well."""
     with monkeypatch.context() as patch:
         any_digest(patch)
         options = ["--profile", "rabbitmq-amqp", "--messages", "AA'", "--save", str(tmp_path)]
@@ -179,7 +179,7 @@ def test_a_finding_is_saved_and_replayed(
 
 
 def test_a_case_is_written_down_whole() -> None:
-    """The case and the schedule that are read are those that were written."""
+    """The case and the schedule that are read equal those that were written."""
     rnd = random.Random(1)
     case = random_case(rnd)
     _, schedule, _ = wander(case, rnd)
@@ -188,7 +188,7 @@ def test_a_case_is_written_down_whole() -> None:
 
 
 def test_the_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says how much it has seen."""
+    """The command prints how much it has seen."""
     assert main(["--schedules", "20"]) == 0
     assert main(["--depth", "3", "--profile", "artemis-stomp"]) == 0
     out = capsys.readouterr().out

@@ -1,8 +1,8 @@
-"""What is true of each message, whatever anybody believes; and what must never happen to one.
+"""True state of each message, whatever the library or the broker assume; and the invariants about it.
 
-Messages that nobody can tell apart are kin and may change places: what must hold, holds for all of them together. Of
-any other message it holds by itself. Where its history has been lost in a way that is documented, it starts afresh
-(`forget`) from that moment on; nothing is exempt for good.
+Messages that nothing distinguishes are kin and may change places: an invariant then holds for all of them together. For
+any other message it holds by itself. Where a message's history was lost in a documented way, it starts without failures
+(`forget`) from that moment on; no message is exempt for good.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Truth", "Violation"]
 
 
 class Violation(Exception):
-    """An invariant does not hold. Its text begins with the name of that, and a colon."""
+    """A broken invariant. The text begins with the name of the invariant, and a colon."""
 
 
 def by_kin(messages: Sequence[Message]) -> defaultdict[Hashable, list[Message]]:
-    """Return messages by what they share with those that they may change places with."""
+    """Return messages by kin: those that may change places."""
     found: defaultdict[Hashable, list[Message]] = defaultdict(list)
     for message in messages:
         found[message.kin].append(message)
@@ -36,7 +36,7 @@ def by_kin(messages: Sequence[Message]) -> defaultdict[Hashable, list[Message]]:
 
 
 class Truth:
-    """Keeps what happened, and checks.
+    """Records events, and checks the invariants.
 
     `tries`: handlers that may fail with a message before it is poison. `shared`: a ledger has one entry for all kin.
     """
@@ -44,17 +44,17 @@ class Truth:
     def __init__(self, messages: Sequence[Message], tries: int, *, shared: bool = False) -> None:
         self.size = Counter(message.kin for message in messages)
         self._kin = by_kin(messages)
-        # When handlers of such messages ended well, and when such messages were sent that are accepted: steps.
+        # Steps: when handlers of such messages succeeded, and when such messages were sent that are accepted.
         self.successes: dict[Hashable, list[int]] = defaultdict(list)
         self.removed: dict[Hashable, list[int]] = defaultdict(list)
         self.failed: Counter[Hashable] = Counter()  # since the last success
         self.ever: Counter[Hashable] = Counter()
         # Failures of handlers that are not waited for: they may have been charged, or not.
         self.maybe: Counter[Hashable] = Counter()
-        # Of the broker's counts, as much as may be believed.
+        # Part of the broker's counts that may be charged.
         self.believed: Counter[Hashable] = Counter()
-        # Verdicts of the application that have not been carried out; those that may be carried out once more, because
-        # the dead message is back; and how many messages have a verdict that is remembered.
+        # Verdicts of the application that were not carried out; those that may be carried out once more, because the
+        # dead message is back; and how many messages have a remembered verdict.
         self.owed: Counter[Hashable] = Counter()
         self.again: dict[Hashable, set[str]] = defaultdict(set)
         self.judged: Counter[Hashable] = Counter()
@@ -62,37 +62,37 @@ class Truth:
         self.aside: Counter[Hashable] = Counter()
         self._condemned: Counter[Hashable] = Counter()
         self._lately: dict[str, Message] = {}
-        # Dead letters, by a broker; and those of which there is a verdict besides what is known now.
+        # Dead letters that a killed broker forgot; unconfirmed ones; and those with a second, older verdict.
         self._forgotten, self._unheard, self._twice_known = set[str](), set[str](), set[str]()
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
-        # Seconds that what the broker holds back may come early; counts with which handlers must begin, at least.
+        # Seconds that a delayed message may arrive early; least counts with which handlers must begin.
         self._slack, self._noted = dict[str, float](), dict[str, int]()
-        # Of them, those that wait uncharged.
+        # Of them, those that are delayed uncharged.
         self.deferred: set[str] = set()
         self.gone: dict[str, str] = {}
         self.dead: Counter[str] = Counter()
-        # Whether the connection has gone to another address: what was known by a number there may be found back here.
+        # True if the connection went to another address: numbers known there may occur here again.
         self.moved = False
-        # Of which a delayed copy was stored.
+        # Messages of which a delayed copy was stored.
         self.copies: set[str] = set()
         self._died_at: dict[str, float] = {}
         self._recalled, self._confirmed = set[str](), set[str]()
         self._redriven: dict[str, Message] = {}
-        # Of kin: how many verdicts are of dead letters that are known to be safe.
+        # Of kin: how many verdicts belong to confirmed dead letters.
         self._safe: Counter[Hashable] = Counter()
-        # Of those that were dead, or copied: with which a handler has begun since. What is known of them is of that.
+        # Of those that were dead, or copied: with which a handler has begun since. The record belongs to that run.
         self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
         self.relaxation = Relaxation(self.size)
-        # What another process has had: what is known of it here stays, for its kin.
+        # Messages that another process has had: the record here stays, for their kin; and those without a record.
         self.elsewhere, self.dropped = set[str](), set[str]()  # and of what nothing is known since a loss
         self.handled_again = 0
         self._tries, self._shared = tries, shared
 
     def forget(self, message: Message) -> None:
-        """Start afresh: nobody knows any more what happened to the message."""
+        """Start without failures: the history of the message is lost."""
         kin = message.kin
         self.failed[kin] = self.judged[kin] = 0
         self.aside[kin] = 0
@@ -101,14 +101,14 @@ class Truth:
             self.deferred.discard(each.name)
 
     def believe(self, message: Message, count: int) -> None:
-        """Take note of the broker's count of a message of which nobody knows anything: it is believed, but the last."""
+        """Record the broker's count of a message without a record: it may be charged, except the last delivery."""
         kin = message.kin
         self.believed[kin] = max(self.believed[kin], min(count, self._tries - 1))
 
-    # What handlers say.
+    # Results of handlers.
 
     def succeeded(self, message: Message, step: int, *, heard: bool) -> None:
-        """A handler has ended well: if the message comes again it starts afresh."""
+        """Record a handler's success: if the message is redelivered it starts without failures."""
         kin = message.kin
         self.successes[kin].append(step)
         if not heard and not self._shared:
@@ -120,7 +120,7 @@ class Truth:
             self.maybe[kin] = self.believed[kin] = 0
 
     def failed_once(self, message: Message, due: float, *, heard: bool) -> None:
-        """A handler has failed. Raises Violation."""
+        """Record a handler's failure. Raises Violation."""
         kin = message.kin
         self.ever[kin] += 1
         self._written_over(kin, heard=heard)
@@ -133,10 +133,10 @@ class Truth:
         self.deferred.discard(message.name)
         most = self.size[kin] * self._tries
         if self.size[kin] > 1:
-            # "Two equal copies": one may come for what is known of the other, of which there is a copy.
+            # "Two equal copies": one may be taken for the other, which has been copied.
             most += self._copies_of[kin]
             if self._shared:
-                # The one entry of all is cleared when one of them is dead: of another one its count goes with it.
+                # When one of them is dead the shared entry is removed, and with it the count of another one.
                 most += (self._tries - 1) * sum(self.dead[each.name] for each in self._kin[kin])
         if self.failed[kin] > most:
             raise Violation(f"limit: {message.name} has failed {self.failed[kin]} times; {most} are allowed")
@@ -144,7 +144,7 @@ class Truth:
             self.judged[kin] = 1
 
     def _written_over(self, kin: Hashable, *, heard: bool) -> None:
-        """A ledger's entry is as the last handler leaves it, of kin and of what ran twice: a verdict may be gone."""
+        """Note that the last handler's result overwrites the ledger's entry, of kin too: a verdict may be gone."""
         if self._shared and (self.size[kin] > 1 or not heard):
             self.judged[kin] = self.aside[kin] = 0
         if self._shared and not heard:
@@ -152,29 +152,29 @@ class Truth:
             self.failed[kin] = 0
 
     def condemned(self, message: Message, *, heard: bool) -> None:
-        """The application has given a message up."""
+        """Record that the application poisoned a message."""
         self.owed[message.kin] += 1
         self._condemned[message.kin] += 1
         self.judged[message.kin] += heard
 
     def postponed(self, message: Message, due: float, *, heard: bool) -> None:
-        """The application wants a message later, uncharged."""
+        """Record that the application deferred a message, uncharged."""
         if heard:
             self.not_before[message.name] = due
             self._slack.pop(message.name, None)
             self.deferred.add(message.name)
 
     def process_died(self) -> None:
-        """Only what the ledger holds is known to the next process: a delay after a failure, but no deferral."""
+        """Keep only what the ledger holds for the next process: a delay after a failure, but no deferral."""
         for messages in self._kin.values():
             for message in messages:
                 self.ledger_only(message)
 
     def ledger_only(self, message: Message) -> None:
-        """What is known of a message is what the ledger holds."""
+        """Keep only what the ledger holds of a message."""
         kin = message.kin
         if self.size[kin] > 1:
-            # The one entry of all kin is as the last of them has left it.
+            # The shared entry of all kin is as the last of them has left it.
             self.judged[kin] = self.aside[kin] = 0
             for each in self._kin[kin]:
                 self.not_before.pop(each.name, None)
@@ -183,7 +183,7 @@ class Truth:
             self.deferred.discard(message.name)
 
     def noted_only(self, message: Message, count: int, due: float | None) -> None:
-        """What is known of a message is what the broker keeps, of a process that has died."""
+        """Keep only what the broker keeps of a message, after its process has died."""
         name, kin = message.name, message.kin
         self.failed[kin] = min(self.failed[kin], count, self._tries - 1)
         self.judged[kin] = self.aside[kin] = 0
@@ -191,28 +191,28 @@ class Truth:
             self.not_before.pop(name, None)
             self.deferred.discard(name)
 
-    # What the broker does.
+    # The broker's actions.
 
     def waits(self, message: Message, slack: float) -> None:
-        """The broker holds a message back; it may come so many seconds early.
+        """Record that the broker delays a message; it may arrive `slack` seconds early.
 
-        Of kin, one may come for what is known of the other, as of two equal copies.
+        One of two kin may be taken for the other, as of two equal copies.
         """
         kin = message.kin
         self._slack[message.name] = slack
         if self.size[kin] > 1:
-            # The note of one, and what is known here, may count for both.
+            # The note of one, and the record here, may count for both.
             self._spent[kin] -= self._tries - 1
             self._copies_of[kin] += 1
 
     def noted(self, message: Message, count: int) -> None:
-        """A message comes to a process that knows nothing of it but what the broker keeps."""
+        """Record the arrival of a message at a process that knows only what the broker keeps."""
         self._noted[message.name] = count
 
     def crossed(self, message: Message, final: str) -> None:
-        """A settlement was on its way when the broker took the message back, and had no effect; nobody can learn that.
+        """Record a settlement that crossed a take-back and had no effect; no one can learn that.
 
-        Then a dead message, and one whose consumer has closed, start afresh; a lost connection may recall more.
+        A dead message, and one whose consumer has closed, then starts without failures; a loss may recall more.
         """
         if self.dead[message.name] or final == "closed":
             self.maybe[message.kin] += self.failed[message.kin]
@@ -220,11 +220,11 @@ class Truth:
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
             self._redriven[message.name] = message
-            # What is known of it now, and its verdict, are known side by side.
+            # Its present record, and its verdict, exist side by side.
             self._twice_known.add(message.name)
 
     def accepted(self, message: Message, step: int) -> None:
-        """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
+        """Record that the broker removed a message. Raises Violation if no handler succeeded with it, or its equal."""
         name, kin = message.name, message.kin
         if self.gone.get(name) == "copied":
             return
@@ -234,7 +234,7 @@ class Truth:
         removed, successes = self.removed[kin], self.successes[kin]
         removed.append(message.sent)
         self.relaxation.accepted(kin)
-        # Those may change places, if there is a success for each.
+        # They may change places, if there is a success for each.
         enough = kin in self.relaxation.alike and len(removed) <= len(successes)
         for sent in () if enough else removed:
             if sum(at >= sent for at in removed) <= sum(at > sent for at in successes):
@@ -247,38 +247,38 @@ class Truth:
             successes.append(step)
 
     def lost(self) -> None:
-        """The connection is lost: it may have taken back what was confirmed lately, of kin for any of them."""
+        """Record the loss of the connection: it may have undone recent confirmations, of kin for any of them."""
         for name, message in self._lately.items():
             if self.size[message.kin] > 1:
                 self.again[message.kin].add(name)
         self._lately.clear()
         for kin in self._copied_lately:
-            # Kin may come for what is known of one that was copied: "a count may change places".
+            # One of kin may be taken for one that was copied: "a count may change places".
             self._spent[kin] -= (self._tries - 1) * (self.size[kin] > 1)
         self._copied_lately.clear()
 
     def returned(self, message: Message) -> None:
-        """A message goes back to the queue: if it is dead already, its verdict is carried out once more."""
+        """Record that a message is on the queue again: if it is dead already, its verdict is carried out once more."""
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
             self._redriven[message.name] = message
-            # What is known of it now, and its verdict, are known side by side.
+            # Its present record, and its verdict, exist side by side.
             self._twice_known.add(message.name)
         if self.gone.get(message.name) == "copied":
-            # It is there, and its copy: "both handled; a duplicate".
+            # The message and its copy exist: "both handled; a duplicate".
             del self.gone[message.name]
             self.size[message.kin] += 1
             # Both have the count.
             self._spent[message.kin] -= self._tries - 1
 
     def copied_before(self, message: Message) -> None:
-        """The broker has dropped a second copy: there is only the first one after all."""
+        """Record that the broker dropped a second copy: only the first one exists."""
         self.gone[message.name] = "copied"
         self.size[message.kin] -= 1
         self.not_before.pop(message.name, None)
 
     def copied(self, message: Message, copy: Message) -> None:
-        """The broker holds a delayed copy; its original is to be accepted, and counts no more."""
+        """Record a delayed copy at the broker; its original is to be accepted, and counts no more."""
         self._kin[copy.kin].append(copy)
         self.copies.add(message.name)
         self._begun_since.discard(message.name)
@@ -287,19 +287,19 @@ class Truth:
         self.gone[message.name] = "copied"
         due = self.not_before.pop(message.name, None)
         if due is not None:
-            # "A copy may come a second before it is due", and that is written in whole milliseconds.
+            # "A copy may come a second before it is due", and the due time is written in whole milliseconds.
             self.not_before[copy.name] = due - EARLY - 0.0005
             if message.name in self.deferred:
                 self.deferred.add(copy.name)
         self.deferred.discard(message.name)
 
     def unanswered(self, message: Message) -> None:
-        """Whoever closes does not learn that a message is dead: kin may come for its verdict."""
+        """Record that a closing consumer does not learn of a dead letter: kin may be taken for its message."""
         if self.size[message.kin] > 1:
             self.again[message.kin].add(message.name)
 
     def restored(self, message: Message) -> None:
-        """The broker has forgotten what it did last."""
+        """Record that the broker forgot its last work."""
         name = message.name
         self.returned(message)
         if self.dead[name]:
@@ -310,7 +310,7 @@ class Truth:
             self.dead[name] -= 1
 
     def confirmed(self, message: Message, now: float) -> None:
-        """The library learns that a dead letter is safe: from then on its verdict is kept for a while."""
+        """Record that the library knows a dead letter as confirmed: its verdict is then kept for a while."""
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
         self._unheard.discard(message.name)
@@ -318,36 +318,36 @@ class Truth:
             self._safe[message.kin] = min(self._safe[message.kin] + 1, self.judged[message.kin])
 
     def was_settled(self, message: Message) -> bool:
-        """Whether what is known of a message is that it is dead, or copied."""
+        """Return True if a message is known as dead, or copied."""
         name = message.name
         return (self.dead[name] > 0 or name in self.copies) and name not in self._begun_since
 
     def is_safe(self, name: str) -> bool:
-        """Whether the library has learned that a dead letter, or a copy, is safe; else it makes it, however late."""
+        """Return True if the library knows a dead letter, or copy, as confirmed; else it makes it, however late."""
         return name in self._confirmed
 
     def past(self, message: Message) -> bool:
-        """Whether a dead letter was confirmed so long before the connection was lost that its verdict was dropped."""
+        """Return True if a dead letter was confirmed so long before the loss that its verdict was dropped."""
         return message.name in self._confirmed and message.name not in self._recalled
 
     def late(self, message: Message) -> None:
-        """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
+        """Record that a message arrives late in a connection: a verdict known as confirmed is dropped.
 
         "Poisoned, not confirmed: poison at once", however late; and a ledger keeps it until the original is accepted.
         """
         kin = message.kin
         if self.size[kin] > 1:
-            # Which verdict is left is unknown; those of dead letters that are safe are dropped.
+            # It is not known which verdict is left; those of confirmed dead letters are dropped.
             self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
             self._safe[kin] = 0
             if any(each.name in self._confirmed for each in self._kin[kin]):
-                # It may be known of the other one, whose dead letter is not safe.
+                # The record may be that of the other one, whose dead letter is not confirmed.
                 self.failed[kin] = max(0, self.failed[kin] - self._tries)
         elif message.name in self._confirmed and not self._shared and message.name not in self._twice_known:
             self.again[kin].discard(message.name)
 
     def outlived(self, brought: Collection[str]) -> None:
-        """A connection is lost that has stood for long: what it has not brought again counts as put back by hand."""
+        """Record the loss of a long connection: verdicts of messages that it did not redeliver are dropped."""
         for message in [each for kin in self._kin.values() for each in kin]:
             if message.name in self._recalled and message.name not in brought:
                 self.late(message)
@@ -355,7 +355,7 @@ class Truth:
                 self.dropped.add(message.name)
 
     def recalled(self, now: float) -> None:
-        """The connection is lost: verdicts that are young are remembered, until their message comes."""
+        """Record a loss: recent verdicts are remembered until their message is redelivered."""
         for name, at in self._died_at.items():
             if now < at + ACKNOWLEDGED:
                 self._recalled.add(name)
@@ -363,9 +363,9 @@ class Truth:
                     self.again[self._redriven[name].kin].add(name)
 
     def redriven(self, message: Message, now: float, *, renumbered: bool) -> None:
-        """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may.
+        """Record that an operator put a dead letter back: it starts without failures, except for a recalled verdict.
 
-        `renumbered`: nothing is known of it by its new number.
+        `renumbered`: nothing is known under its new number.
         """
         name = message.name
         del self.gone[name]
@@ -384,14 +384,14 @@ class Truth:
             self.again[message.kin].add(name)
 
     def died(self, message: Message, now: float, *, expired: bool) -> None:
-        """A dead letter is stored. Raises Violation if nobody has condemned the message."""
+        """Record a stored dead letter. Raises Violation if there was no reason for it."""
         kin = message.kin
         self._died_at[message.name] = now
         if self.size[kin] > 1 or message.name in self._begun_since:
-            # A verdict of its own. Else it is the one from before, whose dead letter may be known to be safe.
+            # A verdict of its own. Otherwise it is the earlier one, whose dead letter may be known as confirmed.
             self._confirmed.discard(message.name)
         if message.name in self._forgotten:
-            # A killed broker has forgotten the one that it had answered; the answer to this one is still to come.
+            # A killed broker forgot the one that it had confirmed; the answer to this one is outstanding.
             self._forgotten.discard(message.name)
             self._unheard.add(message.name)
         self._recalled.discard(message.name)
@@ -401,7 +401,7 @@ class Truth:
             self._spend(message)
         self._lately[message.name] = message
         if self.size[kin] > 1:
-            # It has the verdict of one that will take its place, and that does not wait. A ledger then forgets all.
+            # It takes the verdict of one of its kin, which then has none and is not delayed. A ledger then forgets all.
             kept = [each.name for each in self._kin[kin] if each.name in self.not_before]
             kept.sort(key=self.not_before.__getitem__)
             for each in kept if self._shared else kept[-1:]:
@@ -410,10 +410,10 @@ class Truth:
             raise Violation(f"dead and accepted: {message.name}")
 
     def set_aside(self, message: Message, many: int, *, expired: bool) -> None:
-        """A message is poison, and cannot be copied: `many` of its kin now. Raises Violation if it is not poison."""
+        """Record that poison is set aside, `many` of its kin now. Raises Violation if it is not poison."""
         kin = message.kin
         if not expired and not self._condemned[kin] and not self._exhausted(kin):
-            raise Violation(f"aside: {message.name} is set aside, and nobody has condemned it")
+            raise Violation(f"aside: {message.name} is set aside, and is no poison")
         self.aside[kin] = max(self.aside[kin], many)
 
     def _spend(self, message: Message) -> None:
@@ -425,24 +425,24 @@ class Truth:
         if again:
             again.remove(message.name if message.name in again else min(again))
             return
-        # A verdict that a ledger holds is that of all kin, until its dead letter is safe.
+        # A ledger's verdict is that of all kin, until its dead letter is confirmed.
         held = self._shared and self.size[kin] > 1 and self._condemned[kin] > 0
         if not held and not self._exhausted(kin):
             raise Violation(f"false dead letter: {message.name} after {self.failed[kin]} failures of its own")
         self._spent[kin] += max(1, self._tries - self.believed[kin])
 
     def _exhausted(self, kin: Hashable) -> bool:
-        """Whether a message has failed too often: one by itself since the last success, kin together."""
+        """Return True if a message failed too often: alone since the last success, kin together."""
         failed = self.failed[kin] + self.maybe[kin]
         if self.moved or self._shared:
             failed = self.ever[kin]
         elif self.size[kin] > 1:
-            # A count may pass from one to the other; it is not there twice.
+            # A count may pass from one to the other; it does not exist twice.
             failed = self.ever[kin] - self._spent[kin]
         return failed > 0 and failed + self.believed[kin] >= self._tries
 
     def counted(self, message: Message, count: int) -> None:
-        """A handler gets a message with a count: none is missing, and each is of a failure or of the broker's."""
+        """Check the count that a handler gets: none is missing, and each is of a failure or of the broker's."""
         kin = message.kin
         if self.size[kin] > 1:
             return
@@ -455,7 +455,7 @@ class Truth:
         return self.not_before.get(name, 0.0) - self._slack.get(name, 0.0)
 
     def begins(self, message: Message, now: float, running: Sequence[Message]) -> None:
-        """A handler gets a message; `running`: those that handlers have who are waited for. Raises Violation."""
+        """Record a dispatch; `running`: messages of other handlers that are waited for. Raises Violation."""
         name, kin = message.name, message.kin
         busy = {other.name for other in running if other.kin == kin}
         have = sum(other.kin == kin for other in running)
@@ -464,7 +464,7 @@ class Truth:
         names = [each.name for each in self._kin[kin] if each.sent >= 0]
         if have + self.aside[kin] >= self.size[kin]:
             raise Violation(f"aside: {name} is begun, and was set aside before")
-        # "Two equal copies: both handled": the one may come for what is known of the other, which is no poison, or due.
+        # "Two equal copies: both handled": one may be taken for the other, which is no poison, or due.
         unsure = self.size[kin] > 1 and self._copies_of[kin]
         if not unsure and have + self.judged[kin] >= self.size[kin]:
             raise Violation(f"verdict: {name} is begun, and is poison")

@@ -1,8 +1,8 @@
 """One world in virtual time: an adversarial broker, an application, and the library's engines between them.
 
-An action is a tuple that names messages, not positions, so a schedule can be replayed, cut down, and read. `enabled`
-lists what may happen next, `do` does it and checks every invariant, `finish` lets everything end well and checks that
-nothing is left.
+An action is a tuple that names messages, not positions: a schedule can be replayed, shortened, and read. `enabled`
+lists the possible next actions, `do` does one and checks every invariant, `finish` ends everything without further
+failures and checks that nothing is left.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SAYS = {
 
 @dataclass(frozen=True)
 class Case:
-    """What a world is made of. `budget`: how often the adversary may do what costs him something."""
+    """Configuration of a world. `budget`: how often the adversary may use each of its limited actions."""
 
     profile: str
     messages: str
@@ -79,16 +79,16 @@ class Case:
     outcomes: tuple[str, ...] = ("ok", "fail")
     expires: float | None = None
     ledger: bool = False
-    # Whether the body of the first message does not arrive whole, and how many a consumer may set aside.
+    # True if the body of the first message does not arrive whole; and how many a consumer may set aside.
     torn: bool = False
     most_aside: int = 100
-    # Whether the user says that no two messages have one id.
+    # True if the user guarantees that no two messages have one id.
     unique_ids: bool = False
-    # Whether the broker holds what waits, as a delayed copy.
+    # True if the broker delays redeliveries, by delayed copies.
     scheduled: bool = False
-    # Whether failures in a row open a breaker.
+    # True if failures in a row open a breaker.
     breaker: bool = False
-    # Whether the credit begins with one message, and grows.
+    # True if the credit starts with one message, and grows.
     auto: bool = False
     # Seconds that the broker's clock is ahead.
     skew: float = 0.0
@@ -96,7 +96,7 @@ class Case:
 
 
 class World:
-    """Everything that there is."""
+    """State of everything."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -107,7 +107,7 @@ class World:
             ordering=case.ordering,
             expires=case.expires,
             torn=case.torn,
-            # At another broker, its ids are those of others.
+            # Another broker's ids are those of other messages.
             distinct=self.profile.strong and not case.budget.get("move"),
             by_bytes=case.ledger or self.profile.strong,
         )
@@ -118,28 +118,28 @@ class World:
         if not self.profile.strong:
             dated = (each.kin for each in self.all if each.created is not None or case.unique_ids)
             self.truth.relaxation.alike.update(dated)
-        # Whether the broker holds back the message itself, and what is known of it.
+        # True if the broker delays the message itself, and keeps notes on it.
         self.native = case.scheduled and self.profile.delays == "native"
         hasty = bool(case.budget.get("hasty"))
         self.broker = QuorumBroker(self.profile, self.all, self.truth, skew=case.skew, hasty=hasty)
         self.ledger = SimLedger() if case.ledger else None
-        # What a consumer of another process has.
+        # Messages that a consumer of another process has.
         self.theirs: list[Message] = []
         self.handlers: list[SimDelivery] = []
         self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
-        # When the connection began, and what it has brought since.
+        # When the connection began, and which messages it has delivered.
         self.began = 0.0
         self.brought, self.known = set[str](), set[str]()  # and to this process
         self.budget = Counter(case.budget)
         self.takebacks = Takebacks(self)
         self.outcomes = case.outcomes
-        # Who was open when a process died, and whether what is begun now begins alone.
+        # Messages open when a process died; and whether the next dispatch must be exclusive.
         self.suspects: set[str] = set()
         self.alone = False
         self.crashed = False
-        # What handlers had when the connection was lost.
+        # Messages that handlers had when the connection was lost.
         self.open: set[Hashable] = set()
-        # Dead letters that a killed broker has forgotten; of them, those whose verdict died with a process.
+        # Dead letters that a killed broker forgot; of them, those whose verdict died with a process.
         self.forgotten: set[str] = set()
         self.unknown: set[str] = set()
         self.log: list[str] = []
@@ -164,23 +164,23 @@ class World:
         return process
 
     def enabled(self) -> list[Action]:
-        """Return all that may happen next."""
+        """Return all possible next actions."""
         return choices(self)
 
-    # What happens.
+    # The actions.
 
     def do(self, action: Action) -> bool:
-        """Do one action; return whether it could be done. Raises Violation."""
+        """Do one action; return True if it was possible. Raises Violation."""
         self.step += 1
         who = self.takebacks if action[0] in ("takeback", "notice", "learn") else self
         done = getattr(who, f"_do_{action[0]}")(*action[1:]) is not False
         while self.process.stopped:
-            # At the bound of what may be set aside, as it should; the others go on.
+            # Above the maximum of messages set aside its consumer stops, as it must; the others continue.
             self._close(self.process.stopped.pop(), "stops consumer")
         return done
 
     def note(self, who: str, text: str) -> None:
-        """Take down one line of the story."""
+        """Write one line of the story."""
         if self.tell:
             self.log.append(f"{self.step:3} {self.now:6.1f} s  {who:12} {text}")
 
@@ -217,10 +217,10 @@ class World:
         return True
 
     def _unrecognized(self, message: Message) -> None:
-        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table."""
+        """Find out what cannot be known of a delivered message. Quoted: rows of the decision table."""
         name, truth, nameless = message.name, self.truth, self.broker.nameless(message)
         for each in self.handlers:
-            # "no id: fresh"; and who closes is not waited for.
+            # "no id: fresh"; and a closed consumer is not waited for.
             if each.message.kin == message.kin and (nameless or each.consumer in self.process.closed):
                 each.heard = False
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
@@ -228,7 +228,7 @@ class World:
         # And "within 60 s of the loss".
         late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
         late = self.broker.is_past(message, self.now) or late
-        # A ledger knows a message without an id by its bytes, until its dead letter is safe; notes come with it.
+        # A ledger recognises a message without id by its bytes, until its dead letter is confirmed; notes come along.
         afresh = (
             nameless
             and (self.ledger is None or gone)
@@ -245,7 +245,7 @@ class World:
         kin = self.epoch > 1 and truth.size[message.kin] > 1
         again = kin or bool(truth.successes[message.kin])
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
-            # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
+            # "nothing is known: the broker's count is believed"; also of one that is handled again after a success.
             truth.believe(message, message.count)
         unsure = (
             again or late or afresh or nameless or self.crashed or name in truth.elsewhere | truth.dropped
@@ -256,7 +256,7 @@ class World:
             # "Its count comes from its headers": after a success too.
             truth.believe(message, int(message.headers["redeliveryCount"]))
         if gone:
-            # Its dead letter, or its copy, was safe, which cleared it.
+            # Its dead letter, or its copy, was confirmed, which removed it.
             self.suspects.discard(name)
         self.unknown.discard(name)
 
@@ -271,7 +271,7 @@ class World:
             self.alone = False
         while len(self.handlers) == before and self.feed(consumer, Wanted()):
             does = True
-        # In blocking order all wait for a suspect, and that one waits for all who run.
+        # In blocking order all wait for a suspect, and that one waits for all running handlers.
         if not does and engine.load.ready() and not engine.load.full and not engine.load.suspects:
             raise Violation(
                 f"idle: consumer {consumer} has {engine.load.ready()} ready and room, and begins none"
@@ -284,7 +284,7 @@ class World:
             raise Violation(f"epoch: {message.name} is begun for a connection that is gone")
         if delivery in self.broker.aside:
             raise Violation(f"aside: {message.name} is begun, and was set aside")
-        # Who has closed is not waited for.
+        # Handlers of a closed consumer are not waited for.
         closed = [each for each in self.handlers if each.consumer in self.process.closed]
         for each in closed:
             each.heard = each.heard and each.message.kin != message.kin
@@ -328,7 +328,7 @@ class World:
         return True
 
     def _fails(self, delivery: SimDelivery, *, heard: bool, outage: bool) -> bool:
-        """A handler fails. What the breaker spares waits as what is deferred does; that it may is checked here."""
+        """End a handler by a failure. A spared message is parked like a deferred one; this checks that it may be."""
         message: Message = delivery.message
         weight: Weight = "outage" if outage else "maybe"
         engine = self.process.engines.get(delivery.consumer) or self.process.closed[delivery.consumer]
@@ -350,7 +350,7 @@ class World:
         return True
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
-        """Whether the breaker spares a failure, by what a copy of it says."""
+        """Return True if the breaker spares a failure, as a copy of the breaker answers."""
         real = engine._gate.circuit
         if real is None:
             return False
@@ -362,14 +362,14 @@ class World:
         return circuit.failed(delivery, record, weight, self.now)
 
     def _heard(self, delivery: SimDelivery) -> bool:
-        """Whether what a handler says is charged: not if its consumer has closed, and another has the message."""
+        """Return True if a handler's result is charged: not if its consumer has closed, and another has the message."""
         if not delivery.heard or delivery.consumer in self.process.engines:
             return delivery.heard
         kin = delivery.message.kin
         return all(each.message.kin != kin for mine in self.broker.unsettled.values() for each in mine)
 
     def _do_broker(self, error: TransportError | None = None) -> bool:
-        """Read what was written, up to and with the first thing that is answered."""
+        """Read what was written, up to the first command that is answered."""
         while self.up and self.broker.wire:
             kind = self.broker.wire[0][0]
             self.broker.read(self.now, self.step, error if kind != "accept" else None)
@@ -382,7 +382,7 @@ class World:
         return self._do_broker(TransportError("refused"))
 
     def _do_ripe(self, name: str) -> bool:
-        """The broker delivers a delayed copy from now on: as it is due, or, if it holds nothing back, before."""
+        """Make the broker deliver a delayed copy from now on: when it is due, or early if it delays nothing."""
         if name not in self.broker.delayed:
             return False
         if self.broker.delayed[name][0] > self.now:
@@ -392,14 +392,14 @@ class World:
         return True
 
     def _do_redrive(self, name: str) -> bool:
-        """Somebody puts a dead letter back by hand, on a broker that keeps its id."""
+        """Put a dead letter back as an operator, on a broker that keeps its id."""
         found = self._named(self.all, name)
         if found is None or self.truth.gone.get(name) != "dead":
             return False
         self.budget["redrive"] -= 1
         self.broker.redriven(found, self.now, self.step)
         for delivery in self.handlers if self.profile.strong else ():
-            # Its number is another one now.
+            # Its number is a new one now.
             delivery.heard = delivery.heard and delivery.message is not found
         self.forgotten.discard(name)
         self.note("somebody", f"puts {name} back, which was dead")
@@ -409,7 +409,7 @@ class World:
         if not self.broker.answers:
             return False
         delivery, error = self.broker.answers.pop(0)
-        if error is None and delivery.state == "settling":  # else nobody hears it
+        if error is None and delivery.state == "settling":  # or nothing waits for it
             self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
             self.feed(delivery.consumer, Confirmed(delivery, error))
@@ -429,7 +429,7 @@ class World:
         return True
 
     def _do_kill(self, read: int) -> bool:
-        """The broker dies: it forgets what it has done last."""
+        """Kill the broker: it forgets its last work."""
         if not self.up or self.broker.would_forget(self.now) is None:
             return False
         self.budget["kill"] -= 1
@@ -438,7 +438,7 @@ class World:
         if self.truth.again[message.kin]:
             self.forgotten.add(message.name)
             if self.crashed:
-                # Nobody is left who knows its verdict, and the ledger took it for done.
+                # No process knows its verdict any more, and the ledger had removed it.
                 self.unknown.add(message.name)
         self.note("broker", f"is killed and started; it has forgotten what became of {message.name}")
         self._lose(mark=message.mark)
@@ -453,7 +453,7 @@ class World:
         unsettled = [each for mine in self.broker.unsettled.values() for each in mine]
         for each in self.broker.vain:
             each.final = "accept"
-        # What was taken back, and nobody knows it.
+        # Taken back, and not known to the library yet.
         untold = [each for _, gone in (*self.broker.notices, *self.broker.settled) for each in gone]
         self.truth.relaxation.lost([*unsettled, *untold, *self.broker.vain])
         self.broker.lose(mark=mark)
@@ -461,7 +461,7 @@ class World:
             self.feed(number, ConnectionLost(self.epoch, CUT))
 
     def _do_close(self, number: int) -> bool:
-        """A consumer closes, and another one of the same connection opens in its place."""
+        """Close a consumer, and open another one of the same connection in its place."""
         if not self.up or number not in self.process.engines:
             return False
         self.budget["close"] -= 1
@@ -486,7 +486,7 @@ class World:
             delivery.heard &= delivery.consumer != number or delivery.message.kin not in here
 
     def _do_crash(self, read: int) -> bool:
-        """The process dies and is started again; its ledger knows what it had begun."""
+        """Kill the process and start it again; its ledger has the attempts it had begun."""
         if self.ledger is None or not self.handlers:
             return False
         self.budget["crash"] -= 1
@@ -495,7 +495,7 @@ class World:
         for delivery in self.handlers:
             self.suspects.add(delivery.message.name)
             if alone:
-                # Kin have one entry, as two handlers of one message have: it may have been charged already.
+                # Kin share an entry, and so do two handlers of one message: it may have been charged already.
                 kin = delivery.message.kin
                 sure = delivery.heard and self.truth.size[kin] == 1 and not self.truth.maybe[kin]
                 self.truth.failed_once(delivery.message, self.now + self.delay, heard=sure)
@@ -506,13 +506,13 @@ class World:
         self._begin_again(read)
         self.truth.process_died()
         for message in self.all:
-            # The next process has names of its own.
+            # The next process makes names of its own.
             message.copied_as = None
         self._connect()
         return True
 
     def _begin_again(self, read: int) -> None:
-        """End the process, and begin another one."""
+        """End the process, and start another one."""
         self._read(read)
         self.truth.relaxation.begun_again()
         self.broker.lose(mark=self.profile.marks == "all")
@@ -522,7 +522,7 @@ class World:
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
 
     def _do_die(self, read: int) -> bool:
-        """The process dies, and another one starts, without a ledger: what is known is what the broker keeps."""
+        """Kill the process and start another one without a ledger: only what the broker keeps is known."""
         self.budget["die"] -= 1
         self.note("application", "dies with " + ", ".join(each.message.name for each in self.handlers))
         self.handlers.clear()
@@ -543,7 +543,7 @@ class World:
             self.broker.shift = 1 - self.broker.shift
             self.truth.moved = self.profile.strong
             for message in self.all if self.profile.strong else ():
-                # "at another address the broker's ids are others": nothing is known of any by its number.
+                # "at another address the broker's ids are others": none is known by its number.
                 self.truth.forget(message)
             for delivery in self.handlers if self.profile.strong else ():
                 delivery.heard = False
@@ -581,7 +581,7 @@ class World:
         return True
 
     def _do_other(self, what: str, name: str) -> bool:
-        """A consumer of another process takes a message, and settles it or gives it back."""
+        """Give a message to a consumer of another process, which settles or releases it."""
         found = self._named(self.broker.queue if what == "take" else self.theirs, name)
         if found is None:
             return False
@@ -598,7 +598,7 @@ class World:
             self.truth.failed_once(found, self.now + self.delay, heard=False)
             self.broker.failed_elsewhere(found, self.now, self.delay)
         elif what == "ok":
-            # What we know of it we do not know from there: our failures stay charged.
+            # A success there is not known to this process: its failures stay charged.
             self.truth.successes[found.kin].append(self.step)
             self.truth.accepted(found, self.step)
         else:
@@ -608,13 +608,13 @@ class World:
         return True
 
     def finish(self) -> None:
-        """Let everything end well; nothing may be left. Raises Violation."""
+        """End everything without further failures; nothing may be left. Raises Violation."""
         self.budget.clear()
         self.outcomes = ("ok",)
         idle: Action | None = None
         for _ in range(500):
             can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
-            # What was ready, and cannot begin, can when something else has happened.
+            # A ready message that cannot begin now can do so after something else has happened.
             can = [action for action in can if action != idle]
             if can:
                 well = (
@@ -643,6 +643,6 @@ class World:
                 return
             if not held:
                 raise Violation(f"stuck: {left} neither accepted nor dead, and nothing can happen any more")
-            # Released where the broker takes nothing back: until the end.
+            # Released where the broker takes nothing back: kept until the end.
             self._lose(mark=False)
         raise Violation("no end: 500 steps, and it still goes on")

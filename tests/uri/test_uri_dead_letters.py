@@ -65,7 +65,7 @@ def test_strategies_are_read() -> None:
         (f"{DISCARDING}&sendToDlqIfMaxRetriesExceeded=false", "no effect: .*discarding keeps no dead letter"),
         (f"{DISCARDING}&discard=(a%2B)%2B", "could take for ever"),
         (f"{DISCARDING}&discard=LOG.%3E", "regular expressions here"),
-        (f"{DISCARDING}&discard=%5B", "is no regular expression"),
+        (f"{DISCARDING}&discard=%5B", "cannot read this regular expression"),
         (f"{DISCARDING}&reportInterval=-1", "whole number from 0"),
         ("deadLetter=discard&fallbackToDeadLetter=true", "no effect: redelivery.deadLetter=discard keeps"),
         ("deadLetter=ack&deadLetterExpiration=5", "is for forwarded copies, and redelivery.deadLetter=ack makes none"),

@@ -1,1 +1,1 @@
-"""The sans-IO core: values in, values out. Nothing here waits, reads a clock, or draws a random number."""
+"""The sans-IO core: events in, commands out. Nothing in it waits, reads a clock, or draws a random number."""

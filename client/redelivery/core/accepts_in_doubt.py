@@ -1,4 +1,4 @@
-"""Accepted messages of which a broker may not have learned: by what a copy of each may be accepted unseen."""
+"""Accepted messages whose acknowledgement the broker may not have received: a duplicate of one is accepted unseen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["AcceptsInDoubt", "Proof"]
 
 Proof = tuple["Hashable", bytes | None]
-"""A key with a digest; None in place of a digest where the key says all, for the broker made it."""
+"""Key and digest of a message. The digest is None where the broker made the key: then the key alone identifies it."""
 
 
 class AcceptsInDoubt:
-    """A bounded multiset of proofs. Not for threads."""
+    """Bounded multiset of proofs. Not thread-safe."""
 
     def __init__(self) -> None:
         self._digests: OrderedDict[Hashable, Counter[bytes | None]] = OrderedDict()
@@ -28,7 +28,7 @@ class AcceptsInDoubt:
         return key in self._digests
 
     def add(self, proof: Proof | None, limit: float) -> None:
-        """Take one in; past the limit the oldest keys are forgotten: their messages are handled again."""
+        """Add one proof. Past `limit` the oldest keys are removed; their messages are handled again if redelivered."""
         if proof is None:
             return
         key, digest = proof
@@ -39,7 +39,7 @@ class AcceptsInDoubt:
             self._many -= self._digests.popitem(last=False)[1].total()
 
     def take(self, key: Hashable, digest: bytes | None) -> bool:
-        """Take one away; return whether there was one."""
+        """Remove one proof; return True if there was one."""
         digests = self._digests.get(key)
         if digests is None or digest not in digests:
             return False
@@ -52,7 +52,7 @@ class AcceptsInDoubt:
         return True
 
     def discard(self, key: Hashable, digest: bytes | None) -> None:
-        """Forget all of one message."""
+        """Remove all proofs of one message."""
         digests = self._digests.get(key)
         if digests is not None:
             self._many -= digests.pop(digest, 0)
@@ -60,7 +60,7 @@ class AcceptsInDoubt:
                 del self._digests[key]
 
     def forget(self, *, strong: bool) -> None:
-        """Forget those that are known by their keys alone, or those that are not."""
+        """Remove the proofs without a digest (`strong`), or those with one."""
         for key, digests in list(self._digests.items()):
             for digest in [each for each in digests if (each is None) is strong]:
                 self._many -= digests.pop(digest)

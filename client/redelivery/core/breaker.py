@@ -1,23 +1,23 @@
-"""The circuit breaker of one consumer: whether a failure is charged, and how many messages may be handled at once.
+"""Circuit breaker of one consumer: decides if a failure is charged, and how many messages may be handled at once.
 
-Sans-IO: `now` is an argument. It knows no exceptions: the classifier gives each failure a weight.
+Sans-IO: `now` is an argument. The module knows no exceptions: the classifier gives each failure a weight.
 
 | weight | the exception |
 |---|---|
-| `outage` | was registered with `Classifier.trip`: a service that handlers need is down |
-| `maybe` | may be an outage or the message's own fault |
-| `own` | is about a value, so the message itself is at fault |
+| `outage` | registered with `Classifier.trip`: a service that handlers need is down |
+| `maybe` | caused by an outage or by the message itself |
+| `own` | about a value: caused by the message itself |
 
 | state | may be dispatched | a success | a failure `maybe` or `outage` |
 |---|---|---|---|
-| closed | all | ends the row of failures | counted; the last of a row opens the breaker |
-| open | nothing, until the next probe is due | begins the ramp | is spared |
-| probing | nothing: one message is tried | begins the ramp | is spared; open again, for twice as long |
-| ramp | n + 1 at a time after n successes | one more; the last closes the breaker | is spared; a row opens it again |
+| closed | all | ends the failures in a row | counted; the last of a row opens the breaker |
+| open | nothing, until the next probe is due | begins the ramp | spared |
+| probing | nothing: one message is tried | begins the ramp | spared; open again, for twice as long |
+| ramp | n + 1 at a time after n successes | one more; the last closes the breaker | spared; several in a row open it |
 
-A spared failure is not charged. What separates an outage from many bad messages: a message that failed, and fails again
-although others have succeeded in between, is at fault itself; from then on it is charged, and not counted. Failures
-while a service was down are no such evidence; that it was is known when a message that failed then succeeds.
+A spared failure is not charged. An outage differs from many bad messages as follows. A message that fails, and fails
+again although others succeeded in between, causes its failures itself. From then on it is charged, no longer counted.
+Failures during an outage are no such evidence. An outage is proven when a message that failed in it succeeds later.
 """
 
 from __future__ import annotations
@@ -41,52 +41,53 @@ __all__ = ["OWN", "Breaker", "BreakerState", "Circuit", "Weight"]
 BreakerState = Literal["closed", "open", "probing", "ramp"]
 Weight = Literal["outage", "maybe", "own"]
 
-# `Record.failed_at` of a message that is known to be at fault itself.
+# `Record.failed_at` of a message that is known to cause its failures itself.
 OWN = -inf
-# Seconds for which the breaker must be closed before earlier openings no longer raise its thresholds.
+# Seconds. When the breaker has been closed for longer, earlier openings no longer raise its thresholds.
 FORGET = 600.0
-# Each opening doubles the threshold of failures of weight `maybe`, so a queue that is nearly all bad does not stand
-# still: 256 times at most. A service that `Classifier.trip` names is known to be one.
+# Each opening doubles the threshold of failures of weight `maybe`, up to 2 ** 8 = 256 times: a queue of mostly bad
+# messages must not stand still. Failures that `Classifier.trip` names need no such caution.
 MOST_DOUBLED = 8
-# In the ramp: eight times.
+# In the ramp the threshold doubles up to 2 ** 3 = 8 times.
 MOST_DOUBLED_REOPEN = 3
-# Outages that are remembered: a message waits through no more of them untried.
+# Number of outages that are remembered. A message can wait untried through this many.
 MOST_OUTAGES = 16
-# Seconds after which a probe that has not ended no longer keeps another one waiting: a handler may hang for ever.
+# Seconds until a probe that has not ended no longer delays the next one: a handler may hang for ever.
 PATIENCE = 60.0
-# Share by which the time between probes varies, so several processes do not probe together.
+# Share by which the time between probes varies: several processes must not probe together.
 SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When a consumer pauses because everything fails, and how it goes on. Times are seconds, or a `timedelta`.
+    """Rules of the circuit breaker: when a consumer pauses because everything fails, and how it resumes.
 
-    While the breaker is open, failures are not charged: no redelivery is used up, and nothing is dead-lettered but
-    what is at fault itself (a `ValueError` and its like, `Poison`). One message at a time is tried.
+    While the breaker is open, one message at a time is tried, and failures are not charged: no redelivery is used up.
+    Only failures that the message itself causes (a `ValueError` and its like, `Poison`) still dead-letter it.
+    Times are seconds, or a `timedelta`.
 
     Raises:
-        ConfigurationError: a value is out of its range.
+        ConfigurationError: A value is out of its range.
     """
 
     failures: int = 200
-    """Failures in a row, with no success between, that open it. 0: only what `Classifier.trip` names opens it."""
+    """Failures in a row, with no success between, that open the breaker. 0: only `Classifier.trip` failures open it."""
     messages: int = 100
-    """Of at least so many different messages. Fewer follow their policy: they may be bad themselves."""
+    """Least number of different messages among those failures. Fewer may be bad messages and follow their policy."""
     told: int = 3
-    """Failures in a row of what `Classifier.trip` names that open it."""
+    """Failures in a row of exceptions registered with `Classifier.trip` that open the breaker."""
     probe: float | timedelta = 1.0
-    """Time until the first probe, doubled for each further one."""
+    """Time from the opening to the first probe. It doubles for each further probe."""
     maximum_probe: float | timedelta = 10.0
-    """Time between two probes at most."""
+    """Longest time between two probes."""
     ramp: int = 8
-    """Successes until it is closed: after n of them n + 1 messages are handled at a time."""
+    """Successes in the ramp until the breaker closes. After n of them n + 1 messages are handled at a time."""
     reopen: int = 3
-    """Failures in a row that open it again before it is closed."""
+    """Failures in a row in the ramp that open the breaker again."""
     maximum_open: float | timedelta | None = 12 * 3600.0
     """Time without a success after which `at_maximum` applies. None: no limit."""
     at_maximum: Literal["charge", "stop"] = "charge"
-    """`charge`: failures are charged as the policy says, until one message succeeds. `stop`: the consumer stops with
+    """`charge`: failures are charged by the policy again, until one message succeeds. `stop`: the consumer stops with
     `BreakerOpen`, and its messages stay on the broker."""
 
     def __post_init__(self) -> None:
@@ -105,19 +106,19 @@ class Breaker:
 
 @dataclass(slots=True)
 class _Opening:
-    """A time in which the breaker was not closed, with the row of failures that opened it."""
+    """Time in which the breaker was not closed, including the failures that opened it."""
 
     began: float
     ended: float
     proven: bool
-    """Whether a message that failed in it has succeeded later: then a service was down."""
+    """True if a message that failed in this time has succeeded later. That proves an outage."""
 
 
 class Circuit:
-    """The state of one consumer's breaker.
+    """State of one consumer's breaker.
 
-    `blocking`: only the message at the head can be tried, so nothing distinguishes an outage from a bad message. Then
-    only weight `outage` counts, and `maybe` is charged.
+    `blocking`: the consumer can try the message at the head only. An outage and one bad message then look the same,
+    therefore weight `outage` alone counts, and `maybe` is charged.
     """
 
     __slots__ = (
@@ -136,31 +137,31 @@ class Circuit:
         self._most_open = inf if most is None else seconds(most, "Breaker.maximum_open")
         self.state: BreakerState = "closed"
         self.alert = False
-        """Whether a success changes something."""
+        """True if a success changes the breaker."""
         self.charging = False
-        """Whether it has been open for too long: all is charged until one message succeeds."""
+        """True if the breaker was open for too long: every failure is charged until one message succeeds."""
         self.failures = self.messages = self._told = 0
-        """Failures in a row; different messages among them."""
-        # When a success last followed a failure. What failed before that, and fails again, is at fault itself.
+        """Failures in a row; number of different messages among them."""
+        # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
         self._ended = -inf
-        # When the present row of failures began; and when it was not closed, the last times.
+        # Start of the present failures in a row; and the earlier times in which the breaker was not closed.
         self._row_began = 0.0
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
-        # Whether what failed in the present opening has succeeded in it.
+        # True if a message that failed in the present opening has succeeded in it.
         self._proven = False
         self.cut_short = False
-        """Whether it counts as open for too long already: the broker would not stand more of it."""
-        # Openings that ended with a success: each has doubled the threshold of failures.
+        """True if the opening counts as too long already, because the broker does not allow more deliveries."""
+        # Openings that ended with a success. Each has doubled the threshold of failures.
         self._openings = 0
         self._closed_at = self._delay = 0.0
         self.until = 0.0
-        """When the next probe is due; in other states: when a handler that has not ended makes room for one more."""
+        """When the next probe is due. In other states: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
-        """Failures that were not charged since `since`, when it was closed last; `opened`: since the last success."""
+        """Failures not charged since `since`, the last time it was closed. `opened`: time of the last success."""
         self.probe: Delivery | None = None
-        # In the ramp: successes; deliveries whose handlers ran when it began, and may never end; and room for as many
-        # as have taken too long.
+        # In the ramp: the number of successes, and of deliveries allowed because others took too long; and the
+        # deliveries whose handlers ran when the ramp began, which may never end.
         self._allowed = self._extra = 0
         self._before: set[Delivery] = set()
 
@@ -172,11 +173,11 @@ class Circuit:
         return len(self._before) + self._extra + self._allowed + 1 if self.state == "ramp" else 0
 
     def admits(self, now: float) -> bool:
-        """Whether one delivery more may run although `most` do: a probe is due, or a handler takes too long."""
+        """True if one more than `most` may run: a probe is due, or a handler takes too long."""
         return self.state != "closed" and now >= self.until
 
     def dispatched(self, delivery: Delivery, now: float) -> None:
-        """Take a dispatch, while it is not closed."""
+        """Record a dispatch. Called while the breaker is not closed."""
         if self.state != "ramp":
             self.state, self.probe = "probing", delivery
         elif now >= self.until:
@@ -184,7 +185,7 @@ class Circuit:
         self.until = now + PATIENCE
 
     def failed(self, delivery: Delivery, record: Record, weight: Weight, now: float) -> bool:
-        """Take a failure; return whether it is spared, which means: not charged."""
+        """Record a failure. Return True if it is spared (not charged)."""
         self._before.discard(delivery)
         if weight == "own" or (weight == "maybe" and self._strict):
             self.ended(delivery)
@@ -211,7 +212,7 @@ class Circuit:
         self.spared += 1
         if self.state == "ramp":
             self.failures += 1
-            # The first ramp after a while has the plain threshold.
+            # The first ramp for a while has the threshold of the rules, not doubled.
             if self.failures >= self._rules.reopen << min(self._openings - 1, MOST_DOUBLED_REOPEN):
                 self._open(now)
         elif delivery is self.probe:
@@ -219,7 +220,7 @@ class Circuit:
         return True
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
-        """Take a success of any message; `running`: what runs on, it among them."""
+        """Record a success. `running`: the deliveries whose handlers run, this one included."""
         self.failures = self.messages = self._told = 0
         self._before.discard(delivery)
         self._exculpate(delivery.record)
@@ -229,7 +230,7 @@ class Circuit:
                 self._closed_at = now
             self._ended = now
             self.charging = False
-            # A success of what failed in the last opening is still of interest.
+            # The later success of a message that failed in the last opening would prove an outage.
             unproven = bool(self._past) and not self._past[-1].proven
             self.alert = unproven and now - self._closed_at < FORGET
             return
@@ -255,44 +256,44 @@ class Circuit:
         self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
-        """Take a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
+        """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
         self._before.discard(delivery)
         if delivery is self.probe:
             self.lost()
 
     def lost(self) -> None:
-        """Wait for the probe no longer: another message may prove more, at once."""
+        """Stop waiting for the probe. The next probe is due at once."""
         if self.state == "probing":
             self.state, self.probe, self.until = "open", None, -inf
 
     def over(self, now: float) -> bool:
-        """Whether nothing has succeeded for too long."""
+        """True if nothing has succeeded for longer than `maximum_open`."""
         lasts = self.cut_short or now - self.opened >= self._most_open
         return self.state in ("open", "probing") and lasts
 
     def kept(self, after: float, now: float) -> float:
-        """Return for how many seconds after a time it was not closed; of several openings, the last one's."""
+        """Return for how many seconds after `after` the breaker was not closed; only the last opening counts."""
         end = self._closed_at if self.state == "closed" else now
         return max(0.0, end - max(after, self.since))
 
     @property
     def stops(self) -> bool:
-        """Whether the consumer is to stop when it is over."""
+        """True if the consumer must stop when `over` is true."""
         return self._rules.at_maximum == "stop"
 
     def _is_own(self, record: Record) -> bool:
-        """Whether others have succeeded between two failures of a message."""
+        """True if other messages succeeded between two failures of this one."""
         if record.failed_at is None or record.failed_at[0] is not self:
-            # Or another consumer's: its successes are none of ours.
+            # Another consumer's breaker noted the failure: its successes do not count here.
             return False
         at = record.failed_at[1]
         outage = any(each.proven and each.began <= at <= each.ended for each in self._past)
         return at == OWN or (at < self._ended and not outage)
 
     def _exculpate(self, record: Record | None) -> None:
-        """Take in that a message has succeeded that had failed: it was no fault of those that failed with it.
+        """Note that a message succeeds which failed before: an outage caused the failures of that time.
 
-        Else, after two outages with a moment between them, all that was tried in the first would be at fault.
+        Otherwise, after two outages with a moment between them, every message tried in the first would be charged.
         """
         if record is None or record.failed_at is None or record.failed_at[0] is not self:
             return
@@ -304,7 +305,7 @@ class Circuit:
                 each.proven = True
 
     def is_first(self, record: Record) -> bool:
-        """Whether it has not failed in the present row."""
+        """True if the message has not failed in the present failures in a row."""
         at = record.failed_at
         return at is None or at[0] is not self or at[1] < self._row_began
 
@@ -330,7 +331,7 @@ class Circuit:
         self.failures = self.messages = self._told = 0
 
     def _charge_again(self, now: float) -> None:
-        """Close, and charge all until one message succeeds: the messages may be at fault, and nothing runs for ever."""
+        """Close, and charge every failure until one message succeeds: bad messages must not be retried for ever."""
         self._close(now)
         self.charging = self.alert = True
         self.failures = self.messages = self._told = 0

@@ -1,11 +1,11 @@
-"""Redelivery by the broker: it holds back the message itself, or a copy that goes to the same queue again.
+"""Redelivery by the broker: it delays the message itself, or a delayed copy sent to the same queue.
 
-The message itself (RabbitMQ 4.3, quorum queues) is given back with the time at which it is due, uncounted, and with
-what is known of it. It is the broker's from then on, as what was accepted is.
+RabbitMQ 4.3 delays the message itself (quorum queues): it is released, uncounted, with its due time and the facts noted
+on it. From then on it belongs to the broker, as an accepted message does.
 
-A copy, to the engine, is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then
-is the original accepted; in one transaction where that is atomic. The copy is another message to the broker, so it
-carries what was known of the original.
+For the engine, a delayed copy is a poison acknowledgement with another destination: the copy is sent and confirmed, and
+then the original is accepted; in one transaction where the broker can do so. For the broker the copy is a new message;
+therefore it carries the count, cause and times of the original.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = ["EARLY", "BrokerRedelivery"]
 
-# Seconds: what is due already, because its copy was refused before, still goes as a delayed one.
+# Seconds. A message that is due already, because its copy was refused before, is still sent as a delayed copy.
 SHORTEST = 0.001
 EARLY = 1.0
-"""Seconds that a copy may come before it is due. Earlier, the broker has not held it (another one took over, which
-cannot), and it waits here; less is taken for clocks that differ."""
-# Seconds since the Unix epoch: the time zone's hours short of what Python has dates for.
+"""Seconds that a copy may arrive before it is due; allowed for clocks that differ. If it arrives earlier, the broker
+has not delayed it (after a failover to a broker that cannot), and it is parked here."""
+# Seconds since the Unix epoch: the end of Python's calendar, less the hours of any time zone.
 NEVER = 250_000_000_000.0
 BASE = "redeliveryBase"
-"""What the broker had counted when a count was noted."""
+"""Name of the note with the broker's own count at the time when the other notes were made."""
 _NOTED = ("redeliveryCount", "redeliveryFirstFailure", "redeliveryLastFailure")
 MOST = 10_000
-"""The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
+"""Highest count that is accepted from a message whose policy has no maximum: a delay is computed step by step."""
 
 
 class BrokerRedelivery:
-    """Makes the delayed copies of one consumer's messages, and knows them again.
+    """Makes the delayed copies of one consumer's messages, and recognises them when they arrive.
 
-    `destination`: the queue that is consumed, qualified; copies go there. `run`: a name that no other consumer has, of
-    which the names of copies are made. `maximum_deferrals` bounds what is believed of their number.
+    `destination`: the consumed queue, qualified; copies are sent to it. `run`: a name that no other consumer has; the
+    names of copies begin with it. `maximum_deferrals`: the highest number of deferrals accepted from a message.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class BrokerRedelivery:
         self._history: MessageHistory | None = None
 
     def share(self, history: MessageHistory) -> None:
-        """Remember in it what was given back, for all consumers of the source."""
+        """Note released messages in `history`, for all consumers of the source."""
         self._history = history
 
     def gave_back(self, command: Reschedule, record: Record, now: float) -> None:
-        """Learn that the broker is to hold a message back: if that is lost, it comes at once, and is known here."""
+        """Note that the broker delays a message: if that is lost, the message arrives early and is recognised here."""
         due = _whole(command.notes, DUE)
         if self._history is not None and due is not None:
             self._history.rescheduled.add(command.delivery, record, due, now)
 
     def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
-        """Whether the message, or a copy of it, can wait at the broker until the wall-clock time `due`.
+        """Return True if the broker can delay the message, or a copy of it, until the wall-clock time `due`.
 
-        No copy if its body did not arrive whole. Nor if it expires before: brokers drop what expires, or keep it where
-        nobody looks.
+        A copy needs a body that arrived whole. The message must not expire before `due`: brokers drop an expired
+        message, or keep it where no consumer reads it.
         """
         expires = delivery.expires_at
         whole = native or (delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole))
@@ -84,17 +84,17 @@ class BrokerRedelivery:
     def holds(
         self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
     ) -> bool:
-        """Whether the broker is to hold it until the message is due: then the record says until when."""
+        """Return True if the broker delays the message until it is due; `record.returns` is then that time."""
         noted = delivery.noted
         if BASE in noted and self._noted_here(noted):
-            # Another process may have charged it since it was here.
+            # Another process may have charged the message since this one had it.
             record.count = max(record.count, _count(noted, "redeliveryCount", MOST))
         due = record.due
         if due is None or due <= now:
             return False
         native = able.reschedule == "native"
         if able.reschedule == "none":
-            # Another broker has taken over, which cannot: it is held here.
+            # After a failover to a broker that cannot delay, the message is parked here.
             return False
         if able.longest_delay is not None:
             due = min(due, now + able.longest_delay)
@@ -107,7 +107,7 @@ class BrokerRedelivery:
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Forward | Reschedule:
-        """Return the command that has the broker hold the message, or a copy of it."""
+        """Return the command that makes the broker delay the message, or a copy of it."""
         due = now if record.returns is None else record.returns
         cause = record.cause or UNKNOWN
         if capabilities.reschedule == "native":
@@ -115,8 +115,8 @@ class BrokerRedelivery:
             delay, deferred = max(due - now, 0.0), record.deferred
             return Reschedule(delivery, due + wall_offset, notes, delay, cause, record.count, deferred)
         headers = told_of(delivery, record, cause, wall_offset)
-        # Sent again, it keeps its name: so consumers, and Artemis, know the second one for the same. Whoever moves it
-        # to another queue by hand means another message.
+        # A copy that is sent a second time keeps its name: consumers and Artemis recognise the duplicate by it. The
+        # name ends with the queue: a copy that an operator moved to another queue is a message of its own.
         record.name = record.name or f"{self._run}-{next(self._numbers)}@{self._destination}"
         headers[COPY] = record.name
         headers[DUE] = str(round((due + wall_offset) * 1000))
@@ -131,10 +131,10 @@ class BrokerRedelivery:
         told = told_of(delivery, record, cause, wall_offset)
         notes: dict[str, str | int] = {name: told[name] for name in _NOTED if name in told}
         notes["redeliveryCause"] = cause.text
-        # Not believed of a message that somebody has moved to another queue.
+        # Names the queue: the notes of a message that was moved to another queue are ignored.
         notes[COPY] = f"@{self._destination}"
         notes[DUE] = round((due + wall_offset) * 1000)
-        # Always, for a broker keeps what was noted before.
+        # Always written: a broker keeps the earlier notes.
         notes[DEFERRALS] = record.deferrals
         notes[BASE] = delivery.broker_count or 0
         return notes
@@ -150,9 +150,9 @@ class BrokerRedelivery:
         wall_offset: float,
         now: float,
     ) -> Record | None:
-        """Return what is known of a message that comes: what is noted on it, else what was `seeded`.
+        """Return the record of an arriving message: from the notes on it, otherwise `seeded`.
 
-        `counted`: what the broker has counted; None with a ledger, which counts instead.
+        `counted`: the broker's count; None with a ledger, which counts instead.
         """
         if self._history is not None and self._history.rescheduled:
             noted = delivery.noted
@@ -164,23 +164,23 @@ class BrokerRedelivery:
             return seeded
         if seeded is not None and BASE not in delivery.noted:
             record.count = max(record.count, seeded.count)
-        # As a producer may write it; nothing waits for longer than its policy says.
+        # A producer can write these properties as well. No message is delayed for longer than its policy says.
         if record.due is not None:
             delay = policies.delay(policy, max(1, record.count), jitter=False)
             record.due = min(record.due, now + min(delay, most or delay))
         return record
 
     def _noted_here(self, noted: Mapping[str, Any]) -> bool:
-        """Whether what is noted on a message was noted in this queue: else somebody has moved it here."""
+        """Return True if the notes on a message were made in this queue; otherwise the message was moved here."""
         return _text(noted, COPY).endswith(f"@{self._destination}")
 
     def record_of(
         self, delivery: Delivery, maximum: int, wall_offset: float, counted: int | None = None
     ) -> Record | None:
-        """Return what a delayed copy carries, or what is noted on a message, or None for another message.
+        """Return the record noted on a delayed copy or on a released message; None for any other message.
 
-        Anybody can send such properties. So none of them poisons a message before a dispatch: a count is believed up
-        to the policy's `maximum` (-1: none), and what is no whole number is ignored.
+        Any producer can send such properties. Therefore none of them poisons a message before a dispatch: a count is
+        accepted up to the policy's `maximum` (-1: no limit), and a value that is no whole number is ignored.
         """
         headers = delivery.noted
         if not self._noted_here(headers):
@@ -189,7 +189,7 @@ class BrokerRedelivery:
         record = Record(_count(headers, "redeliveryCount", most))
         base = _whole(headers, BASE)
         if base is not None:
-            # The broker has counted the rest: lost connections, and processes that have died.
+            # The broker has counted the deliveries since: lost connections, and processes that died.
             record.count = min(record.count + max(0, (counted or 0) - max(0, base)), most)
         record.deferrals = _count(headers, DEFERRALS, self._maximum_deferrals)
         cause = _text(headers, "redeliveryCause")
@@ -209,9 +209,9 @@ def _text(headers: Mapping[str, Any], name: str) -> str:
 def _whole(headers: Mapping[str, Any], name: str) -> int | None:
     value = headers.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
-        # A producer may have written a date: what is noted of it is a plain number.
+        # A producer may have written a date, which AMQP decodes as a subclass of int: make a plain number of it.
         return int(value)
-    # Text of more digits than any date has is no number of ours, and slow to read.
+    # Text of more digits than any date has was not written here, and is slow to convert.
     text = value if isinstance(value, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
 
@@ -226,5 +226,5 @@ def _time(headers: Mapping[str, Any], name: str, wall_offset: float) -> float | 
         seconds = at.timestamp() if at.tzinfo is not None else -1.0
     except (ValueError, OverflowError):
         return None
-    # Half of a millisecond more: it is cut to whole ones when it is told again.
+    # Half a millisecond more: the time is cut to whole milliseconds when it is written again.
     return seconds + 0.0005 - wall_offset if 0 <= seconds < NEVER else None

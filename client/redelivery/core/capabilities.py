@@ -1,4 +1,4 @@
-"""What one broker can do over one protocol: the only thing the engine knows of brokers."""
+"""Capabilities of one broker over one protocol: all that the engine knows about brokers."""
 
 from __future__ import annotations
 
@@ -7,49 +7,62 @@ from typing import Literal
 
 __all__ = ["CONSUMER_TIMEOUT", "HOLDABLE", "Capabilities", "cannot_browse"]
 
-# Seconds that RabbitMQ lets a consumer hold a message, as it is delivered.
+# Seconds. RabbitMQ's default `consumer_timeout`: a consumer may keep a message unsettled for so long.
 CONSUMER_TIMEOUT = 1800.0
-# Share of a broker's limits that holding may use up; the rest is for prefetch and handlers.
+# Share of a broker's limits that parked messages may use; the rest is for prefetched messages and handlers.
 HOLDABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one broker can do over one protocol, measured, never hoped.
+    """Capabilities of one broker over one protocol, as measured.
 
-    `poison_persistent`, `poison_non_persistent`: the broker's own poison acknowledgement is known to keep such
-    a message. `proves_persistent`: which of the two a message is, is certain; else its producer may say that of one
-    which is not, and the broker's own acknowledgement is used for `deadLetter=ack` only.
-    `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
-    `forward`: how safe "send the copy, then accept" is: `atomic` (one transaction) or `confirmed`
-    (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
-    `drops_second_copy`: it drops a copy that is sent again because the acknowledgement of its original was lost, also
-    when another process sends it.
-    `duplicate_property`: the property by whose value it drops what a producer sends for a second time, and confirms it
-    nevertheless.
-    `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
-    `grows`: that window grows by `Credit` while messages are parked.
-    `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
-    `release`: a delivery can be given back uncounted. `release_counts`: but some of its queues count it, so nothing is
-    given back that another process need not have.
-    `counts`: deliveries carry the broker's own count. `max_unacknowledged`: messages per queue that may stay
-    unsettled before the broker stops sending. `max_hold`: seconds a delivery may stay unsettled after it arrived;
-    a policy that would hold one longer is refused at start-up.
-    `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
-    `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
-    `browse`: it shows what is on a queue without taking it; `browse_limit`: so many messages at most, and a consumer
-    with a selector finds what it wants among so many only.
-    `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
-    `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
-    `reschedule`: how safe "send a copy that the broker holds back, then accept" is, as `forward`; `native`: it holds
-    the message itself back, uncounted, and keeps what is noted on it; `none`: it cannot, or cannot be told to.
-    `reschedule_proof`: how that is found out when a consumer starts: by a message that must not come early, and must
-    come (`arrival`) or need not be waited for (`held`); `certain`: not at all, or the broker says so of the queue.
-    `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
-    `marks`: what comes again after the end of a connection is marked as redelivered, all of it.
-    `unsettleable`: some messages cannot be settled: `Delivery.settleable` tells which.
-    `caution`: how the broker may lose a message of this queue, and the cure; `advice`: what it could do better there.
-    `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
+    Args:
+        broker: Name of the broker, for logs and errors.
+        version: Version of the broker; "" if it does not report one.
+        poison_persistent: The broker's own poison acknowledgement keeps (dead-letters) persistent messages.
+        poison_non_persistent: The same for non-persistent messages.
+        proves_persistent: The broker itself reports which of the two a message is. Otherwise the producer may have
+            marked it wrongly, and the broker's own acknowledgement is used for `deadLetter=ack` only.
+        poison_on_request: The broker keeps such a message if it is configured to. Used for `deadLetter=ack` only.
+        forward: How safe "send the copy, then accept the original" is. `atomic`: one transaction. `confirmed`: the
+            copy is confirmed first; a crash in between leaves a duplicate, never a loss.
+        drops_second_copy: The broker drops a copy that is sent again because the acknowledgement of its original was
+            lost, also if another process sends it.
+        duplicate_property: Property whose value identifies a message that a producer sends twice. The broker drops the
+            second one and confirms it nevertheless. None: the broker has no such property.
+        flow: Credit is granted message by message. Otherwise the window is fixed by the subscription.
+        grows: That window grows by `Credit` while messages are parked.
+        window_in_bytes: That window counts bytes. The adapter gets a `Hold` for each parked message, to widen it.
+        release: A delivery can be released uncounted.
+        release_counts: Some queues count a release. Messages are then released only if another process needs them.
+        counts: Deliveries carry the broker's own count.
+        marks: Every message that is redelivered after the end of a connection has the redelivered flag.
+        unsettleable: Some messages cannot be settled; `Delivery.settleable` is false for them.
+        max_unacknowledged: Messages per queue that may stay unsettled before the broker stops sending. None: no limit.
+        max_hold: Seconds that a delivery may stay unsettled after it arrived; a policy that parks one for longer is
+            refused at start-up. None: no limit.
+        dead_letter_destination: The broker's default dead-letter queue, qualified.
+        individual_prefixes: Prefixes of the broker's own individual dead-letter queues: of queues, and of topics.
+        batch: Settlements may share a write. The driver collects them for up to 1 ms.
+        groups: Deliveries carry their message group.
+        selectors: The broker filters by a selector.
+        subscriptions: The broker has durable topic subscriptions.
+        queue_wildcards: One consumer may name many queues by a wildcard.
+        browse: The broker can show the messages of a queue without delivering them.
+        browse_limit: Most messages that a browse shows; a consumer with a selector finds matches among so many only.
+            None: no limit.
+        transactions: Deliveries can be accepted, and messages sent, in one transaction (`Commit`).
+        reschedule: How the broker delays a redelivery. `atomic`, `confirmed`: by a delayed copy, as safe as the same
+            values of `forward`. `native`: it delays the message itself, uncounted, and keeps notes on it. `none`:
+            it cannot, or a client cannot ask for it.
+        reschedule_proof: How a starting consumer verifies that. `arrival`: by a probe message that must not arrive
+            early, and must arrive. `held`: by one that must not arrive early. `certain`: no probe is needed, or the
+            broker reports it for the queue.
+        reschedule_needs: Setting of the broker that delayed redelivery needs.
+        longest_delay: Seconds that the broker can delay a message. None: no limit.
+        caution: How the broker may lose a message of this queue, and the cure.
+        advice: How the queue could be configured better.
     """
 
     broker: str
@@ -89,30 +102,30 @@ class Capabilities:
     advice: str = ""
 
     def poisons(self, *, persistent: bool, asked: bool = False) -> bool:
-        """Whether the broker's own poison acknowledgement keeps a message that says so of itself.
+        """Return True if the broker's own poison acknowledgement keeps a message of this persistence.
 
-        `asked`: the user has asked for it, and so vouches for what cannot be proven.
+        `asked`: the user has configured `deadLetter=ack`, and thereby answers for what cannot be proven.
         """
         kept = self.poison_persistent if persistent else self.poison_non_persistent
         return kept and (self.proves_persistent or asked)
 
     @property
     def most_delay(self) -> float | None:
-        """Seconds that the delays of one delivery may have together, or None. Handlers and prefetch need the rest."""
+        """Seconds that the delays of one delivery may take together; None: no limit. Handlers need the rest."""
         return None if self.max_hold is None else self.max_hold * HOLDABLE
 
     def held_too_long(self, seconds: float) -> bool:
-        """Whether the broker would take a message back that is held for so long: then it is given back before.
+        """Return True if a message parked for so long must be released before the broker takes it back.
 
-        It comes again at once, and waits for the rest: for the broker that is another delivery. A policy's own delays
-        are fewer (the driver sees to that); deferrals may come on top of them.
+        The broker redelivers it at once, as another delivery, and it is parked for the rest of its delay. The driver
+        keeps the delays of a policy below this limit; deferrals may add to them.
         """
         return self.release and self.most_delay is not None and seconds > self.most_delay
 
 
 def cannot_browse(capabilities: Capabilities) -> str:
-    """Return the sentence that refuses a browse."""
+    """Return the error message that refuses a browse."""
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
-        "take=True (--take) receives them and gives them back, or use a protocol that can"
+        "use take=True (--take), which receives and releases them, or a protocol that can"
     )

@@ -1,4 +1,4 @@
-"""How a failure is charged to a message: its count, its cause, and its times."""
+"""Charge of a failure to a message: its count, its cause, and its times."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What to do about it: the closed union of commands that `Engine.feed` returns.
+"""Commands: the closed union of values that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `LookUp`, `Mark`, `Clear` and `Bury` for its ledger if it has one, `Hold`,
-`AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered`, `PolicyFault` and `BreakerChanged` for its log; the
-others are for the adapter.
-`Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
+Their receivers: the driver carries out `Dispatch` and `Stop`. Its ledger, if it has one, carries out `LookUp`, `Mark`,
+`Clear` and `Bury`. Its log reports `Hold`, `AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered`,
+`PolicyFault` and `BreakerChanged`. The adapter carries out the others.
+The driver itself makes `Send`, `Commit`, `Subscribe` and `Unsubscribe`: no engine decides them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Dispatch:
 
 
 class LookUp:
-    """Ask the ledger what is known of the message, and feed `Known`; until then it counts as running."""
+    """Read the ledger entry of the message, and feed `Known`; until then the delivery counts as running."""
 
     __slots__ = ("delivery",)
 
@@ -75,7 +75,7 @@ class LookUp:
 
 
 class Mark:
-    """Note durably that an attempt begins: `count` failures have been charged before. A `Dispatch` follows."""
+    """Note durably that an attempt begins, after `count` charged failures. A `Dispatch` follows."""
 
     __slots__ = ("count", "delivery")
 
@@ -85,10 +85,10 @@ class Mark:
 
 
 class Clear:
-    """The attempt has ended: `entry` is what to write down of the message, None: forget it.
+    """End of an attempt: write `entry` for the message; None: remove its entry.
 
-    `failed`: it has been charged for, so the mark stays until the entry is written. `keep`: leave what is written.
-    `late`: the message may have been redelivered, and more be known of it by now: leave that.
+    `failed`: the failure is charged; the mark stays until the entry is written. `keep`: leave the present entry.
+    `late`: the message may have been redelivered since; a present entry that is newer stays.
     """
 
     __slots__ = ("delivery", "entry", "failed", "keep", "late")
@@ -109,16 +109,16 @@ class Clear:
         self.late = late
 
     def keeps(self, known: Entry | None) -> bool:
-        """Whether what is written of the message stays as it is."""
+        """Return True if the present entry of the message stays unchanged."""
         if self.keep or not self.late or known is None or self.entry is None:
             return self.keep
         return known.poisoned or known.count > self.entry.count
 
 
 class Bury:
-    """The dead letter is safe: forget the message of that key. `buried`: the cause, where no copy carries it.
+    """The dead letter is confirmed: remove the entry of its key. `buried`: the cause, where no copy carries it.
 
-    `early`: its original is acknowledged only now. If that is lost, the message is sent again: forget it after a while.
+    `early`: the original is acknowledged only now. If that is lost, the broker redelivers it: remove the entry later.
     """
 
     __slots__ = ("buried", "delivery", "early", "key")
@@ -131,7 +131,7 @@ class Bury:
 
 
 class Accept:
-    """Tell the broker that these are done with. Not confirmed: a lost one comes back marked as redelivered."""
+    """Accept deliveries. Not confirmed: if an acknowledgement is lost, the message is redelivered with the flag."""
 
     __slots__ = ("deliveries",)
 
@@ -141,7 +141,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class AcceptUnseen:
-    """The delivery is accepted without being handled, and `why`: an `Accept` is beside it. For the log."""
+    """The delivery is accepted without being handled, for the reason `why`. An `Accept` accompanies it. For the log."""
 
     delivery: Delivery
     why: str
@@ -149,9 +149,9 @@ class AcceptUnseen:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The delivery waits until `due`: the engine holds it. `deferred`: not for a failure, or for one not charged.
+    """The delivery is parked until `due`. `deferred`: not after a failure, or after one that is not charged.
 
-    For the log and the observer; and for an adapter whose window is in bytes, because what is held fills the window.
+    For the log and the observer; and for an adapter whose window is in bytes, because parked messages fill it.
     """
 
     delivery: Delivery
@@ -164,7 +164,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class PoisonAck:
-    """Give the delivery the broker's own poison acknowledgement, and report `Confirmed`."""
+    """Send the broker's own poison acknowledgement for the delivery, and report `Confirmed`.
+
+    Args:
+        delivery: Delivery of the poison message.
+        cause: Cause of its last failure.
+        count: Number of its charged failures.
+    """
 
     delivery: Delivery
     cause: Cause
@@ -173,13 +179,18 @@ class PoisonAck:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send the copy, and report `Confirmed` when the broker has it.
+    """Send the copy, and report `Confirmed` when the broker has confirmed it.
 
-    Where the capabilities say that forwarding is atomic, the original is accepted in the same transaction. Elsewhere
-    the adapter leaves it alone: the engine accepts it once the copy is confirmed.
+    Where forwarding is atomic by the capabilities, the original is accepted in the same transaction. Elsewhere the
+    adapter does not settle the original: the engine accepts it once the copy is confirmed.
 
-    `redrive`: the delivery is a dead letter that goes back. A copy with a `delay` goes back too, and the broker holds
-    it until then; whether that is atomic is another capability.
+    Args:
+        delivery: Delivery of the original.
+        copy: Message to send. One with a `delay` goes back to the queue it came from, and the broker delays it;
+            another capability (`reschedule`) says if that is atomic.
+        cause: Cause of the last failure.
+        count: Number of charged failures.
+        redrive: True if the delivery is a dead letter, and the copy goes back to its original destination.
     """
 
     delivery: Delivery
@@ -190,25 +201,33 @@ class Forward:
 
     @property
     def delayed(self) -> bool:
-        """Whether the broker is to hold the copy back."""
+        """True if the broker is to delay the copy."""
         return self.copy.delay is not None
 
     @property
     def back(self) -> bool:
-        """Whether the copy is to be handled again: it gets none of what marks a dead letter."""
+        """True if the copy is to be handled again: it gets none of the headers that mark a dead letter."""
         return self.redrive or self.copy.delay is not None
 
     def atomic(self, capabilities: Capabilities) -> bool:
-        """Whether the original is accepted in the transaction that sends the copy."""
+        """Return True if the original is accepted in the transaction that sends the copy."""
         return (capabilities.reschedule if self.delayed else capabilities.forward) == "atomic"
 
 
 @dataclass(frozen=True, slots=True)
 class Reschedule:
-    """Give the delivery back uncounted, and have the broker deliver it again at `due`, in seconds since the Unix epoch.
+    """Release the delivery uncounted; the broker redelivers it at `due`, in seconds since the Unix epoch.
 
-    Nothing is answered: the message is the broker's at once. `notes`: what it keeps with the message, for whoever gets
-    it next (`Delivery.noted`). `delay`: seconds from now. `deferred`: the application asked for it, nothing is charged.
+    The broker sends no answer: the message is its own at once.
+
+    Args:
+        delivery: Delivery to release.
+        due: Due time in seconds since the Unix epoch.
+        notes: Facts that the broker keeps with the message for its next consumer (`Delivery.noted`).
+        delay: Seconds from now to `due`.
+        cause: Cause of the last failure.
+        count: Number of charged failures.
+        deferred: True if the application asked for it, and nothing is charged.
     """
 
     delivery: Delivery
@@ -222,9 +241,9 @@ class Reschedule:
 
 @dataclass(frozen=True, slots=True)
 class ForwardAll:
-    """Carry these out in one transaction, all or nothing; report `Confirmed` for each, all with the one answer.
+    """Carry out all forwards in one transaction, all or nothing; report `Confirmed` for each, with the same answer.
 
-    Only where the capabilities say that forwarding is atomic. A delivery of an older epoch is left out.
+    Only where forwarding is atomic by the capabilities. A delivery of an older epoch is left out.
     """
 
     forwards: Sequence[Forward]
@@ -232,7 +251,7 @@ class ForwardAll:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The delivery was poison, or had expired, and is accepted without a dead letter, as configured. For the log."""
+    """A poison or expired delivery is accepted without a dead letter, as configured. For the log."""
 
     delivery: Delivery
     cause: Cause
@@ -242,7 +261,7 @@ class Dropped:
 class SetAside:
     """The delivery can neither be dead-lettered nor settled: it stays here unacknowledged, and is not dispatched.
 
-    For the log. `error`: why, and the cure. `again`: it was set aside before, and has come again.
+    For the log. `error`: why, and the cure. `again`: it was set aside before, and has been redelivered.
     """
 
     delivery: Delivery
@@ -252,7 +271,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class StillAside:
-    """The delivery has been set aside for another hour. For the log; `error`: why, and the cure."""
+    """The delivery has been set aside for another hour. For the log. `error`: why, and the cure."""
 
     delivery: Delivery
     error: RedeliveryError
@@ -260,7 +279,7 @@ class StillAside:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A poison acknowledgement has had no answer for so many seconds; it is waited for. For the log."""
+    """A poison acknowledgement has had no answer for `seconds`; it stays pending. For the log."""
 
     delivery: Delivery
     seconds: float
@@ -268,9 +287,9 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class TookBack:
-    """The broker has taken so many messages back after its limit of time; `running`: handlers have so many of them.
+    """The broker has taken back `messages` after its time limit; handlers run for `running` of them.
 
-    For the log. `seconds`: the limit, or None where it is not known.
+    For the log. `seconds`: the limit, or None if it is not known.
     """
 
     messages: int
@@ -280,9 +299,9 @@ class TookBack:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFault:
-    """A policy raised, or gave no sensible answer, when it was asked for `member`; `text`: and what was done instead.
+    """A policy raised, or returned no usable value, when `member` was read. `text`: what was done instead.
 
-    For the log. `error`: what it raised.
+    For the log. `error`: the exception that it raised.
     """
 
     policy: Policy
@@ -295,10 +314,10 @@ class PolicyFault:
 class BreakerChanged:
     """The breaker has changed its state; or another probe has failed, and it stays open. For the log.
 
-    `cause`: of the last failure. `failures` in a row, of so many `messages`: what has opened it. `delay`: seconds until
-    the next probe. `spared` failures were not charged in the `seconds` since it was closed. `charging`: it has closed
-    because nothing succeeded for too long, and all is charged. `told`: the exception was named as an outage.
-    `reminds`: the log is to name it again.
+    `cause`: of the last failure. `failures`: the failures in a row, of `messages` different messages, that opened it.
+    `delay`: seconds until the next probe. `spared`: failures not charged in the `seconds` since it was closed.
+    `charging`: it has closed because nothing succeeded for too long, and every failure is charged. `told`: the
+    exception was registered as an outage. `reminds`: the log is to report an open breaker again.
     """
 
     old: BreakerState
@@ -316,19 +335,22 @@ class BreakerChanged:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give deliveries back to the broker, uncounted."""
+    """Release deliveries: give them back to the broker, uncounted."""
 
     deliveries: Sequence[Delivery]
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Allow the broker to send this many messages more to the consumer; fewer, if it is negative.
+    """Allow the broker to send more messages to the consumer, or fewer.
 
-    Where the window only grows (`Capabilities.grows`), they are a part of the subscription's `room`: messages are
-    parked, and must not keep others out. A negative one gives room back, which need not be done at once. `widens`: they
-    are for a consumer with `Subscribe.most` whose handlers are fast, or whose messages are parked, and are never given
-    back.
+    Args:
+        consumer: Number of the consumer.
+        messages: How many more; negative: how many fewer. Where the window only grows (`Capabilities.grows`), they
+            are a part of the subscription's `room`: messages are parked, and must not stop the others. A negative
+            number gives room back, which may be done later.
+        widens: True for a consumer with `Subscribe.most` whose handlers are fast, or whose messages are parked. This
+            credit is never given back.
     """
 
     consumer: int
@@ -338,41 +360,39 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The consumer must stop; the application sees `error`."""
+    """The consumer must stop; the application gets `error`."""
 
     error: RedeliveryError
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Start a consumer. `window`: messages that the broker may leave unsettled here, besides those that are parked.
+    """Start a consumer.
 
-    `room`: so many more may be parked. Where there is flow, and where the window grows, `Credit` asks for it when
-    they are; a consumer that cannot be given it later has all of it at once, with the window.
-
-    `most`: the window may grow to so many messages, by `Credit`, `room` not counted; 0: it stays what it is.
-
-    `ordering`: what the consumer promises. Messages that come by several ways may come back in another order, and a
-    message group may be bound to one of them.
-
-    `epoch`: the connection that it is made for (0: any). On another one it is dropped, with what follows it in the
-    same call: that connection has a `Subscribe` of its own.
-
-    `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more,
-    where there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
-
-    `existing`: the queue is not to be made, where the broker can be told so: one that is not there is refused.
-
-    `in_step`: a copy is sent only when the broker has carried out the acceptances before it, so that a kill never
-    leaves more messages twice than have a copy on its way. Where a broker takes all in order nothing is to be done.
-
-    `private`: nobody else uses the queue: where it would stay for ever, the broker is asked to drop it when it is idle.
-
-    `hold`: seconds that its policies may have it hold a message; None: without end.
-
-    `rescheduled`: the broker is to hold what waits for its redelivery; refused where it cannot do so in this queue.
-
-    `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
+    Args:
+        consumer: Number of the consumer.
+        destination: Queue or topic, qualified.
+        window: Messages that the broker may leave unsettled here; parked ones are not included.
+        selector: Filter for the broker; None: all messages.
+        subscription: Name of the durable subscription; None: not durable.
+        dead_letter: Destination that copies may be sent to. `Subscribed` reports an error if the adapter can find out
+            that this is impossible. None: no copies.
+        epoch: Connection that the command is made for (0: any). On another one it is dropped, with the commands after
+            it in the same call: that connection gets a `Subscribe` of its own.
+        browse: Show the messages of the queue without taking them: the deliveries are never settled. Where there is
+            flow, `Credit` asks for more; `Browsed` reports the end. Refused without the capability `browse`.
+        existing: Do not create the queue, where the protocol can say so: a missing queue is refused.
+        in_step: Send a copy only after the broker has carried out the earlier acceptances. A kill then leaves no more
+            duplicates than copies were on their way. Nothing to do for a broker that processes all in order.
+        private: No other consumer uses the queue. If it would stay for ever, the broker is asked to delete it when
+            idle.
+        room: Number of messages that may be parked on top of `window`. Where there is flow, and where the window
+            grows, `Credit` asks for the room when messages are parked. Elsewhere the consumer has it from the start.
+        ordering: Order that the consumer promises. Messages that arrive over several paths may be redelivered in
+            another order, and a message group may be bound to one of them.
+        most: Number of messages up to which `Credit` may widen the window, without `room`; 0: the window is fixed.
+        hold: Seconds that its policies may keep a message parked; None: no limit.
+        rescheduled: The broker delays messages until their redelivery. Refused if it cannot do so in this queue.
     """
 
     consumer: int
@@ -395,7 +415,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """End a consumer: the broker takes back what is not settled."""
+    """End a consumer: the broker takes its unsettled messages back."""
 
     consumer: int
 
@@ -410,9 +430,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Accept deliveries and send messages in one transaction, all or nothing; `Sent` with the same token is its answer.
+    """Accept deliveries and send messages in one transaction, all or nothing; `Sent` with the same token answers it.
 
-    Only where the capabilities have `transactions`. One delivery of an older epoch, and nothing of it is done.
+    Only with the capability `transactions`. If one delivery is of an older epoch, nothing is done.
     """
 
     token: int
@@ -421,7 +441,7 @@ class Commit:
 
 
 def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
-    """Whether commands begin a consumer on another connection than the one of this epoch."""
+    """Return True if the commands begin a consumer on another connection than the one of this epoch."""
     first = commands[0] if commands else None
     return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
 

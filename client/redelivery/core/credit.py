@@ -1,4 +1,4 @@
-"""Credit: how many messages more the broker may send."""
+"""Credit: the number of messages that the broker may still send to a consumer."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 
 __all__ = ["PARKING_NOTHING", "CreditWindow"]
 
-# The two events of each message that is done at once. Neither parks one: what a `Wanted` condemns has an answer soon.
+# The two events of a message that is accepted at once. Neither parks a message: a poison acknowledgement that `Wanted`
+# begins is answered soon.
 PARKING_NOTHING = frozenset((Succeeded, Wanted))
-# Messages: a window that only grows is asked for so many at least when messages are parked, or a quarter of what it is.
-# One that grew with each message that fails would be of as many subscriptions.
+# Messages. A window that only grows is widened for parked messages by at least LEAST, or by a quarter of its size
+# (PART). One widened for each failed message would consist of as many subscriptions.
 LEAST, PART = 16, 4
-# The same where each subscription may lose a message when the link is cut: Artemis (docs/measured-stomp.md, n).
+# The same where each subscription may lose a message when the connection is cut: Artemis (docs/measured-stomp.md, n).
 LEAST_OF_FEW = 100
 
 
 class CreditWindow:
-    """Keeps `credit` messages coming besides those that are parked, up to `max_parked` of them.
+    """Lets the broker send up to `credit` messages in addition to the parked ones, of which `max_parked` are allowed.
 
-    Where there is flow, all of it is granted. Where the window was given when subscribing and grows, the broker grants
-    what is settled by itself: only room for what is parked is asked for, and given back.
+    With flow, the whole credit is granted by commands. With a window that was set by the subscription and grows, the
+    broker itself grants the credit of settled messages again: only room for parked messages is requested, and given
+    back.
 
-    With a `pace` the credit is what that says. Where the window grows, it then grows for good: by what the pace adds,
-    and by what is parked.
+    With a `pace`, the pace sets the credit. A window that grows then never shrinks: it is widened by the credit that
+    the pace adds, and by the number of parked messages.
     """
 
     __slots__ = (
@@ -64,13 +66,13 @@ class CreditWindow:
 
     def _set(self, credit: int) -> None:
         self._credit = credit
-        # A flow frame per quarter of the credit.
+        # Grant a quarter of the credit at a time: one flow frame for it.
         self._step = max(1, credit // 4)
 
     def restart(self, *, active: bool, grows: bool = False, few: bool = False) -> None:
-        """Begin a connection, where credit is granted by flow, or a window grows, or neither.
+        """Start on a connection: credit is granted by flow (`active`), or the window `grows`, or neither.
 
-        `few`: the window is to grow in as few steps as can be.
+        `few`: the window grows in as few steps as possible.
         """
         self._least = LEAST_OF_FEW if few else LEAST
         self._widens = grows and not active
@@ -80,47 +82,47 @@ class CreditWindow:
             self._set(self._pace.credit)
         self.due_at = self.due_by = inf
         self._look_again(paced=active or self._widens)
-        # How often a worker has found nothing.
+        # How often a worker has found no message.
         self.waits = 0
-        # With a step that is never reached, most of the credit is left whatever is parked.
+        # If the step is never reached, enough credit is left however many messages are parked.
         self.grows = self._widens and (self._pace is not None or self._max_parked >= self._step)
-        # With a window that grows: while it has grown, as room may have to be given back.
+        # With a window that grows: true once it has grown, because room may have to be given back.
         self.active = active
         self.arrived = self.settled = self._granted = 0
-        # How many messages may still come that were on their way when credit was withdrawn.
+        # How many messages may still arrive that the broker sent before the credit was withdrawn.
         self.late = 0
 
     def set_aside(self, messages: int) -> None:
-        """Learn that so many messages more are set aside; fewer, if it is negative. They take none of the credit."""
+        """Note that `messages` more are set aside (fewer, if negative). They use none of the credit."""
         if not self._widens:
-            # With flow it is as if they were settled. What is given back comes again, and is set aside again.
+            # With flow they count as settled. A released one is redelivered and set aside again.
             self.settled += max(0, messages)
             return
         self._aside += messages
-        # Asked for with this event, whatever it is: with a window full of them no other may follow.
+        # Request room with this event: if such messages fill the window, no further event may arrive.
         self.due_at = 0
         if self._pace is None:
             self.grows = self._max_parked + self._aside >= self._step or self.active
 
     @property
     def credit(self) -> int:
-        """How many messages the broker may leave unsettled here, besides those that are parked."""
+        """Number of messages that the broker may leave unsettled here in addition to the parked ones."""
         return self._credit
 
     @property
     def asks_above(self) -> int:
-        """How many messages the application may have before `held` must be asked."""
+        """Number of running messages above which `held` must be called."""
         return self._credit if self._pace is None else (self._credit + 1) // 2
 
     def held(self, running: int) -> None:
-        """Take how many messages the application has: it may need more before it settles the first."""
+        """Take the number of messages the application has: it may need more before it settles the first."""
         if self._pace is not None and self._pace.held(running):
             self._set(self._pace.credit)
-            # What follows is asked for with this event.
+            # Request the additional credit with this event.
             self.due_at = 0
 
     def look(self, now: float, ready: int) -> bool:
-        """Follow the pace, at `due_at` settled messages or `due_by`; return whether the credit has changed."""
+        """Ask the pace, at `due_at` settled messages or at `due_by`; return True if the credit has changed."""
         pace = self._pace
         changed = pace is not None and pace.look(now, self.settled, self.waits, ready)
         if pace is not None and changed:
@@ -134,13 +136,13 @@ class CreditWindow:
         self.due_by = inf if pace is None else pace.due_by
 
     def due(self, parked: int) -> Credit | None:
-        """Return the credit to grant now, if it is worth a frame."""
+        """Return the credit to grant now; None if it is too little for a frame."""
         parked = min(parked, self._max_parked)
         if self._widens and self._pace is not None:
             return self._widened(parked)
         if self.grows:
             wanted = parked + self._aside - self._granted
-            # More must be free before it is given back: messages that fail one by one must not make and end room.
+            # More must be free before it is given back: room must not be made and ended for each failed message.
             if -2 * self._step < wanted < self._step:
                 return None
         else:
@@ -152,7 +154,7 @@ class CreditWindow:
         return Credit(self._consumer, wanted)
 
     def _widened(self, parked: int) -> Credit | None:
-        """Return what a window is to grow by for good, if it is too small for the credit and what is parked."""
+        """Return the credit that widens the window, if it is too small for the credit and the parked messages."""
         assert self._pace is not None
         room = self._first + self._granted
         wanted = self._credit + parked + self._aside - room
@@ -168,11 +170,11 @@ class CreditWindow:
         return Credit(self._consumer, wanted, widens=True)
 
     def limited(self, ready: int, most: int) -> Credit | None:
-        """Return the credit to grant while only `most` messages may be here, of which `ready` are.
+        """Return the credit to grant while at most `most` messages may be here; `ready` of them are here already.
 
-        Only where there is flow.
+        For flow only.
         """
-        # What came after the credit was withdrawn had been on its way.
+        # Messages that arrived after the credit was withdrawn had been sent before.
         self._granted = max(self._granted, self.arrived)
         wanted = most - ready - (self._granted - self.arrived)
         if wanted <= 0:
@@ -181,10 +183,10 @@ class CreditWindow:
         return Credit(self._consumer, wanted)
 
     def withdrawn(self) -> Sequence[Credit]:
-        """Return the command that takes back what credit is left: what came now would only be given back."""
+        """Return the command that takes back the unused credit: messages that arrived now would only be released."""
         if self.grows or not self.active:
             return ()
-        # More may have come than that, after credit was taken back before. That is no reason to grant any.
+        # More messages may have arrived than were granted, after an earlier withdrawal. That grants nothing.
         left = self.late = max(0, self._granted - self.arrived)
         self._granted -= left
         return (Credit(self._consumer, -left),)

@@ -1,7 +1,7 @@
-"""Credit by time: how many messages half a second of work is, of the consumer whose rate is looked at.
+"""Credit by time: as many messages as a consumer handles in half a second, measured while it runs.
 
-A consumer with `redelivery.credit=auto` begins with a few messages, so that several processes share a queue evenly. The
-credit grows while its handlers prove fast. It shrinks where the broker can be kept from sending: where credit flows.
+A consumer with `redelivery.credit=auto` starts with a few messages: several processes then share a queue evenly. The
+credit grows while its handlers are fast. It shrinks only where credit flows: there the broker can be stopped.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from math import inf
 
 __all__ = ["MOST_CREDIT", "CreditPace", "first_credit"]
 
-# Messages. The default prefetch of ActiveMQ's Java client 6.1 for a queue.
+# Messages. Default queue prefetch of ActiveMQ's Java client 6.1.
 MOST_CREDIT = 1000
-# Messages that a consumer begins with from which the application pulls: it may need several before it settles one.
+# Messages. First credit of a consumer whose application pulls: it may need several before it settles one.
 PULLED = 16
-# Seconds of work that a consumer may hold: one whose handlers had to wait for messages, and one whose had not.
+# Seconds of work that a consumer may have here: if its handlers had to wait for messages, and if they had not.
 WAITING, BUSY = 0.5, 0.05
-# Where the largest credit is no more work than this, it is taken at once.
+# Seconds. If the largest credit is no more work than this, it is granted at once.
 WHOLE = 0.4
-# Where handlers had to wait, so many times the credit before, or so many seconds of work, are seldom too little. On a
-# busy machine slow ones wait at times, too, and what a STOMP window has grown by stays.
+# If handlers had to wait, the credit grows to STEP times the credit before, or to STEP_SECONDS of work: seldom too
+# little. On a busy machine slow handlers wait at times, too, and a STOMP window never shrinks.
 STEP, STEP_SECONDS = 4, 0.1
-# Settled messages to look back over: so many times the credit, and no more than so many. A rate of one turn of a small
-# window is that of the network.
+# Settled messages that a measurement covers: TURNS times the credit, at most ENOUGH. The rate over one turn of a small
+# window would be that of the network.
 TURNS, ENOUGH = 8, 256
-# Seconds to look back over at least, before the credit grows; and after which it may shrink.
+# Seconds that a measurement covers at least before the credit grows; and seconds after which it may shrink.
 PERIOD, SHRINKS_AFTER = 0.02, 1.0
 
 
 def first_credit(workers: int) -> int:
-    """Return what a consumer with this many workers begins with; 0: the application pulls.
+    """Return the first credit of a consumer with this many workers; 0: the application pulls.
 
     Two for each worker, and two that are on their way.
     """
@@ -37,9 +37,9 @@ def first_credit(workers: int) -> int:
 
 
 class CreditPace:
-    """The credit of one consumer, between `first` and `most`. The credit window asks it; see `CreditWindow`.
+    """Credit of one consumer, between `first` and `most`. `CreditWindow` asks it.
 
-    `enough`, `period`: how many settled messages, and how many seconds, a look goes back over at least.
+    `enough`, `period`: settled messages, and seconds, that a measurement covers at least.
     """
 
     __slots__ = (
@@ -57,16 +57,16 @@ class CreditPace:
         self.restart(shrinks=False)
 
     def restart(self, *, shrinks: bool) -> None:
-        """Begin a connection. `shrinks`: credit can be kept back there."""
+        """Start on a connection. `shrinks`: credit can be withheld there."""
         self._shrinks = shrinks
         self.credit = self._first
-        # The first message begins the time: an empty queue says nothing of the handlers.
+        # The time starts with the first message: an empty queue is no measure of the handlers.
         self._at: float | None = None
         self._settled = self._waits = 0
         self.due_at: float = 1
-        """`look` is due when so many messages are settled on this connection."""
+        """Number of settled messages on this connection at which `look` is due."""
         self.due_by = inf
-        """Time at which it is due, however few are settled."""
+        """Time at which `look` is due, however few messages are settled."""
 
     @property
     def most(self) -> int:
@@ -74,9 +74,9 @@ class CreditPace:
         return self._most
 
     def held(self, running: int) -> bool:
-        """Take how many messages the application has unsettled; return whether the credit grows for it.
+        """Take the number of unsettled messages of the application; return True if the credit grows for it.
 
-        An application that takes messages itself may need many before it settles the first.
+        An application that pulls messages may need many before it settles the first.
         """
         if 2 * running < self.credit or self.credit >= self._most:
             return False
@@ -84,10 +84,10 @@ class CreditPace:
         return True
 
     def look(self, now: float, settled: int, waits: int, ready: int) -> bool:
-        """Look at the rate since the last look; return whether the credit has changed.
+        """Measure the rate since the last look; return True if the credit has changed.
 
-        `settled`, `waits`: so far on this connection, messages, and how often a worker found none; `ready`: messages
-        that are here and wait for a worker.
+        `settled`, `waits`: settled messages on this connection so far, and how often a worker found none. `ready`:
+        messages that are here and wait for a worker.
         """
         before = self.credit
         if self._at is None:
@@ -107,19 +107,19 @@ class CreditPace:
         return self.credit != before
 
     def _grow(self, rate: float, *, starved: bool) -> None:
-        """Grow to what so many messages a second are worth. Less than twice as much is not worth a subscription."""
+        """Grow to the credit that this rate is worth, unless it is less than twice the present one."""
         wanted = rate * BUSY
         if starved:
             wanted = min(rate * WAITING, max(STEP * self.credit, rate * STEP_SECONDS))
         if rate * WHOLE >= self._most:
-            # Several such processes then have the rate of a fixed credit.
+            # Several such processes then share the queue as with a fixed credit.
             wanted = self._most
         wanted = int(min(self._most, wanted))
         if wanted >= 2 * self.credit or wanted == self._most:
             self.credit = max(self.credit, wanted)
 
     def _shrink(self, rate: float, ready: int) -> None:
-        """Shrink if more is here than the workers do in half a second: with an empty queue a low rate says nothing."""
+        """Shrink if more is here than the workers do in half a second. An empty queue alone is no reason."""
         wanted = max(self._first, int(min(self._most, rate * WAITING)))
         if self._shrinks and self.credit > 2 * wanted and ready > wanted:
             self.credit = wanted

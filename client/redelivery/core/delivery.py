@@ -1,7 +1,7 @@
 """A delivery: one arrival of one message, as the engine sees it.
 
-An adapter subclasses `Delivery` and computes what the broker sent lazily, because on the hot path nobody
-asks: of a thousand messages that succeed, none has its headers parsed for the engine's sake.
+An adapter subclasses `Delivery` and computes each property only when it is read: of a thousand messages that succeed,
+the engine reads no header.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 __all__ = ["DIGEST", "EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
 
 State = Literal["ready", "running", "parked", "waiting", "settling", "aside", "held", "settled", "lost"]
-"""Where a delivery is.
+"""State of a delivery.
 
 ready     may be dispatched            running   a handler has it
-parked    waits for its due time       waiting   a copy that waits for the handler of the lost delivery
-settling  poisoned, not yet confirmed  held      released here, but the broker takes nothing back
-settled   done with                    lost      its connection is gone: nothing may be sent for it
+parked    until its due time           waiting   a second delivery, while the handler of the lost one runs
+settling  poison, not yet confirmed    held      released here, but the broker takes nothing back
+settled   accepted, released, …        lost      its connection is gone: no command may be sent for it
 aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 """
 
 Outcome = Literal[
     "accepted", "redelivered", "deferred", "spared", "poisoned", "discarded", "released", "stale"
 ]
-"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent. `spared`: it failed
-and is redelivered, uncharged: the breaker takes it for an outage."""
+"""Outcome of one dispatch. `stale`: its connection was lost, and the result could not be sent. `spared`: it failed and
+is redelivered, uncharged, because the breaker takes the failure for an outage."""
 
 BodyKind = Literal["text", "bytes", "unknown", "unknown-bytes", "partial"]
-"""How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
-and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map); `unknown-bytes`: the
-same, and if it was empty, it was bytes."""
+"""Type of the body, for a copy. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
+and the protocol does not show if it was sent so (an empty text) or is missing (a JMS Object or Map). `unknown-bytes`:
+the same, and if it was sent empty, it was bytes."""
 
 # Bytes of a digest.
 DIGEST = 16
@@ -45,9 +45,9 @@ WHOLE = frozenset({"text", "bytes"})
 
 
 class Record:
-    """What the engine remembers of one message beyond one delivery: its count, its due time, its verdict.
+    """Memory of one message over several deliveries: its count, its due time, its verdict.
 
-    Made at the first failure, or when a connection is lost; it outlives the connection, by identity.
+    Made at the first failure, or when a connection is lost. It is found again by the message's identity.
     """
 
     __slots__ = (
@@ -57,38 +57,38 @@ class Record:
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
-        self.count, self.deferrals = count, 0  # charged, and not
+        self.count, self.deferrals = count, 0  # charged, and uncharged
         self.due: float | None = None
-        self.deferred = False  # whether it waits uncharged
+        self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
-        self.spared = False  # waits, uncharged, for a retry
-        self.failed_at: tuple[object, float] | None = None  # for which breaker
+        self.spared = False  # parked, uncharged, for a retry
+        self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker
         self.last_failure: float | None = None
-        # The verdict: only its confirmation is outstanding.
+        # Poison: only the confirmation of its dead letter is outstanding.
         self.poisoned = False
-        # When its delayed copy is to come, once it leaves as one.
+        # Due time of its delayed copy, once it is sent as one.
         self.returns: float | None = None
         self.name: str | None = None  # of that copy
-        # For its redeliveries are used up; else it was poisoned, or has expired.
+        # Poison because its redeliveries are used up; otherwise by request, or because it expired.
         self.exhausted = False
-        # The consumer whose handler still has the message, over a connection that is lost.
+        # The consumer whose handler still has the message, from a lost connection.
         self.runner: int | None = None
-        self.copy: Delivery | None = None  # waits for that one
-        # Whether that handler ended well, for a copy that another consumer has.
+        self.copy: Delivery | None = None  # waits for that handler
+        # True if that handler ended well, for a `copy` that another consumer has.
         self.succeeded = False
-        # Of the message, and whether it need not be compared: its key is enough.
+        # Digest of the message; and True if the key alone identifies it.
         self.digest: bytes | None = None
         self.strong = False
         self.tries = 0  # poison acknowledgements tried
-        self.copied = False  # the last one was a copy
+        self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
-        self.aside: float | None = None  # when to log that again
+        self.aside: float | None = None  # when the log reports it again
 
     def apart(self) -> Record:
-        """Return what is known so far, for a handler that nobody waits for any longer."""
+        """Return a record of what is known so far, independent of a handler whose consumer has closed."""
         other = Record(self.count)
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
         other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
@@ -103,16 +103,17 @@ class Record:
 class Delivery:
     """One arrival of one message, for one consumer, on one connection (`epoch`).
 
-    `seq`, `state`, `outcome` and `record` belong to the engine; it also drops `body` once it is accepted.
+    An adapter makes a subclass. `seq`, `state`, `outcome` and `record` belong to the engine; it also drops `body` once
+    the message is accepted. Each property is computed when it is read, and must not raise.
     """
 
     __slots__ = ("attempt", "body", "consumer", "epoch", "outcome", "record", "seq", "state")
 
     digested: ClassVar[bool] = False
-    """Whether it may be known again by its bytes after it was accepted; then its body is kept for a while."""
+    """True if its bytes may be needed to recognise it after it was accepted; its body is then kept for a while."""
 
     attempt: tuple[bytes, int | None]
-    """With a ledger, from its look-up on: its key there, and its mark while it runs."""
+    """With a ledger, from the look-up on: its key there, and its mark while it runs."""
 
     def __init__(self, consumer: int, epoch: int, body: bytes) -> None:
         self.consumer = consumer
@@ -124,59 +125,59 @@ class Delivery:
         self.record: Record | None = None
 
     def let_go(self) -> Delivery:
-        """Forget the body: the message is accepted. Return what its key can be read of later, and takes little room."""
+        """Drop the body: the message is accepted. Return a small object from which its key can be read later."""
         self.body = b""
         return self
 
     def slim(self) -> int:
-        """Forget what its digest does not need; return how many bytes are kept."""
+        """Drop everything that the digest does not need; return the number of bytes kept."""
         return len(self.body)
 
     def stored(self) -> tuple[bytes, bytes | None]:
-        """Return all bytes of the message: those before the body, and the body; None: it is among the first.
+        """Return all bytes of the message: those before the body, and the body; None: it is part of the first.
 
-        A `Restore` makes an equal delivery of them. Asked before the body is let go of; changes nothing.
+        A `Restore` makes an equal delivery from them. Called before `let_go`; changes nothing.
         """
         raise NotImplementedError
 
     @staticmethod
     def stored_all(deliveries: Sequence[Delivery]) -> tuple[list[bytes], list[bytes | None]]:
-        """Return the same of deliveries of this class: what is before each body, and the bodies."""
+        """Return `stored()` of many deliveries of this class: the bytes before each body, and the bodies."""
         stored = [each.stored() for each in deliveries]
         return [head for head, _ in stored], [body for _, body in stored]
 
     def plain(self, now: float) -> bool:
         """True if the message has not expired at the wall-clock time `now`, and its body is there and arrived whole.
 
-        Asked for each message: False may also mean that a quick look does not show it.
+        Called for each message. False can also mean that a quick check cannot prove it.
         """
         expires = self.expires_at
         return bool(self.body) and (expires is None or expires > now) and self.body_kind in WHOLE
 
-    # What the adapter knows. All of it is lazy; none of it may raise.
+    # What the adapter knows of the message: computed when read, and never raises.
 
     def read_ahead(self) -> None:
-        """Learn that all of it will be asked for: to read it at once may cost less."""
+        """Prepare all properties: the caller will read them all, and computing them together may cost less."""
 
     @property
     def key(self) -> Hashable | None:
-        """Identity of the message over deliveries and connections, or None if the broker gives none."""
+        """Identity of the message over deliveries and connections; None if the broker gives none."""
         return None
 
     @property
     def strong(self) -> bool:
-        """Whether the broker made the id in `key`, and no producer can set it. Else two messages may have one key."""
+        """True if the broker made the id in `key`: no producer can set it, and no two messages share a key."""
         return False
 
     @property
     def dated(self) -> bool:
-        """Whether `key` has the time at which the producer made the message."""
+        """True if `key` contains the time at which the producer made the message."""
         return False
 
     def digest(self) -> bytes:
-        """Return 16 bytes that tell it from other messages of its key: of all that the producer sent.
+        """Return 16 bytes that distinguish the message from others with its key, computed from all that was sent.
 
-        The same at each delivery: nothing that a broker changes is in it. Asked before the body is let go of.
+        Equal at each delivery: it contains nothing that a broker changes. Called before the body is dropped.
         """
         sent = sorted((str(name), repr(value)) for name, value in self.headers.items())
         whole = f"{sent!r}\0".encode("utf-8", "surrogatepass")
@@ -184,88 +185,88 @@ class Delivery:
 
     @property
     def proof(self) -> Hashable | None:
-        """What no other message has: the key, with the digest if the key is the producer's; None as `key` is."""
+        """Identity that no other message has: `key`, with the digest if a producer can set the key; or None."""
         key = self.key
         return key if key is None or self.strong else (key, self.digest())
 
     @property
     def identity(self) -> str | None:
-        """The id in `key` as text, the same at each delivery, or None as `key` is: a log knows the message by it."""
+        """The id in `key` as text, equal at each delivery; None without a key. Logs name the message by it."""
         return None
 
     @property
     def destination(self) -> str:
-        """Where the message was sent, qualified: `queue://orders`."""
+        """Destination that the message was sent to, qualified: `queue://orders`."""
         raise NotImplementedError
 
     @property
     def origin(self) -> str | None:
-        """Where a dead letter came from, qualified, if the broker says so in a way of its own."""
+        """Original destination of a dead letter, qualified, as the broker recorded it; None without such a record."""
         return None
 
     @property
     def moved(self) -> bool:
-        """True if the broker's own marks say that it dead-lettered the message itself, so it is no client's copy."""
+        """True if the broker's own marks show that it dead-lettered the message itself: it is no client's copy."""
         return False
 
     @property
     def died_of(self) -> str | None:
-        """Why it is a dead letter, if the broker says so in a way of its own."""
+        """Cause of a dead letter, as the broker recorded it; None without such a record."""
         return None
 
     @property
     def redelivered(self) -> bool:
-        """The broker's own mark."""
+        """True if the broker marked the message as redelivered."""
         return False
 
     @property
     def broker_count(self) -> int | None:
-        """Earlier deliveries as the broker counts them, or None where it does not tell."""
+        """Number of earlier deliveries as the broker counts them; None if it does not report them."""
         return None
 
     @property
     def expires_at(self) -> float | None:
-        """When the message expires: seconds since the Unix epoch, or None for never."""
+        """When the message expires: seconds since the Unix epoch; None: never."""
         return None
 
     @property
     def group(self) -> str | None:
-        """The message group, or None."""
+        """Message group; None without one."""
         return None
 
     @property
     def persistent(self) -> bool:
-        """Whether the producer asked the broker to keep the message over a restart."""
+        """True if the producer asked the broker to keep the message over a restart."""
         return True
 
     @property
     def body_kind(self) -> BodyKind:
-        """How a copy must be typed."""
+        """Type of the body, for a copy."""
         return "bytes"
 
     @property
     def original(self) -> bool:
-        """Whether the broker has the message; else it is in a log only, and leaves as a copy."""
+        """True if the broker has the message. Otherwise only a log has it, and it can only be copied."""
         return True
 
     @property
     def readable(self) -> bool:
-        """Whether a copy can be the same message; else its body is all that arrived, fit for a dead letter only."""
+        """True if a copy can be the same message. Otherwise only its bytes arrived, fit for a dead letter."""
         return True
 
     @property
     def settleable(self) -> bool:
-        """Whether the broker can carry out a settlement of it. Asked only where `Capabilities.unsettleable` says so."""
+        """True if the broker can settle the message. Read only with the capability `unsettleable`."""
         return True
 
     @property
     def message_id(self) -> str | None:
-        """The broker's or the producer's id of the message, as the application knows it."""
+        """The broker's or the producer's id of the message, as the application knows it; None without one."""
         return None
 
     @property
     def noted(self) -> Mapping[str, Any]:
-        """What redelivery by the broker has noted on the message: properties of a delayed copy, or the broker's own."""
+        """Notes of redelivery by the broker: properties of a delayed copy, or the broker's own."""
         return self.headers
 
     @property
@@ -275,40 +276,40 @@ class Delivery:
 
     @property
     def content_type(self) -> str | None:
-        """MIME type, or None."""
+        """MIME type; None without one."""
         return None
 
     @property
     def correlation_id(self) -> str | None:
-        """Correlation id, or None."""
+        """Correlation id; None without one."""
         return None
 
     @property
     def reply_to(self) -> str | None:
-        """Where an answer is expected, or None."""
+        """Destination for an answer; None without one."""
         return None
 
     @property
     def message_type(self) -> str | None:
-        """JMSType (AMQP subject), or None."""
+        """JMSType (AMQP subject); None without one."""
         return None
 
     @property
     def priority(self) -> int:
-        """0 to 9; 4 where none was given (JMS)."""
+        """Priority, 0 to 9; 4 if the producer gave none (JMS)."""
         return 4
 
     @property
     def timestamp(self) -> datetime | None:
-        """When the message was sent, in UTC, or None."""
+        """When the message was sent, in UTC; None if it is not known."""
         return None
 
     @property
     def expiration(self) -> datetime | None:
-        """When the message expires, in UTC, or None for never."""
+        """When the message expires, in UTC; None: never."""
         return None
 
     @property
     def value(self) -> Any:
-        """The decoded body where the protocol types it (an AMQP map, list, number), else the bytes."""
+        """The decoded body if the protocol types it (an AMQP map, list, number); otherwise the bytes."""
         return self.body

@@ -1,4 +1,4 @@
-"""Destinations: which kind, and which name."""
+"""Destinations: their kinds and names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from redelivery.errors import ConfigurationError, near_miss
 __all__ = ["KINDS", "Destination", "no_such_kind"]
 
 KINDS: Final = ("queue", "topic", "temp-queue", "temp-topic", "native")
-"""What stands before `://` in a qualified destination."""
+"""Kinds: the word before `://` in a qualified destination."""
 _CACHED = 4096
-# Characters: of longer names, which producers may make up, thousands would be kept.
+# Characters. Longer names are not cached: producers can invent them, and thousands would be kept.
 LONGEST_KEPT = 1000
 
 
@@ -23,9 +23,14 @@ LONGEST_KEPT = 1000
 class Destination:
     """A queue, a topic, a temporary one of either, or a broker's own address (`native`).
 
-    `name` is without prefix and, but for `native`, without `?options`, which `options` keeps as written.
-    Raises ConfigurationError for an unknown kind, an empty name, or a control character, so that no name can
-    end a header line on the wire.
+    Args:
+        kind: One of `KINDS`: `queue`, `topic`, `temp-queue`, `temp-topic`, `native`.
+        name: Name without the prefix. `?options` are split off, except of a `native` name.
+        options: Text after the `?`, as written; "" without options.
+
+    Raises:
+        ConfigurationError: The kind is unknown, the name is empty, or a part contains a control character: no name
+            may end a header line on the wire.
     """
 
     kind: str
@@ -36,7 +41,9 @@ class Destination:
         """Check the parts."""
         if self.kind not in KINDS:
             hint = near_miss(str(self.kind), KINDS)
-            raise ConfigurationError(f"a destination's kind must be one of {', '.join(KINDS)}{hint}")
+            raise ConfigurationError(
+                f"a destination's kind must be one of {', '.join(KINDS)}, not {shown(self.kind)}{hint}"
+            )
         _check(self.name, self.name)
         _check(self.options, self.name)
         if not self.name.strip():
@@ -48,10 +55,14 @@ class Destination:
 
     @staticmethod
     def parse(text: str | Destination) -> Destination:
-        """Read `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` and a name.
+        """Return the destination that a text names: `queue://orders`, `topic://news`, or a bare queue name.
 
-        A bare name is a queue; a `Destination` is returned as it is. Raises ConfigurationError, naming the
-        destination.
+        Args:
+            text: `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` and a name. A bare name is a
+                queue. A `Destination` is returned unchanged.
+
+        Raises:
+            ConfigurationError: The text names no destination; the error contains it.
         """
         if isinstance(text, Destination):
             return text
@@ -60,9 +71,9 @@ class Destination:
 
     @property
     def members(self) -> tuple[Destination, ...]:
-        """The destinations of a composite one (`A,B` or `A,topic://B`); for any other one, itself.
+        """Destinations of a composite one (`A,B` or `A,topic://B`); otherwise the destination itself.
 
-        A member without prefix is of the composite's kind. Raises ConfigurationError for an empty member.
+        A member without prefix has the composite's kind. Raises ConfigurationError for an empty member.
         """
         if self.kind == "native" or "," not in self.name:
             return (self,)
@@ -70,12 +81,12 @@ class Destination:
 
     @property
     def is_topic(self) -> bool:
-        """Whether this is a topic, temporary or not."""
+        """True if this is a topic, temporary or not."""
         return self.kind in ("topic", "temp-topic")
 
     @property
     def is_temporary(self) -> bool:
-        """Whether this is a temporary queue or topic."""
+        """True if this is a temporary queue or topic."""
         return self.kind.startswith("temp-")
 
     def __str__(self) -> str:
@@ -84,7 +95,7 @@ class Destination:
 
 
 def no_such_kind(destination: str) -> ConfigurationError:
-    """Return (not raise) the error that nothing can be addressed by a destination of this kind."""
+    """Return (not raise) the error that destinations of this kind cannot be addressed."""
     allowed = ", ".join(f"{kind}://" for kind in KINDS)
     return ConfigurationError(f"the destination {shown(destination)} must start with one of {allowed}")
 
@@ -98,7 +109,7 @@ def _text(value: object) -> str:
 def _check(part: object, name: object) -> None:
     part = _text(part)
     if not part.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in part):
-        # A line break here would let a name write headers of its own into a STOMP frame.
+        # A line break here would let a name add headers to a STOMP frame.
         raise ConfigurationError(f"the destination {shown(name)} contains a control character")
 
 
@@ -129,7 +140,7 @@ def _parse(text: str) -> Destination:
     kind, rest = _split(text.strip())
     destination = _build(kind or "queue", rest)
     if destination.kind != "native" and "," in destination.name:
-        # Refuse a member that makes no sense now, not at its first use.
+        # Refuse an unusable member now, not at its first use.
         _ = destination.members
     return destination
 

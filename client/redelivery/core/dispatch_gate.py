@@ -1,6 +1,6 @@
-"""How many deliveries of one consumer may run at once: its credit; fewer by its breaker, a pause, or a limit of rate.
+"""Number of deliveries of one consumer that may run at once: its credit, reduced by breaker, pause or rate limit.
 
-The engine compares one number for each dispatch, `most`; the reasons for it are here.
+For each dispatch the engine compares with one number, `most`. This module knows the reasons for it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DispatchGate"]
 
-# RabbitMQ 4 gives up a message of a quorum queue after 20 deliveries by default: half of them may go by an outage.
+# RabbitMQ 4 drops a message of a quorum queue after 20 deliveries by default: half of them may be used by an outage.
 MOST_RETURNS = 10
-# Seconds after which the log names an open breaker again.
+# Seconds after which the log reports an open breaker again.
 REMINDER = 600.0
 
 
 class DispatchGate:
-    """The credit, the breaker, a pause, a limit of rate, and the end of one consumer."""
+    """Credit, breaker, pause, rate limit and end of one consumer, combined for the decision to dispatch."""
 
     __slots__ = (
         "_bucket", "_credit", "_known", "_reminded", "_returns", "_told", "_unasked", "alert", "cause", "circuit",
@@ -47,66 +47,66 @@ class DispatchGate:
         self.circuit = circuit
         self.closed = self.paused = False
         self.most = self._unasked if rate is None else 0
-        """How many deliveries may run before `admits` decides: what the credit allows, where that alone decides."""
+        """Number of running deliveries from which `admits` decides: below it the credit alone decides."""
         self.alert = False
-        """Whether a success changes something."""
+        """True if a success changes the breaker."""
         self.withholds = False
-        """Whether the breaker or a pause keeps messages here, so none should be here."""
+        """True if the breaker or a pause keeps messages from being dispatched: none should be here."""
         self.watches = rate is not None
-        """Whether `admits` decides, and dispatches must be reported."""
+        """True if `admits` decides, and dispatches must be reported."""
         self.held_since = 0.0
-        """Since when, or when what is here was last given back for it."""
+        """Time since which messages are withheld; or when they were last released for that reason."""
         self.yields = False
-        """Whether one may be dispatched, and only a crash suspect is there."""
+        """True if one may be dispatched, and only a crash suspect is there."""
         self.cause: Cause | None = None
-        """Of the last failure."""
+        """Cause of the last failure."""
         self._told = False
         self._reminded = 0.0
-        # How often all has gone back since the breaker was closed.
+        # How often all withheld messages were released since the breaker was closed.
         self._returns = 0
-        # The state that was reported last.
+        # State that was reported last.
         self._known: BreakerState = "closed"
 
     @property
     def state(self) -> BreakerState:
-        """The breaker's state."""
+        """State of the breaker; `closed` without one."""
         return "closed" if self.circuit is None else self.circuit.state
 
     def close(self) -> None:
-        """Dispatch nothing more: the consumer drains, or has stopped."""
+        """Stop dispatching: the consumer drains, or has stopped."""
         self.closed = True
         self.most = 0
         self.withholds = False
 
     def pause(self, now: float, *, paused: bool) -> None:
-        """Dispatch nothing until the pause ends; or end it."""
+        """Stop dispatching until the pause ends; or end the pause."""
         self.paused = paused
         self._update(now)
 
     def ask_above(self, running: int) -> None:
-        """Have `admits` asked for each dispatch while so many run, although the credit alone decides."""
+        """Make `admits` decide once so many deliveries run, although the credit alone decides."""
         self._unasked = min(running, self._credit)
         if not (self.watches or self.closed):
             self.most = self._unasked
 
     @property
     def wanted(self) -> int:
-        """How many fresh messages may be here while it withholds: one, for the next probe, or as many as may run."""
+        """Number of fresh messages that may be here while it withholds: one for a probe, or as many as may run."""
         circuit = self.circuit
         if self.paused or circuit is None:
             return 0
         return int(min(max(1, circuit.most), self._credit))
 
     def holds_until(self, most_delay: float, held: float) -> float:
-        """When what is withheld must go back to the broker, which limits how long it may be held.
+        """Return when withheld messages must be released to a broker that limits how long they may stay unsettled.
 
-        `most_delay`: `Capabilities.most_delay`; `held`: for how long one of them has been held already, at most. A
-        quarter of the limit is kept for this, though it were held for all of it.
+        `most_delay`: `Capabilities.most_delay`. `held`: seconds for which one of them has been parked already, at
+        most. A quarter of the limit is kept for withholding, even if a message was parked for all of it.
         """
         return self.held_since + max(most_delay - held, most_delay / 4)
 
     def gave_back(self, now: float, *, counted: bool) -> None:
-        """Take in that all went back; `counted`: a queue may count it, up to the limit of its deliveries."""
+        """Note that all withheld messages were released; `counted`: a queue may count that towards its limit."""
         self.held_since = now
         circuit = self.circuit
         if circuit is not None and circuit.state != "closed":
@@ -114,7 +114,7 @@ class DispatchGate:
             circuit.cut_short = counted and self._returns >= MOST_RETURNS
 
     def admits(self, now: float, running: int) -> bool:
-        """Whether one more delivery may be dispatched, with so many running."""
+        """Return True if one more delivery may be dispatched while `running` run."""
         if self.closed or self.paused or running >= self._credit:
             return False
         if self._bucket is not None and not self._bucket.has(now):
@@ -124,11 +124,11 @@ class DispatchGate:
 
     @property
     def tries(self) -> bool:
-        """Whether what is dispatched now is a probe."""
+        """True if the next dispatch is a probe."""
         return self.state == "open"
 
     def slots(self, running: int) -> int:
-        """How many may be dispatched at once, as far as that is known without looking at the time."""
+        """Return how many may be dispatched at once, as far as that is known without the time."""
         if self.closed or self.paused:
             return 0
         free = self._credit if self.circuit is None else min(self.circuit.most, self._credit)
@@ -136,11 +136,11 @@ class DispatchGate:
         return max(0, int(free if self._bucket is None else min(free, self._bucket.tokens)))
 
     def suspect_waits(self) -> None:
-        """Let a crash suspect be the next one that is tried, as nothing else is there."""
+        """Allow a crash suspect as the next dispatch, because no other message is there."""
         self.yields = self.withholds and not self.paused
 
     def next_due(self, due: float | None, *, ready: bool, running: int) -> float | None:
-        """When a delivery may be dispatched, of which the first is due at `due`; `ready`: one could go at once."""
+        """Return when a delivery may be dispatched; the first is due at `due`; `ready`: one could go at once."""
         if self.closed or self.paused:
             return None
         circuit, token = self.circuit, None if self._bucket is None else self._bucket.next
@@ -148,12 +148,12 @@ class DispatchGate:
         if circuit is not None and circuit.state != "closed" and running >= circuit.most:
             opens, kept = max(opens, circuit.until), True
         if ready and kept:
-            # At once, if the last probe has proved nothing.
+            # At once, if the last probe proved nothing.
             return opens
         return due if due is None else max(due, opens)
 
     def dispatched(self, delivery: Delivery, now: float) -> Sequence[Command]:
-        """Take a dispatch, while it `watches`."""
+        """Record a dispatch, while it `watches`."""
         self.yields = False
         circuit = self.circuit
         if self._bucket is not None:
@@ -172,13 +172,13 @@ class DispatchGate:
         return circuit.until if circuit is not None and circuit.state == "open" else None
 
     def failed(self, delivery: Delivery, event: Failed, now: float) -> tuple[bool, Sequence[Command]]:
-        """Take a failure. Return whether it is spared (not charged), and what the breaker does."""
+        """Record a failure. Return True if it is spared (not charged), and the breaker's commands."""
         circuit = self.circuit
         if circuit is None:
             return False, ()
         record = delivery.record = delivery.record or Record()
         if record.first_failure is not None:
-            # What it waits for the breaker is no time in which it was tried.
+            # The time for which the breaker kept the message is not time in which it was tried.
             tried = record.last_failure or -inf, -inf if record.failed_at is None else record.failed_at[1]
             record.idle += circuit.kept(max(tried), now)
         before, failures, messages = circuit.state, circuit.failures, circuit.messages
@@ -197,7 +197,7 @@ class DispatchGate:
         return spared, self._changed(before, now, failures + 1, messages)
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> Sequence[Command]:
-        """Take a success, while `alert` says that it changes something."""
+        """Record a success, while `alert` says that it changes the breaker."""
         circuit = self.circuit
         if circuit is None or delivery.state != "running":
             return ()
@@ -207,12 +207,12 @@ class DispatchGate:
         return self._changed(before, now)
 
     def ended(self, delivery: Delivery) -> None:
-        """Take a result that proves nothing, or a dispatch that was not begun."""
+        """Record a result that proves nothing, or a dispatch that did not begin."""
         if self.circuit is not None:
             self.circuit.ended(delivery)
 
     def lost(self, now: float) -> Sequence[Command]:
-        """Learn that the connection is lost: a probe that runs on cannot be waited for."""
+        """Note that the connection is lost: do not wait for the handler of a probe."""
         if self.circuit is None:
             return ()
         before = self.circuit.state
@@ -235,9 +235,9 @@ class DispatchGate:
     def _changed(
         self, before: BreakerState, now: float, failures: int = 0, messages: int = 0
     ) -> Sequence[Command]:
-        """Return what the log and observers are to know: each change of state, and a reminder.
+        """Return the commands for the log and observers: each change of state, and a reminder.
 
-        A probe that proved nothing has made it open again without a word: what is known is that it was probing.
+        A probe that proved nothing has opened the breaker again unreported: the state reported last is `probing`.
         """
         circuit = self.circuit
         assert circuit is not None, "only called with a breaker"

@@ -1,6 +1,7 @@
-"""Who comes next: three orders over what is ready and what is parked.
+"""Order of dispatch: three schedules of ready and parked deliveries.
 
-Every schedule counts in `parked` what is held back by a failure, because the consumer may hold only so much.
+The consumer may park only so many messages. Therefore each schedule counts as `parked` every delivery that a failure
+holds up: the parked ones, and those behind them.
 """
 
 from __future__ import annotations
@@ -20,48 +21,48 @@ Ordering = Literal["blocking", "non_blocking", "per_group"]
 
 
 class Schedule(Protocol):
-    """What is ready and what is parked. A delivery leaves by `next`, by `settled` for its group, or by `clear`."""
+    """Ready and parked deliveries of a consumer. They leave by `next`, `withdrawn` or `clear`."""
 
     @property
     def parked(self) -> int:
-        """Deliveries held back: those with a due time, and those behind one of them."""
+        """Number of deliveries held up: those with a due time, and those behind one of them."""
         ...
 
     def add(self, delivery: Delivery) -> None:
-        """Take in a delivery that may be dispatched at once, behind the others."""
+        """Add a delivery that may be dispatched at once, behind the others."""
 
     def park(self, delivery: Delivery, due: float) -> None:
-        """Take in a delivery that must wait until `due`."""
+        """Add a delivery that must wait until `due`."""
 
     def next(self, now: float, *, fresh: bool) -> Delivery | None:
-        """Give out a delivery whose time has come, or, if `fresh` ones are allowed, the next ready one."""
+        """Remove and return a delivery that is due or, if `fresh` ones are allowed, the next ready one."""
 
     def favour_fresh(self) -> None:
-        """Let a ready one go next, if there is one, before those that are parked."""
+        """Return a ready delivery next, if there is one, before those that are parked."""
 
     def withdrawn(self, keep: int) -> list[Delivery]:
-        """Take out what is ready and was never parked, but for the first `keep`; nothing where an order is kept."""
+        """Remove the ready ones that were never parked, except the first `keep`; none where an order is kept."""
         ...
 
     def settled(self, delivery: Delivery) -> None:
-        """Learn that a delivery given out is done with and will not be parked."""
+        """Note that a delivery from `next` is settled and will not be parked."""
 
     def occupy(self, delivery: Delivery) -> None:
-        """Learn that a lost delivery is still with its handler: its group must wait for it."""
+        """Note that a handler still has a delivery of a lost connection: its group must wait for it."""
 
     def next_due(self) -> float | None:
-        """When `next` will have something more to give out, if nothing else happens."""
+        """Return when `next` will have another delivery, if nothing else happens; None: never."""
 
     def ready(self) -> int:
-        """How many deliveries `next` could give out now, not counting parked ones."""
+        """Return how many deliveries `next` could return now, without the parked ones."""
         ...
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Go through all that is held, in no order."""
+        """Iterate over all deliveries, in no order."""
         ...
 
     def __bool__(self) -> bool:
-        """Whether something is ready or parked."""
+        """Return True if a delivery is ready or parked."""
         ...
 
     def parked_now(self) -> list[Delivery]:
@@ -69,11 +70,11 @@ class Schedule(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
 
 
 class _Heaped:
-    """What is ready, and a heap of what is parked; `NonBlocking` and `Blocking` have the order between them."""
+    """Ready deliveries, and a heap of parked ones. `NonBlocking` and `Blocking` add the order between them."""
 
     def __init__(self) -> None:
         self._ready: deque[Delivery] = deque()
@@ -84,16 +85,16 @@ class _Heaped:
         self._ready.append(delivery)
 
     def favour_fresh(self) -> None:
-        """Nothing to choose."""
+        """Do nothing: the order leaves no choice."""
 
     def withdrawn(self, keep: int) -> list[Delivery]:  # noqa: ARG002 - an order is kept
         return []
 
     def settled(self, delivery: Delivery) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no delivery waits for this one."""
 
     def occupy(self, delivery: Delivery) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no delivery waits for this one."""
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._heap)
@@ -113,9 +114,9 @@ class _Heaped:
 
 
 class NonBlocking(_Heaped):
-    """Parked deliveries are overtaken by the others; those whose time has come take turns with them."""
+    """Parked deliveries do not block the others; those that are due alternate with them."""
 
-    # Else a message that fails at once, again and again, would keep the others out.
+    # Otherwise a message that fails at once, again and again, would block the others.
     _fresh_turn = False
 
     def park(self, delivery: Delivery, due: float) -> None:
@@ -151,7 +152,7 @@ class NonBlocking(_Heaped):
 
 
 class Blocking(_Heaped):
-    """Strict order: while one waits, nothing else is dispatched; what failed comes back in arrival order."""
+    """Strict order: a parked delivery blocks all others; failed ones are dispatched again in order of arrival."""
 
     def park(self, delivery: Delivery, due: float) -> None:
         self.parked += 1
@@ -169,7 +170,7 @@ class Blocking(_Heaped):
         return None
 
     def _ahead(self) -> bool:
-        """Whether what is ready came first: what is parked was remembered when it came, after that."""
+        """Return True if the ready one arrived before the parked one, whose record was remembered."""
         return bool(self._ready) and self._ready[0].seq < self._heap[0][0]
 
     def next_due(self) -> float | None:
@@ -182,7 +183,7 @@ class Blocking(_Heaped):
 
 
 class _Group:
-    """A group with a head: one delivery that is ready, runs or is parked. The others wait behind it."""
+    """Message group with a head: one delivery that is ready, runs or is parked. The others wait behind it."""
 
     __slots__ = ("behind", "counted", "head", "head_parked")
 
@@ -190,22 +191,22 @@ class _Group:
         self.head = head
         self.head_parked = False
         self.behind: deque[Delivery] = deque()
-        # Of those behind, how many count as parked.
+        # Number of those behind that count as parked.
         self.counted = 0
 
     def led_by(self, delivery: Delivery) -> bool:
-        """Whether it is the head, or the copy of a head whose connection was lost: they share a record."""
+        """Return True if it is the head, or the second delivery of a lost head: the two share a record."""
         head = self.head
         return head is delivery or (head.record is not None and head.record is delivery.record)
 
 
 class PerGroup:
-    """One delivery of a group at a time, in order; other groups, and messages without one, flow on."""
+    """One delivery of a group at a time, in order; other groups, and messages without one, are not blocked."""
 
     def __init__(self) -> None:
         self._free = NonBlocking()
         self._groups: dict[str, _Group] = {}
-        self._behind = 0  # waiting behind a parked head
+        self._behind = 0  # number behind a parked head
 
     @property
     def parked(self) -> int:
@@ -227,7 +228,7 @@ class PerGroup:
         if name is not None:
             group = self._groups.setdefault(name, _Group(delivery))
             if not group.led_by(delivery):
-                # A broker need not send again in the old order: what failed may come behind its successor.
+                # A broker need not redeliver in the old order: a failed message may arrive behind its successor.
                 group.behind.append(delivery)
                 self._count(group)
                 return
@@ -301,7 +302,7 @@ class PerGroup:
 
 
 def schedule_for(ordering: Ordering) -> Schedule:
-    """Return an empty schedule of that order."""
+    """Return an empty schedule for this order."""
     if ordering == "blocking":
         return Blocking()
     return PerGroup() if ordering == "per_group" else NonBlocking()

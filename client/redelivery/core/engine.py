@@ -1,8 +1,8 @@
-"""The engine: one per consumer. Events in, commands out; it alone decides what happens to a message.
+"""The engine, one per consumer: events in, commands out. It alone decides what happens to a message.
 
-Rules of this file. It waits for nothing, reads no clock, draws no random number: `now` and the random source are
-arguments. It names no broker, and knows no ledger (`ledger_engine` does). Whatever the application reports for a
-delivery of an older epoch yields no command for that delivery, ever: its handle belongs to a connection that is gone.
+Rules of this file. The engine waits for nothing, reads no clock, and draws no random number: `now` and the random
+source are arguments. It names no broker, and no ledger (`ledger_engine` does). A result that the application reports
+for a delivery of an older epoch never yields a command for that delivery: its connection is gone.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ NOTHING: Sequence[Command] = ()
 
 
 class Engine:
-    """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
+    """Decides for one consumer: dispatch, park until a due time, accept, dead-letter.
 
-    `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
-    no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it. `transacted`: the
-    policy's pre-dispatch check applies. `random` drives collision avoidance; None means no jitter. `rescheduling`: the
-    broker holds what waits; None: it is held here. `breaker`: None charges every failure. `rate`: of dispatches.
+    `credit`: bound of the messages that the application has unsettled at once. `max_parked`: bound of the parked ones;
+    above it no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it.
+    `transacted`: the policy's pre-dispatch check applies. `random`: source of jitter; None: none. `rescheduling`: the
+    broker delays redeliveries; None: parked here. `breaker`: None: all failures are charged. `rate`: None: no limit.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class Engine:
         pace: CreditPace | None = None,
     ) -> None:
         self.counts = Counters()
-        # Of the connection, and when it began.
+        # Epoch of the connection, and when it began.
         self.epoch, self._since = -1, 0.0
         self._consumer = consumer
         self._schedule = schedule_for(ordering)
         self._running: dict[Delivery, None] = {}
         self._held = ReleasedHere()
-        # With a ledger: those that wait for a turn alone.
+        # With a ledger: deliveries that wait for an exclusive run.
         self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
         self._recent = RecentAccepts(RECALL + credit + max_parked)
@@ -139,7 +139,7 @@ class Engine:
 
     @property
     def wall_offset(self) -> float:
-        """The wall clock minus `now`. The driver keeps it right: the wall clock may be set at any time."""
+        """The wall clock minus `now`, in seconds. The driver updates it: the wall clock may be set at any time."""
         return self._confirms.wall_offset
 
     @wall_offset.setter
@@ -147,41 +147,41 @@ class Engine:
         self._confirms.wall_offset = seconds
 
     def share(self, history: MessageHistory) -> None:
-        """Know what other consumers of the source know. Before the first connection."""
+        """Share the memory of all consumers of the source. Called before the first connection."""
         self._history = history
         self._confirms.share(history)
         self._returns.share(history)
 
     def attempts(self) -> list[Delivery]:
-        """Return what the application has, of this connection or of one before."""
+        """Return the deliveries that the application has, of this connection or of an earlier one."""
         return list(self._running)
 
     @property
     def reschedules(self) -> bool:
-        """Whether the broker is to hold what waits for its redelivery."""
+        """True if the broker is to delay redeliveries."""
         return self._rescheduling is not None
 
     def keep_no_history(self) -> None:
-        """Know no message again over the next connection: whoever takes them knows more of each than its key."""
+        """Disable the memory over connections; the caller recognises messages itself."""
         self._history.stop()
 
     def _returns_at(self) -> float | None:
-        """When what is withheld must go back."""
+        """Return when withheld messages must be released; None: no time."""
         most = self._returns.most_delay if self._gate.withholds else None
         return None if most is None else self._gate.holds_until(most, self.load.longest_held)
 
     def next_alarm(self) -> float | None:
-        """When a `Tick` is needed: for a poison acknowledgement without success, what is set aside, or withheld."""
+        """Return when the next `Tick` is needed: for poison acknowledgements, or messages set aside or withheld."""
         alarms = self._confirms.next_alarm(), self._returns_at()
         return min((at for at in alarms if at is not None), default=None)
 
     @property
     def arrived(self) -> int:
-        """How many deliveries have arrived so far."""
+        """Number of deliveries that have arrived so far."""
         return self._seq
 
     def feed(self, event: Event, now: float) -> Sequence[Command]:  # noqa: C901, PLR0912 - it is the table of events
-        """Take one event at the time `now` (seconds of any steady clock) and return what is to be done, in order."""
+        """Process one event at the time `now` (seconds of any steady clock); return the commands, in order."""
         match event:
             case Succeeded():
                 alert = self._gate.alert
@@ -189,7 +189,7 @@ class Engine:
             case Wanted():
                 commands = self._wanted(now)
             case Known() | Alone() | Resumed():
-                raise AssertionError("only a LedgerEngine is fed this")
+                raise AssertionError("only a LedgerEngine takes this event")
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():
@@ -226,7 +226,7 @@ class Engine:
         return commands
 
     def _with_credit(self, commands: Sequence[Command], now: float) -> Sequence[Command]:
-        """Return the commands, and the credit that is to be granted now."""
+        """Return the commands, followed by the credit that is to be granted now."""
         flow = self._flow
         if self._gate.closed or not (flow.active or flow.grows):
             return commands
@@ -240,7 +240,7 @@ class Engine:
         return commands if credit is None else [*commands, credit]
 
     def _parks_nothing(self) -> bool:
-        """Whether nothing is held here: the common case, without counting."""
+        """Return True if no delivery is parked: the common case, found without counting."""
         schedule, held = self._schedule, self._held
         return not (schedule.parked or held.kept or held.coming or self._confirms.pending or self._suspects)
 
@@ -254,16 +254,16 @@ class Engine:
         if self._asides.sorts and not self._gate.closed:
             deliveries, found = self._asides.sorted_out(deliveries, epoch, now - self._since)
             for aside, record in found:
-                # The first one too many has closed it.
+                # The first delivery above the maximum has closed the gate.
                 kept = self._asides.take(aside, record, now) if not self._gate.closed else ()
                 commands += self._unless_stopped(aside.delivery, kept or self._returns.one(aside.delivery))
         for delivery in deliveries:
             if delivery.epoch != epoch:
-                # From a connection that is gone: the broker sends it again.
+                # Of a connection that is gone: the broker redelivers the message.
                 continue
             seq += 1
             delivery.seq = seq
-            # Only what came before can be more than a fresh message: of that alone the identity is read.
+            # A message that may have been delivered before is looked up; only then is its identity read.
             if self._gate.closed or known or (counted and delivery.broker_count):
                 commands += self._admit(delivery, now)
             else:
@@ -271,12 +271,12 @@ class Engine:
         self._flow.arrived += seq - self._seq
         self._seq = seq
         if self._gate.withholds:
-            # What was on its way when the credit was withdrawn.
+            # Messages that were on their way when the credit was withdrawn.
             commands += self._returns.fresh(late=True)
         return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
-        """Take in a delivery that may be more than a fresh message."""
+        """Admit a delivery whose message may be known."""
         history, age = self._history, now - self._since
         record = history.known(delivery, age)
         if self._gate.closed:
@@ -302,13 +302,13 @@ class Engine:
         if record.runner == self._consumer:
             enter(delivery, "waiting")
         else:
-            # Its handler is another consumer's, which may end at any time, and tells nobody here.
+            # Another consumer's handler has the message. It may end at any time, and does not notify this engine.
             enter(delivery, "parked")
             self._schedule.park(delivery, now + LOOK)
         return NOTHING
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        """Take in a message that is remembered: it goes on where it was."""
+        """Admit a delivery of a remembered message: its handling continues where it was."""
         if record.poisoned or record.returns is not None or self._by_broker(delivery, record, now):
             return self._poison(delivery, record, now)
         if record.due is None:
@@ -317,11 +317,11 @@ class Engine:
         return self._park(delivery, record, record.due, now)
 
     def _looked(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command] | None:
-        """Look whether another consumer's handler has ended; None: the delivery may be dispatched."""
+        """Check if another consumer's handler has ended; None: the delivery may be dispatched."""
         if not self._history.looked(delivery):
             self._schedule.park(delivery, now + LOOK)
             return NOTHING
-        # Its own from now on.
+        # From now on the record is this delivery's own.
         record = delivery.record or record
         if record.succeeded:
             self._schedule.settled(delivery)
@@ -331,7 +331,7 @@ class Engine:
         return self._readmit(delivery, record, now)
 
     def _admits(self, now: float) -> bool:
-        """Whether one may be dispatched although as many run as may: a probe is due, and no crash suspect is first."""
+        """Return True if one may be dispatched above `most`: a probe is due, and no crash suspect is first."""
         gate = self._gate
         if len(self._running) >= gate.most:
             self._flow.held(len(self._running))
@@ -339,7 +339,7 @@ class Engine:
             if not gate.admits(now, len(self._running)):
                 return False
             if gate.tries:
-                # Probes go forward through the queue: those that are parked have failed before.
+                # A probe is a fresh message if there is one: the parked ones have failed before.
                 self._schedule.favour_fresh()
         if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
             gate.suspect_waits()
@@ -350,7 +350,7 @@ class Engine:
         gate = self._gate
         if (len(self._running) >= gate.most or self._suspects) and not self._admits(now):
             return NOTHING
-        # A fresh message may fail, and have to be held.
+        # A fresh message may fail, and must then be parked: it needs room.
         fresh = self._parks_nothing() or self._held.room(self._schedule, self.load.room, now)
         delivery = self._schedule.next(now, fresh=fresh)
         while delivery is not None and (record := delivery.record) is not None and record.copy is delivery:
@@ -377,7 +377,7 @@ class Engine:
         return self._policies.with_faults(begun) if self._transacted else begun
 
     def _noted_success(self, delivery: Delivery, now: float) -> Sequence[Command]:
-        """Take a success that changes something for the breaker."""
+        """Process a success that changes the breaker."""
         changed = self._gate.succeeded(delivery, now, self._running)
         return [*self._succeeded(delivery, now), *changed]
 
@@ -390,7 +390,7 @@ class Engine:
                 return NOTHING
             self._schedule.settled(live)
             return self._accept_unseen(live, HANDLED, now)
-        # As `_finish` does it; written out, as it runs for each message.
+        # The same as `_finish`, inlined: it runs for each message.
         self._running.pop(delivery, None)
         if self._grouped:
             self._schedule.settled(delivery)
@@ -401,8 +401,8 @@ class Engine:
         return self._accept(delivery, now)
 
     def _committed(self, delivery: Delivery) -> Sequence[Command]:
-        """Take a delivery that a commit has accepted: the broker knows, but not of a second one that it has sent."""
-        # Not in doubt, as what was accepted long ago.
+        """Settle a delivery that a commit has accepted; if its handle is stale, a second delivery is accepted too."""
+        # Not in doubt: as if it had been accepted long ago.
         commands = self._succeeded(delivery, -inf)
         return commands if delivery.outcome == "stale" else NOTHING
 
@@ -427,7 +427,7 @@ class Engine:
         return self._hold(delivery, record, delay, now, "redelivered")
 
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        """Hold what has failed, uncharged: until the next probe; while the breaker is not open, as its policy says."""
+        """Park a failed delivery, uncharged: until the next probe, or for its policy's delay if none is planned."""
         record, until = delivery.record or Record(), self._gate.next_probe
         record.cause = cause
         delay = self._policies.delay(policy, record.count + 1) if until is None else max(until - now, 0.0)
@@ -457,7 +457,7 @@ class Engine:
         delivery.outcome = "released"
         if (live := self._finish(delivery)) is None:
             return NOTHING
-        # Else it has been counted as stale.
+        # A stale one has been counted already.
         if live is delivery:
             self.counts.released += 1
         self._schedule.settled(live)
@@ -466,7 +466,7 @@ class Engine:
         return self._returns.one(live)
 
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
-        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead."""
+        """Return a record that starts from the broker's count, as far as it is reliable; None with a ledger."""
         count = self._seed_count(delivery)
         if not count and self._rescheduling is None:
             return None
@@ -486,15 +486,15 @@ class Engine:
         return self._poison(delivery, record, now)
 
     def _finish(self, delivery: Delivery, *, succeeded: bool = False) -> Delivery | None:
-        """End a dispatch. Return the delivery that its result applies to: itself, its copy, or none (stale).
+        """End a dispatch. Return the delivery that its result applies to: itself, a second one, or None (stale).
 
-        Of a lost delivery it must come last: from then on another consumer may have its record.
+        For a lost delivery this must be the last step: then another consumer may get its record.
         """
         self._gate.ended(delivery)
         if delivery.epoch == self.epoch:
             self._running.pop(delivery, None)
             return delivery
-        # First: where nothing runs, the counts are taken for final.
+        # First: when no handler runs, the counters are taken for final.
         self.counts.stale += 1
         self._running.pop(delivery, None)
         enter(delivery, "lost")
@@ -530,7 +530,7 @@ class Engine:
             return NOTHING
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
-                if live is delivery:  # else it is stale
+                if live is delivery:  # a stale one is counted already
                     self.counts.held(why)
                 return self._poison(live, record, now)
             delay = min(delay, self._returns.most_delay or delay)
@@ -539,11 +539,11 @@ class Engine:
         able = self._capabilities
         too_long = not self._gate.closed and able is not None and able.held_too_long(record.held)
         if too_long and live.key is None and not record.spared:
-            # Given back, it would come again at once, and nobody would know it: neither its delay nor its count.
+            # Released, it would be redelivered at once; without a key neither its delay nor its count is remembered.
             record.poisoned = True
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
             return self._poison(live, record, now)
-        if live is delivery:  # else it is stale
+        if live is delivery:  # a stale one is counted already
             self.counts.held(why)
         if self._gate.closed or too_long:
             self._schedule.settled(live)
@@ -553,7 +553,7 @@ class Engine:
         return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
 
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
-        """Hold a delivery that comes again, or too early, until `due`."""
+        """Park a delivery that arrived before it is due, until `due`."""
         enter(delivery, "parked")
         self._schedule.park(delivery, due)
         if (left := due - now) <= 0:
@@ -562,10 +562,10 @@ class Engine:
         return (Hold(delivery, due, left, record.count, record.cause, record.deferred),)
 
     def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
-        """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
+        """Return True if the broker is to delay the message until it is due; `record.returns` is then set."""
         ways, able = self._rescheduling, self._capabilities
         if ways is None or able is None or record.spared:
-            # What is spared may be tried at any time: a copy each time would write to the broker in an outage.
+            # A spared message may be tried at any time: a copy for each try would load the broker in an outage.
             return False
         return ways.holds(delivery, record, able, self.wall_offset, now)
 
@@ -584,13 +584,13 @@ class Engine:
 
     def _unless_stopped(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
         if any(isinstance(command, Stop) for command in commands):
-            # Held until the consumer closes, which gives it back.
+            # Kept until the consumer closes; then the broker takes it back.
             self._gate.close()
             self._held.keep(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:
-        """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""
+        """Retry refused poison acknowledgements that are due; handle messages set aside or withheld."""
         commands = self._asides.tick(now)
         if (until := self._returns_at()) is not None and until <= now:
             commands += self._returns.withheld(now)
@@ -621,7 +621,7 @@ class Engine:
         self._history.connected(event.address, event.epoch)
         able = event.capabilities
         self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
-        # It begins small again, and the application may need more before it settles the first.
+        # The credit starts small again, and the application may need more before it settles the first.
         self._gate.ask_above(self._flow.asks_above)
         return self._learn(able)
 
@@ -634,16 +634,16 @@ class Engine:
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
         if event.epoch != self.epoch:
             return NOTHING
-        # No epoch: results that come before the next connection are stale.
+        # No epoch: results that arrive before the next connection are stale.
         self.epoch = -1
         changed = self._gate.lost(now)
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
-        # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
+        # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.
         counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
         for delivery in (*counted, *self._running):
             delivery.record = delivery.record or Record()
-        # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
+        # A closing consumer leaves the broker running: it will have processed the acknowledgements it received.
         lost_at = inf if event.closed else now
         accepted, running, age = self._recent.taken(now), list(self._running), now - self._since
         self._history.connection_lost(self._consumer, accepted, unsettled, running, lost_at, event.epoch, age)
@@ -658,16 +658,16 @@ class Engine:
         self._gate.close()
         return (*changed, stop)
 
-    # What a ledger decides otherwise (`LedgerEngine`).
+    # Decisions that a ledger changes (`LedgerEngine`).
 
     def _begin(self, delivery: Delivery) -> Sequence[Command]:
-        """Return the commands that begin an attempt."""
+        """Return the commands that start an attempt."""
         return (Dispatch(delivery),)
 
     def _seed_count(self, delivery: Delivery) -> int | None:
-        """Return the count to start from, as the broker has it."""
+        """Return the broker's count to start from; None without one."""
         return delivery.broker_count
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
-        """Take the answer to a poison acknowledgement."""
+        """Process the answer to a poison acknowledgement."""
         return self._confirms.confirmed(event, now)

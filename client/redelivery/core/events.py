@@ -1,6 +1,6 @@
-"""What can happen: the closed union of events that `Engine.feed` takes.
+"""Events: the closed union of values that `Engine.feed` takes.
 
-Events are plain slotted classes, not frozen dataclasses: one is made per message, and freezing costs 0.4 µs.
+They are plain slotted classes, not frozen dataclasses: one is made per message, and freezing costs 0.4 µs.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 
 
 class Connected:
-    """A connection stands. `address`: where to, for the ids that brokers make are each broker's own.
+    """A connection is established. `address`: its broker, because brokers make message ids of their own.
 
-    `since`: when it began, for a consumer that begins on it later; None: now.
+    `since`: when the connection began, for a consumer that starts on it later; None: now.
     """
 
     __slots__ = ("address", "capabilities", "epoch", "since")
@@ -64,11 +64,15 @@ class Connected:
 
 
 class ConnectionLost:
-    """The connection of `epoch` is gone. `stop`: the end of consumers over it, decided by `ProtocolPoison`.
+    """A connection is gone.
 
-    `suspect` is the message the broker closed it over, if one is known, and `consumer` the one that it came for: only
-    that one stops when it happens too often. None: nobody knows, so each consumer of the connection stops.
-    `closed`: only for this consumer, which closes; the broker has not gone away.
+    Args:
+        epoch: Epoch of the connection.
+        error: Why it ended.
+        suspect: Message over which the broker closed it, as `Delivery.proof`; None: not known.
+        consumer: Consumer that received it; it alone stops if that happens too often. None: every consumer stops.
+        closed: True if only this consumer closes; the broker is still there.
+        stop: Ends consumers over it, as decided by `ProtocolPoison`; None: they reconnect.
     """
 
     __slots__ = ("closed", "consumer", "epoch", "error", "stop", "suspect")
@@ -92,7 +96,12 @@ class ConnectionLost:
 
 
 class Arrived:
-    """Messages came in for a consumer, oldest first."""
+    """Messages arrived for a consumer.
+
+    Args:
+        consumer: Number of the consumer.
+        deliveries: Its deliveries, oldest first.
+    """
 
     __slots__ = ("consumer", "deliveries")
 
@@ -102,7 +111,7 @@ class Arrived:
 
 
 class QueueFound:
-    """The broker has said what it can do with the queue of a consumer, which is more or less than with others."""
+    """The broker reported the capabilities of a consumer's queue, which differ from those of other queues."""
 
     __slots__ = ("capabilities",)
 
@@ -111,7 +120,12 @@ class QueueFound:
 
 
 class TakenBack:
-    """The broker has taken deliveries back, which were not settled in time; their connection stands."""
+    """The broker has taken back deliveries that were not settled in time; their connection still stands.
+
+    Args:
+        consumer: Number of the consumer.
+        deliveries: Deliveries that can no longer be settled.
+    """
 
     __slots__ = ("consumer", "deliveries")
 
@@ -121,7 +135,7 @@ class TakenBack:
 
 
 class Inherited:
-    """What an earlier process knew of messages that this one receives: fed before their `Arrived`."""
+    """Records that an earlier process had of messages which this one receives; fed before their `Arrived`."""
 
     __slots__ = ("records",)
 
@@ -130,7 +144,7 @@ class Inherited:
 
 
 class Resumed:
-    """A delivery runs already: its dispatch was begun elsewhere. What is known of it is in its record."""
+    """A delivery that runs already: it was dispatched elsewhere. Its record holds what is known of it."""
 
     __slots__ = ("delivery",)
 
@@ -139,19 +153,19 @@ class Resumed:
 
 
 class Wanted:
-    """The application has room for one more message."""
+    """The application can take one more message."""
 
     __slots__ = ()
 
 
 class Alone:
-    """The application has room for one more message, and runs nothing else in this process: a suspect may go."""
+    """The application can take one more message, and runs none in this process: a crash suspect may run."""
 
     __slots__ = ()
 
 
 class Known:
-    """What the ledger knows of a message that is to be dispatched: the answer to `LookUp`. None: nothing."""
+    """The ledger's reply to `LookUp`: the entry of a message that is to be dispatched; None: no entry."""
 
     __slots__ = ("delivery", "entry")
 
@@ -161,7 +175,7 @@ class Known:
 
 
 class Result:
-    """What becomes of a delivery: the interface of `Succeeded`, `Failed` and the others that follow."""
+    """Result of a delivery: base of `Succeeded`, `Failed` and the others below."""
 
     __slots__ = ("delivery",)
 
@@ -170,25 +184,25 @@ class Result:
 
 
 class Succeeded(Result):
-    """A handler finished, or the application accepted."""
+    """A handler returned, or the application accepted the message."""
 
     __slots__ = ()
 
 
 class Committed(Result):
-    """Its transaction has been committed, which has settled it at the broker."""
+    """The delivery's transaction has been committed: it is settled at the broker."""
 
     __slots__ = ()
 
 
 class Released(Result):
-    """The application gives the message back, uncounted."""
+    """The application releases the message, uncounted."""
 
     __slots__ = ()
 
 
 class Failed(Result):
-    """A handler failed. `policy` overrides the destination's (a classifier's choice); `weight`: for the breaker."""
+    """A handler failed. `policy`: replaces the destination's (a classifier chose it); `weight`: for the breaker."""
 
     __slots__ = ("cause", "policy", "weight")
 
@@ -202,7 +216,7 @@ class Failed(Result):
 
 
 class Poisoned(Result):
-    """The application wants the message dead-lettered now."""
+    """The application asks to dead-letter the message now."""
 
     __slots__ = ("cause",)
 
@@ -212,7 +226,7 @@ class Poisoned(Result):
 
 
 class Discarded(Result):
-    """The application wants the message dropped: accepted, and counted as discarded."""
+    """The application discards the message: it is accepted, and counted as discarded."""
 
     __slots__ = ("cause",)
 
@@ -222,9 +236,9 @@ class Discarded(Result):
 
 
 class Deferred(Result):
-    """The application wants the message later: `delay` in seconds, uncharged up to the maximum of deferrals.
+    """The application defers the message for `delay` seconds, uncharged up to the maximum of deferrals.
 
-    `counted` is false for what is rolled back beside a message that is charged: both end with that one's redeliveries.
+    `counted` is false for a message that is rolled back together with a charged one, whose redeliveries bound both.
     """
 
     __slots__ = ("cause", "counted", "delay")
@@ -237,9 +251,12 @@ class Deferred(Result):
 
 
 class Confirmed(Result):
-    """The broker answered a poison acknowledgement: `error` is None when the dead letter is safe.
+    """The broker answered a poison acknowledgement.
 
-    `final`: the copy can never be sent over this protocol: it is not tried again, and the message is set aside.
+    Args:
+        delivery: Delivery that it was about.
+        error: Why the broker refused it; None: the dead letter is confirmed.
+        final: True if the copy can never be sent over this protocol. It is not retried, and the message is set aside.
     """
 
     __slots__ = ("error", "final")
@@ -259,19 +276,19 @@ class Tick:
 
 
 class Paused:
-    """Dispatch nothing until `Continued`. What was never dispatched is given back, where a release is not counted."""
+    """Stop dispatching until `Continued`. Prefetched messages are released where a release is not counted."""
 
     __slots__ = ()
 
 
 class Continued:
-    """Dispatch again."""
+    """Resume dispatching."""
 
     __slots__ = ()
 
 
 class Drained:
-    """Dispatch no more; what waits is given back."""
+    """Stop dispatching for good; release the messages that are not running."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What many deliveries say, column by column: for programs that store deliveries and read thousands of them at once."""
+"""Properties of many deliveries, column by column: for programs that store deliveries and read thousands at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ __all__ = ["ColumnReading", "HeadColumns", "ReadColumns"]
 
 
 class HeadColumns(NamedTuple):
-    """Columns of some deliveries, which all have the same application properties.
+    """Columns of some deliveries, which all have the same names of application properties.
 
-    `rows`: which they are, by their positions among all, ascending.
-    `values`: by the name of a property, one value for each of them; of `timestamp` microseconds since the Unix epoch.
-    `names` and `properties`: the application properties, in the order of `headers`, each with its values.
+    Args:
+        rows: Positions of these deliveries among all, ascending.
+        values: By the name of a property, one value per delivery; a `timestamp` is in microseconds since the Unix
+            epoch.
+        names: Names of the application properties, in the order of `headers`.
+        properties: Values of each of them, one per delivery.
     """
 
     rows: Sequence[int]
@@ -25,14 +28,14 @@ class HeadColumns(NamedTuple):
 
 
 class ReadColumns(Protocol):
-    """Reads what deliveries say, without making them."""
+    """Function that reads properties of stored deliveries without making the deliveries."""
 
     def __call__(self, heads: Sequence[bytes], asked: Collection[str], /) -> Sequence[HeadColumns]:
-        """Return what restored deliveries would say, each once; those that are missing have to be restored.
+        """Return the properties that the restored deliveries would have, each row once; missing rows must be restored.
 
         Args:
-            heads: what `Delivery.stored` returned first.
-            asked: names of properties: `identity`, `destination`, `content_type`, `correlation_id`, `reply_to`,
+            heads: First value of `Delivery.stored` of each delivery.
+            asked: Names of properties: `identity`, `destination`, `content_type`, `correlation_id`, `reply_to`,
                 `timestamp`, `redelivered`, `headers`.
         """
         ...
@@ -40,12 +43,12 @@ class ReadColumns(Protocol):
 
 @runtime_checkable
 class ColumnReading(Protocol):
-    """An adapter that reads the heads of many deliveries at once. Optional: for speed alone."""
+    """Adapter that can read the heads of many deliveries at once. Optional: it only saves time."""
 
     def column_reader(self, wire: Mapping[str, str], /) -> ReadColumns:
         """Return a function that reads deliveries which `restorer` of the same wire would make.
 
         Raises:
-            ConfigurationError: `wire` is none of this adapter's.
+            ConfigurationError: `wire` is not of this adapter.
         """
         ...

@@ -1,4 +1,4 @@
-"""The records of messages that no consumer has, by key: bounded, confirmed verdicts are forgotten first."""
+"""Records of messages that no consumer has, by key. Bounded: confirmed verdicts are removed first."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownRecords"]
 
-# In the order in which they came; to drop one, or to put one first, costs the same however many there are.
+# In order of arrival. Removing one, or moving one to the front, costs the same however many there are.
 Records = OrderedDict["Record", None]
 NO_RECORDS: Records = OrderedDict()
 
 
 class KnownRecords:
-    """A multiset: messages that nobody can tell apart have a record each. Not for threads.
+    """Multiset of records: messages that nothing distinguishes have one each. Not thread-safe.
 
-    A producer may give one id to all its messages: nothing here costs more for it.
+    A producer may give one id to all its messages: that makes nothing slower here.
     """
 
     def __init__(self) -> None:
-        # By key, and below it by digest.
+        # By key, then by digest.
         self._records: OrderedDict[Hashable, dict[bytes | None, Records]] = OrderedDict()
         self._many = 0
-        # The connection that stands, or was the last one.
+        # Epoch of the present connection, or of the last one.
         self.epoch = -1
-        # Of dead letters that are safe: keys, and since which connection they are known.
+        # Records whose dead letter is confirmed: their key, and the epoch since which they are known.
         self._safe: OrderedDict[Record, tuple[Hashable, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -40,38 +40,38 @@ class KnownRecords:
         return key in self._records
 
     def __iter__(self) -> Iterator[tuple[Hashable, Record]]:
-        """Go through all, the oldest first; they may be dropped on the way."""
+        """Iterate over all, oldest first; they may be dropped meanwhile."""
         return iter(
             [(key, each) for key, digests in self._records.items() for each in chain(*digests.values())]
         )
 
     def of(self, key: Hashable, digest: bytes, *, strong: bool) -> Iterable[Record]:
-        """Return the records of a message: by its key alone only if the broker made both, this one and the record's."""
+        """Return the records of a message: by key alone only if the broker made the ids of message and record."""
         digests = self._records.get(key, {})
         if not strong:
             return digests.get(digest, ())
         return (each for each in chain(*digests.values()) if each.strong or each.digest == digest)
 
     def free(self, key: Hashable, digest: bytes, *, strong: bool) -> Record | None:
-        """Return the first record of a message for which no copy waits yet, or None."""
+        """Return the first record of a message that no second delivery waits on; or None."""
         found = self.of(key, digest, strong=strong)
         return next((record for record in found if record.copy is None), None)
 
     def forget_safe(self, epoch: int) -> None:
-        """Forget the records of dead letters that are safe, and known since before this connection."""
+        """Remove records of confirmed dead letters that were known before this connection."""
         for record, (key, since) in list(self._safe.items()):
             if since < epoch:
                 self.drop(key, record)
 
     def weaken(self) -> None:
-        """Compare digests from now on: the keys are of another broker than the next ones."""
+        """Compare digests from now on: the next keys are made by another broker."""
         for _, record in self:
             record.strong = False
 
     def add(self, key: Hashable, record: Record, limit: float, *, first: bool = False) -> None:
-        """Keep a record, once; past the limit others are forgotten.
+        """Keep a record, once; above the limit others are removed.
 
-        `first`: it is to be found before the others of equal messages.
+        `first`: it is found before the others of equal messages.
         """
         digests = self._records.setdefault(key, {})
         if (records := digests.get(record.digest)) is None:
@@ -93,7 +93,7 @@ class KnownRecords:
             self.drop(of, oldest)
 
     def drop(self, key: Hashable, record: Record) -> None:
-        """Keep a record no longer."""
+        """Remove a record."""
         self._safe.pop(record, None)
         digests = self._records.get(key, {})
         records = digests.get(record.digest, NO_RECORDS)

@@ -1,4 +1,4 @@
-"""The engine with a ledger: an attempt is looked up before it begins, marked while it runs, cleared when it ends."""
+"""Engine with a ledger: an attempt is looked up before it begins, marked while it runs, and cleared when it ends."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["LedgerEngine"]
 
 
 class LedgerEngine(Engine):
-    """Decides as `Engine` does, by the ledger's counts."""
+    """`Engine` that decides by the ledger's counts."""
 
     def feed(self, event: Event, now: float) -> Sequence[Command]:
-        """Take one event, as `Engine.feed` does; a result is told to the ledger first."""
+        """Process one event as `Engine.feed` does; a result also yields commands for the ledger, which come first."""
         if event.__class__ is Wanted:
             return Engine.feed(self, event, now)
         if isinstance(event, Known):
@@ -66,17 +66,17 @@ class LedgerEngine(Engine):
         return self._forgotten(delivery, super()._expired(delivery, now))
 
     def _forgotten(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
-        """Have the ledger forget a message of which no dead letter is kept; else its confirmation does."""
+        """Add the command that removes a dropped message's ledger entry; a confirmed dead letter removes its own."""
         dropped = any(isinstance(command, Accept) for command in commands)
         return [*commands, Bury(delivery, fingerprint(delivery), None)] if dropped else commands
 
     def _known(self, delivery: Delivery, entry: Entry | None, now: float) -> Sequence[Command]:
-        """Begin, or not: the ledger has been looked up."""
+        """Handle the ledger's reply: dispatch, park for the rest of the delay, dead-letter, or queue exclusively."""
         if self._gate.closed or delivery.epoch != self.epoch:
             return self._unbegun(delivery, now)
         if entry is None:
             return self._begun(delivery)
-        # Of a failure that another process had, or that took it with it, nobody here has waited for the delay.
+        # After a failure in another process, or after its crash, this process has not waited for the delay yet.
         fresh = delivery.record is None or delivery.record.count < entry.count
         record = self._entered(delivery, entry)
         policy = self._policies.policy_for(delivery.destination)
@@ -93,7 +93,7 @@ class LedgerEngine(Engine):
         return NOTHING
 
     def _left(self, entry: Entry, record: Record, delivery: Delivery, now: float) -> float:
-        """Return what is left of the delay after a failure that another process had."""
+        """Return the rest of the delay, in seconds, after a failure in another process."""
         if not record.count or entry.last is None:
             return 0.0
         policy = self._policies.policy_for(delivery.destination)
@@ -105,7 +105,7 @@ class LedgerEngine(Engine):
         return Mark(delivery, 0 if record is None else record.count), Dispatch(delivery)
 
     def _alone(self, now: float) -> Sequence[Command]:
-        """Begin a suspect: nothing else runs in this process."""
+        """Start the exclusive run of a crash suspect: nothing else runs in this process."""
         gate = self._gate
         if not self._suspects or (gate.watches and not gate.admits(now, len(self._running))):
             return NOTHING
@@ -119,7 +119,7 @@ class LedgerEngine(Engine):
         return [*begun, *gate.dispatched(delivery, now)] if gate.watches else begun
 
     def _resumed(self, delivery: Delivery) -> Sequence[Command]:
-        """Take in a delivery that runs, whatever the credit."""
+        """Add a delivery that runs already, without regard to the credit."""
         if self._gate.closed or delivery.epoch != self.epoch:
             return NOTHING
         self._history.forget(delivery)
@@ -131,7 +131,7 @@ class LedgerEngine(Engine):
         return NOTHING
 
     def _entered(self, delivery: Delivery, entry: Entry) -> Record:
-        """Take over what the ledger knows; what is known here is never less than was written."""
+        """Merge the ledger entry into the record; the record never knows less than was written."""
         record = delivery.record = delivery.record or Record()
         if entry.cause is not None and (record.cause is None or entry.count > record.count):
             record.cause = Cause(entry.cause)
@@ -143,7 +143,7 @@ class LedgerEngine(Engine):
         return record
 
     def _postponed(self, delivery: Delivery, record: Record, now: float, left: float) -> Sequence[Command]:
-        """Wait for the rest of the delay after a failure that another process had."""
+        """Park for the rest of the delay after a failure in another process."""
         self._running.pop(delivery, None)
         record.due = now + left
         if self._by_broker(delivery, record, now):
@@ -154,10 +154,10 @@ class LedgerEngine(Engine):
         return (Hold(delivery, record.due, left, record.count, record.cause),)
 
     def _unbegun(self, delivery: Delivery, now: float) -> Sequence[Command]:
-        """Undo what was taken for a dispatch that does not come: the connection is gone, or nothing more is begun."""
+        """Undo a dispatch that does not begin: its connection is gone, or the consumer dispatches no more."""
         live = self._finish(delivery)
         if live is not delivery:
-            self.counts.stale -= 1  # no result of any handler
+            self.counts.stale -= 1  # it is no handler's result
         if live is None:
             return NOTHING
         if self._gate.closed:
@@ -169,9 +169,9 @@ class LedgerEngine(Engine):
         return NOTHING
 
     def _counted(self, event: Result, commands: Sequence[Command], before: int) -> Sequence[Command]:
-        """Return the commands with what the ledger is told of an attempt that has ended.
+        """Return the commands, preceded by the one for the ledger about the ended attempt.
 
-        `before`: what had been charged when it ended.
+        `before`: failures charged before this result.
         """
         delivery = event.delivery
         record = delivery.record
@@ -180,9 +180,9 @@ class LedgerEngine(Engine):
         done = isinstance(event, Succeeded | Committed | Discarded)
         late = delivery.outcome == "stale"
         if record is None or not record.count:
-            # Deferred too late: the message may have failed elsewhere since.
+            # Deferred after the connection was lost: the message may have failed elsewhere since.
             return [Clear(delivery, None, keep=late and not done), *commands]
-        # Poison, where nothing is kept of it.
+        # Poison of which no dead letter is kept.
         dropped = delivery.outcome == "discarded"
         if done or dropped:
             return [Clear(delivery, None), *commands]
@@ -201,7 +201,7 @@ class LedgerEngine(Engine):
         )
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
-        """Take the answer to a poison acknowledgement; a dead letter that is safe leaves the ledger."""
+        """Process the answer to a poison acknowledgement; a confirmed dead letter is removed from the ledger."""
         delivery = event.delivery
         record = delivery.record
         if delivery.state != "settling" or record is None or event.error is not None:

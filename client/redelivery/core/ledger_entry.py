@@ -1,6 +1,6 @@
-"""What a ledger knows of a message, by which name, and what the death of a process means for what it was handling.
+"""Ledger entries: their content, their keys, and what the death of a process means for the messages it was handling.
 
-Values and decisions only; the files are in `redelivery.ledger`.
+Values and decisions only; `redelivery.ledger` has the files.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = [
 
 KEY = 16  # bytes of a key
 CRASH = "crash"
-"""The cause of a failure that took its process with it."""
+"""Cause of a failure that crashed its process."""
 HUNG = "timeout: the handler did not end"
 UNSAID = "failed; its process ended before the cause was written down"
 
 AttemptState = Literal["running", "failed", "hung"]
-"""`failed`: the handler has ended, and the failure is on its way into the ledger. `hung`: it is past all patience."""
+"""`failed`: the handler has ended, and its failure is being written. `hung`: the handler exceeded every time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of one message. `count`: failures charged so far. Times are seconds since the Unix epoch.
+    """Entry of one message. `count`: failures charged so far. Times are seconds since the Unix epoch.
 
-    `poisoned`: the verdict has been given, and only its confirmation is outstanding. `suspect`: it was open when a
-    process died, so it runs alone until it has ended otherwise.
+    `poisoned`: the message is poison, and only the confirmation of its dead letter is outstanding. `suspect`: the
+    message was open when a process died (crash suspect). It runs exclusively until it has ended otherwise.
     """
 
     count: int = 0
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMark:
-    """An attempt that is marked. `count`: what was charged when it began, so that none is charged twice."""
+    """Mark of an attempt. `count`: failures charged when it began; it prevents charging one twice."""
 
     key: bytes
     count: int
@@ -63,24 +63,24 @@ class AttemptMark:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Why a message became a dead letter by the broker's own poison acknowledgement, which carries no cause."""
+    """Cause of a dead letter made by the broker's own poison acknowledgement, which carries no cause."""
 
     destination: str
     message_id: str | None
     cause: str
     count: int
     at: float
-    """When it became one: seconds since the Unix epoch."""
+    """When it was dead-lettered: seconds since the Unix epoch."""
     first: float | None = None
-    """When it failed first."""
+    """When it failed first; None: not known."""
     last: float | None = None
-    """When it failed last."""
+    """When it failed last; None: not known."""
 
 
 def fingerprint(delivery: Delivery) -> bytes:
-    """Return the name of a message in a ledger: what no other message has, be it only a digest of all that it says.
+    """Return the ledger key of a message: an id that no other message has, or a digest of its whole content.
 
-    Counts, verdicts and suspects never pass from one message to another one that has the same id.
+    Counts, verdicts and suspicions never pass from one message to another with the same id.
     """
     key: object = delivery.proof
     if key is None:
@@ -96,10 +96,10 @@ def fingerprint(delivery: Delivery) -> bytes:
 def after_death(
     attempts: Sequence[AttemptMark], known: Mapping[bytes, Entry], now: float
 ) -> dict[bytes, Entry]:
-    """Return what is to be written after a process has died over these attempts.
+    """Return the entries to write after a process has died during these attempts.
 
-    One that ran alone is charged; of several none is, for nobody knows which of them it was: they are suspects.
-    Doing it twice, or after the failure has been written, changes nothing more.
+    An attempt that ran alone is charged. Of several none is charged, because the one that crashed the process is not
+    known: all are crash suspects. Repeating it, or doing it after the failure was written, changes nothing.
     """
     written: dict[bytes, Entry] = {}
     running = [attempt for attempt in attempts if attempt.state == "running"]
@@ -109,7 +109,7 @@ def after_death(
             cause = HUNG if attempt.state == "hung" else UNSAID
             written[attempt.key] = _charged(before, attempt.count, cause, now, suspect=before.suspect)
         elif len(running) == 1:
-            # It goes on alone: beside others it would make suspects of them.
+            # It stays a suspect: run beside others, it would make suspects of them.
             written[attempt.key] = _charged(before, attempt.count, CRASH, now, suspect=True)
         else:
             written[attempt.key] = replace(before, suspect=True)
@@ -118,14 +118,14 @@ def after_death(
 
 def _charged(before: Entry, count: int, cause: str, now: float, *, suspect: bool) -> Entry:
     if before.count > count:
-        # This very attempt has been charged already.
+        # This attempt has been charged already.
         return replace(before, suspect=suspect)
     first = now if before.first is None else before.first
     return replace(before, count=count + 1, cause=cause, first=first, last=now, suspect=suspect)
 
 
 def counted(entry: Entry | None, elsewhere: Iterable[AttemptMark]) -> Entry | None:
-    """Return an entry with the failures that another process, which lives, has yet to write down."""
+    """Return an entry with the failures that another, living process has still to write."""
     for attempt in elsewhere:
         before = entry or Entry()
         if attempt.state == "failed" and attempt.count >= before.count:

@@ -1,8 +1,8 @@
-"""What is known of one source's messages beyond a connection: counts, due times, verdicts, accepts in doubt.
+"""Memory of one source's messages over connections: counts, due times, verdicts, acceptances in doubt.
 
-All consumers of a source share one history. An id that a producer sets proves nothing: a message is known by its
-`Delivery.key`, and by the digest of all its bytes too where the key is not the broker's own (`Delivery.strong`). What
-is known is consumed: each arrival takes one record away, and a second equal arrival is a fresh message.
+All consumers of a source share one history. An id that a producer sets proves nothing. A message is recognised by its
+`Delivery.key`, and by the digest of all its bytes too where the broker did not make the key (`Delivery.strong`). A
+record is used up: each arrival removes one, and a second equal arrival is a fresh message.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCEPTED", "HANDLED", "LOOK", "RECALL", "RETURN", "MessageHistory"]
 
-# Messages remembered, beyond the windows of the consumers that are open.
+# Number of messages remembered, in addition to the windows of the open consumers.
 RECALL = 8192
-# The runner of a record whose consumer has closed: nobody waits for its handler.
+# `Record.runner` after its consumer has closed: no engine waits for that handler.
 GONE = -1
-# Seconds between looks at another consumer's handler, which has the message over a connection that is gone.
+# Seconds between checks of another consumer's handler that has the message from a lost connection.
 LOOK = 1.0
-# Why a message is accepted without being handled.
+# Reasons for accepting a message without handling it, for the log.
 HANDLED = "its handler has succeeded, with a delivery that was lost or taken back"
 ACCEPTED = "it was accepted on a connection that was lost"
-# Seconds of a connection in which a broker sends again what was lost with the one before.
+# Seconds after its start in which a connection brings the redeliveries of messages that the last one lost.
 RETURN = 60.0
 
 
 class MessageHistory:
-    """Bounded memory of the messages of one source. Its `lock` is taken last, and nothing is called while it is held.
+    """Bounded memory of one source's messages. Its `lock` is taken last, and nothing is called while it is held.
 
-    `limit` bounds what is remembered, and what counts as accepted lately; it must exceed the window of messages that a
-    broker leaves unsettled, because only those can come back. `unique_ids`: the user's word that producers use no id
-    for two messages.
+    `limit`: number of records, and of acceptances in doubt, that are kept. It must exceed the number of messages that
+    a broker leaves unsettled, because only those can be redelivered. `unique_ids`: the user guarantees that producers
+    give each message an id of its own.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class MessageHistory:
         self._windows = 0
         self._records = KnownRecords()
         self._doubts = AcceptsInDoubt()
-        # The connection with which they were lost, and what else was held there.
+        # Epoch of the lost connection with those acceptances, and what else was unsettled there.
         self._doubted = -1
         self._held = HeldAtLoss()
         self._given_back = GivenBack()
-        # Records whose copy waits for a handler, and those of each consumer's handlers.
+        # Records whose second delivery waits for a handler; and the records of each consumer's handlers.
         self._awaited: dict[Record, Hashable] = {}
         self._runners: dict[int, set[Record]] = {}
-        # Verdicts that the broker has confirmed, and until when a lost connection may take that back.
+        # Confirmed verdicts, and until when the loss of the connection may undo them.
         self._verdicts: deque[tuple[Hashable, Record, float]] = deque()
         self._address = ""
-        # What the broker holds back, should it not have read that.
+        # Messages that the broker was asked to delay, in case it has not read that.
         self.rescheduled = Rescheduled(self._lock)
 
     def __len__(self) -> int:
@@ -78,17 +78,17 @@ class MessageHistory:
 
     @property
     def empty(self) -> bool:
-        """Whether no arriving message can be one that is known. Read without the lock."""
+        """True if no arriving message can be known. Read without the lock."""
         return not self._records and not self._doubts
 
     def stop(self) -> None:
-        """Remember nothing, from now on."""
+        """Remember nothing from now on."""
         self._limit = -inf
 
     def widen(self, window: int) -> None:
-        """Make room for a consumer that may have so many messages unsettled.
+        """Make room for a consumer that may have `window` messages unsettled.
 
-        Below zero: one has closed. Its room stays, for what it has left.
+        Below zero: one has closed. Its room is kept, for the records it leaves.
         """
         with self._lock:
             self._windows += window
@@ -97,9 +97,9 @@ class MessageHistory:
     # An arrival.
 
     def known(self, delivery: Delivery, age: float) -> Record | None:
-        """Return what is known of a message that comes now, `age` seconds after its connection began: no longer kept.
+        """Remove and return the record of an arriving message, `age` seconds after its connection began; or None.
 
-        While a handler still has the message, this delivery is the record's copy: the one that waits for it.
+        While a handler still has the message, this delivery becomes the record's `copy`, which waits for the handler.
         """
         key = delivery.key
         if key is None or key not in self._records:
@@ -114,16 +114,16 @@ class MessageHistory:
                 self._records.drop(key, record)
                 if record.runner == GONE:
                     return record.apart()
-                # Else its dead letter is safe, and somebody has put it back.
+                # An old confirmed verdict means that an operator has put the dead letter back.
                 if not record.confirmed or age <= RETURN:
                     return record
         return None
 
     def accepted_before(self, delivery: Delivery, age: float, *, marks: bool) -> bool:
-        """Return whether this is a copy of a message accepted over a lost connection; one accept pays for one copy.
+        """Return True if the delivery is a duplicate of a message accepted over a lost connection; each counts once.
 
-        By the broker's own id the broker's mark is proof. By an id of the producer's it takes equal bytes that have a
-        creation time (or the user's word for ids), soon after the loss, and the mark of a broker that `marks` all.
+        With the broker's own id, the redelivered flag is proof. With a producer's id, it takes equal bytes that contain
+        a creation time (or `unique_ids`), an arrival soon after the loss, and the flag if the broker `marks` all.
         """
         key = delivery.key
         if key is None or key not in self._doubts:
@@ -132,7 +132,7 @@ class MessageHistory:
         if not strong and age > RETURN:
             return False
         digest = None if strong else delivery.digest()
-        # Marked or not, it is the message, or one that cannot be told from it: nothing is in doubt any longer.
+        # With or without the flag, it is this message or one that nothing distinguishes from it: the doubt is resolved.
         with self._lock:
             taken = self._doubts.take(key, digest)
         return taken and (delivery.redelivered or not (strong or marks))
@@ -140,18 +140,18 @@ class MessageHistory:
     # A handler of a lost delivery.
 
     def ended(self, delivery: Delivery, *, succeeded: bool) -> Delivery | None:
-        """Take the end of a handler whose connection was lost; return the copy of the same consumer that waits for it.
+        """End a handler whose connection was lost; return the delivery of the same consumer that waits for it.
 
-        Another consumer's copy is looked at by that one (`looked`). Without a copy, a success is an accept in doubt.
+        Another consumer checks for itself (`looked`). If no delivery waits, a success becomes an acceptance in doubt.
         """
         record, key = delivery.record, delivery.key
         if record is None:
             return None
-        # Before the lock, for it may take long.
+        # Before the lock, because it may take long.
         proof = self._proof(delivery) if succeeded else None
         with self._lock:
             if record.runner != delivery.consumer:
-                # Nobody has waited, and a success proves nothing. A charge stays, if the message has not come yet.
+                # No delivery waits, and a success proves nothing. A charge stays if the message has not arrived yet.
                 record.runner = None
                 return None
             record.runner = None
@@ -160,7 +160,7 @@ class MessageHistory:
             if copy is None:
                 if succeeded:
                     self._records.drop(key, record)
-                    # Unless the id is of another broker than the one that is connected to now.
+                    # Unless another broker than the one connected to now made the id.
                     proof = proof if record.strong or not delivery.strong else None
                     self._doubts.add(proof, self._limit)
                 return None
@@ -171,7 +171,7 @@ class MessageHistory:
             return copy
 
     def looked(self, delivery: Delivery) -> bool:
-        """Return whether a copy has waited for another consumer's handler: its record is its own from now on."""
+        """Return True if the delivery no longer waits for another consumer's handler: it then owns its record."""
         record = delivery.record
         with self._lock:
             if record is None or record.copy is not delivery:
@@ -184,35 +184,35 @@ class MessageHistory:
             return True
 
     def let_wait(self, record: Record) -> None:
-        """Learn that the copy goes back to the broker: the next one waits for the handler."""
+        """Note that the waiting delivery is released: the next one waits for the handler."""
         with self._lock:
             self._lose_copy(record)
 
-    # What is kept.
+    # Records.
 
     def remember(self, delivery: Delivery, record: Record, *, runs: bool = False) -> None:
-        """Keep the record until the message comes again; `runs`: a handler has it, and no equal one is to pass it."""
+        """Keep the record until the message is redelivered. `runs`: a handler has it; it is found before equal ones."""
         key = self._key(delivery, record)
         if key is not None:
             with self._lock:
                 self._records.add(key, record, self._limit, first=runs)
 
     def not_rescheduled(self, record: Record) -> None:
-        """Learn that the broker does not hold back the message that this is the record of: it may come at any time."""
+        """Note that the broker does not delay the message of this record: it may arrive at any time."""
         key = self.rescheduled.recalled(record)
         if key is not None:
             with self._lock:
                 self._records.add(key, record, self._limit)
 
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
-        """Take over what is known of messages with keys of their own, from before this process."""
+        """Take over the records of an earlier process, for messages with keys of their own."""
         with self._lock:
             for key, record in records.items():
                 record.strong = True
                 self._records.add(key, record, self._limit)
 
     def poisoned(self, delivery: Delivery, record: Record, until: float) -> None:
-        """Keep a verdict that the broker has confirmed: if the connection is lost before `until`, it may come again."""
+        """Keep a confirmed verdict: if the connection is lost before `until`, the message may be redelivered."""
         key = self._key(delivery, record)
         if key is not None:
             with self._lock:
@@ -221,7 +221,7 @@ class MessageHistory:
                     self._verdicts.popleft()
 
     def forget(self, delivery: Delivery) -> None:
-        """Know nothing of this very message any longer, unless a handler has it."""
+        """Remove the records of this message, unless a handler has it."""
         key = delivery.key
         if key is None or key not in self._records:
             return
@@ -234,10 +234,10 @@ class MessageHistory:
     # A connection, and the end of a consumer.
 
     def connected(self, address: str, epoch: int) -> None:
-        """Learn where the connection goes. The ids of another broker are others, though they may look the same."""
+        """Note the broker of a connection. Another broker makes ids of its own, even if they look the same."""
         with self._lock:
             if epoch != self._doubted:
-                # Else a consumer has begun while the others are still to learn of the loss.
+                # Otherwise a consumer has started while others are still to be notified of the loss.
                 self._held.clear()
             self._records.epoch = epoch
             known, self._address = self._address, address
@@ -256,17 +256,17 @@ class MessageHistory:
         epoch: int,
         age: float = 0.0,
     ) -> None:
-        """Drop the handles of what a consumer held and of what runs there; keep what is known of the messages.
+        """Invalidate a consumer's unsettled and running deliveries; keep the records of their messages.
 
-        `epoch`, `age`: as for `lost`. `now` is infinite if only this consumer closes. Then the broker lives and has
-        read what was written, so nothing is in doubt; and nobody waits for its handlers.
+        `epoch`, `age`: as for `lost`. `now` is infinite if only this consumer closes. The broker is then still there
+        and has read what was written: nothing is in doubt, and no engine waits for the handlers.
         """
         closes = now == inf
         if not closes:
             self.lost(now, epoch, age)
             self._doubt([self._proof(each) for each in accepted], [*unsettled, *running])
         with self._lock:
-            # What was to be accepted for one of these is in doubt from now on.
+            # A waiting delivery that was to be accepted for its handler is in doubt from now on.
             copies = self._lose_copies(consumer)
             if closes:
                 for record in self._runners.pop(consumer, ()):
@@ -281,7 +281,7 @@ class MessageHistory:
             self._lose_running(delivery, closes=closes)
 
     def taken_back(self, unsettled: Iterable[Delivery], running: Iterable[Delivery]) -> None:
-        """Keep what is known of deliveries that the broker has taken back over a connection that stands."""
+        """Keep the records of deliveries that the broker has taken back over a connection that still stands."""
         for delivery in unsettled:
             record = delivery.record
             if record is not None and record.copy is delivery:
@@ -294,15 +294,15 @@ class MessageHistory:
             self._lose_running(delivery, closes=False)
 
     def left(self) -> None:
-        """Learn that its last consumer has closed: nobody is still to learn of a loss."""
+        """Note that the last consumer has closed: none is still to be notified of a loss."""
         with self._lock:
             self._held.clear()
 
     def _doubt(self, proofs: Iterable[Proof | None], held: Iterable[Delivery]) -> None:
-        """Learn of accepts that the broker may not have read before the connection was lost.
+        """Add acceptances that the broker may not have read before the connection was lost.
 
-        By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
-        bytes twice, and those that are `held` or were given back were not accepted: then they are two messages.
+        Those known by a producer's bytes count for the next connection only. They do not count if the broker has sent
+        the same bytes twice, and the `held` or released ones were not accepted: then they are two messages.
         """
         keys: set[Hashable] = set()
         with self._lock:
@@ -318,29 +318,29 @@ class MessageHistory:
                     if delivery.key in self._doubts:
                         keys.add(delivery.key)
             for key in keys:
-                # Equal ids and a lost connection: seldom enough to be computed here.
+                # Equal ids and a lost connection are rare: computing digests under the lock is acceptable.
                 for digest in self._held.digests(key):
                     self._doubts.discard(key, digest)
 
     def _was_given_back(self, key: Hashable, digest: bytes | None) -> bool:
-        """Whether the same bytes were given back over the connection that is lost; with the lock."""
+        """Return True if the same bytes were released over the lost connection; called with the lock."""
         given = self._given_back.digests(key, self._doubted)
         return digest is not None and (given is None or digest in given)
 
     def gave_back(self, delivery: Delivery, record: Record | None = None) -> None:
-        """Learn that a delivery goes back to the broker over a connection that stands; keep what is known of it."""
+        """Note that a delivery is released over a connection that still stands; keep its record."""
         if record is not None:
             self.remember(delivery, record)
-        # Before the lock, for it may take long.
+        # Before the lock, because it may take long.
         proof = self._proof(delivery)
         if proof is not None and proof[1] is not None:
             with self._lock:
                 self._given_back.add(proof[0], proof[1], delivery.epoch, self._limit)
 
     def lost(self, now: float, epoch: int, age: float) -> None:
-        """Learn that the connection of this epoch is lost at `now`, which has stood for `age` seconds.
+        """Note that the connection of this epoch is lost at `now`, after `age` seconds.
 
-        A source that nobody consumes is told, too: what is known for one connection is not known for the next one.
+        Called for a source without consumers, too: facts that hold for one connection do not hold for the next.
         """
         with self._lock:
             if epoch != self._doubted:
@@ -349,9 +349,9 @@ class MessageHistory:
                 self._held.clear()
                 self._given_back.lost(epoch)
                 if age > RETURN:
-                    # What has not come again by now does not: whoever sends it has put it back.
+                    # The broker redelivers no more of these: an operator who sends one has put it back.
                     self._records.forget_safe(epoch)
-            # The loss may have undone these.
+            # The loss may have undone these verdicts.
             for key, record, until in self._verdicts:
                 if now < until:
                     self._records.add(key, record, self._limit)
@@ -361,7 +361,7 @@ class MessageHistory:
                 self._records.add(key, record, self._limit)
 
     def absorb(self, other: MessageHistory) -> None:
-        """Take over what a consumer that has closed has left."""
+        """Take over the memory of a consumer that has closed."""
         with other._lock:
             left, verdicts, address = list(other._records), list(other._verdicts), other._address
         self.rescheduled.absorb(other.rescheduled)
@@ -370,44 +370,44 @@ class MessageHistory:
             self._verdicts.extend(verdicts)
             for key, record in left:
                 if address not in ("", self._address):
-                    # Ids of another broker.
+                    # Ids made by another broker.
                     record.strong = False
                 self._records.add(key, record, self._limit)
 
     def _key(self, delivery: Delivery, record: Record) -> Hashable | None:
-        """Return the key to keep a record by; the record gets a digest, for where that proves nothing."""
+        """Return the key of a message; give its record a digest, for the case that the key proves nothing."""
         key = delivery.key
         if key is not None and record.digest is None:
             record.digest, record.strong = delivery.digest(), delivery.strong
         return key
 
     def _proof(self, delivery: Delivery) -> Proof | None:
-        """Return by what a copy of an accepted message may be accepted unseen, or None."""
+        """Return the proof by which a duplicate of an accepted message may be accepted unseen; or None."""
         key = delivery.key
         if key is None or delivery.strong:
             return None if key is None else (key, None)
         return (key, delivery.digest()) if delivery.dated or self.unique_ids else None
 
     def _part(self, record: Record) -> None:
-        """Leave a record to the copy that has waited; with the lock."""
+        """Give a record to the delivery that has waited; called with the lock."""
         record.copy = None
         key = self._awaited.pop(record, None)
         if key is not None:
             self._records.drop(key, record)
 
     def _lose_copy(self, record: Record) -> Delivery | None:
-        """Drop the copy that waits for a handler, and return it; with the lock."""
+        """Remove and return the delivery that waits for a handler; called with the lock."""
         copy, record.copy = record.copy, None
         key = self._awaited.pop(record, None)
         if copy is not None and record.succeeded:
-            # It was to be accepted, and comes again: now that is an accept in doubt.
+            # It was to be accepted, and is redelivered instead: an acceptance in doubt.
             self._records.drop(key, record)
             self._doubts.add(self._proof(copy) if record.strong or not copy.strong else None, self._limit)
             copy.record = None
         return copy
 
     def _lose_copies(self, consumer: int) -> Sequence[Delivery]:
-        """Drop the copies that a consumer has, and return them; with the lock."""
+        """Remove and return the waiting deliveries of a consumer; called with the lock."""
         lost: list[Delivery] = []
         for record in list(self._awaited):
             if record.copy is not None and record.copy.consumer == consumer:
@@ -419,9 +419,9 @@ class MessageHistory:
         return lost
 
     def _lose_running(self, delivery: Delivery, *, closes: bool) -> None:
-        """Keep what is known of a message that a handler has, over a connection that is gone; without the lock."""
+        """Keep the record of a message that a handler has over a lost connection; called without the lock."""
         record = delivery.record
-        assert record is not None, "the engine gives a record to what runs"
+        assert record is not None, "the engine gives each running delivery a record"
         with self._lock:
             record.runner = GONE if closes else delivery.consumer
             record.succeeded = False

@@ -1,8 +1,8 @@
-"""Checked conversions of option values, each refusing what makes no sense with the option's full name.
+"""Checked conversions of option values. An error names the option in full and what it allows.
 
-Two families: values written in Python (seconds, `bool`, `int`) and values written as text as the reference
-spells them (milliseconds, `true`/`false`). Text follows Java's parsing, so it is not trimmed; Python's own
-extras (`1_000`, surrounding blanks, other scripts' digits) are not taken for numbers.
+Two families: values written in Python (seconds, `bool`, `int`), and values written as text, spelled as in ActiveMQ
+(milliseconds, `true`/`false`). Text is parsed as Java does: it is not trimmed, and Python's own forms (`1_000`,
+surrounding blanks, digits of other scripts) are no numbers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_INT = 2**31 - 1
-"""Largest Java int: the reference's bound on counts."""
+"""Largest Java int: ActiveMQ's bound of counts."""
 MAX_LONG = 2**63 - 1
-"""Largest Java long: the reference's delays saturate here."""
+"""Largest Java long: ActiveMQ's delays saturate here."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -30,11 +30,11 @@ Value = TypeVar("Value")
 
 
 def shown(value: object) -> str:
-    """Return `value` as it may stand in an error text: short, and on one line."""
+    """Return `value` for an error text: short, and on one line."""
     try:
         text = repr(value)
     except ValueError:
-        # Python writes no number of more than 4,300 digits.
+        # Python formats no integer of more than 4,300 digits.
         return "a number of thousands of digits"
     except RecursionError:
         return "something nested too deep"
@@ -42,7 +42,7 @@ def shown(value: object) -> str:
 
 
 def refuse(option: str, value: object, allowed: str) -> ConfigurationError:
-    """Return (not raise) the error that `option` cannot be `value`, naming what is allowed."""
+    """Return (not raise) the error that `option` cannot be `value`; it names the allowed values."""
     return ConfigurationError(f"{option} must be {allowed}, not {shown(value)}", option=option)
 
 
@@ -52,7 +52,7 @@ def clip(value: float) -> int:
 
 
 def _finite(value: float) -> bool:
-    """Whether a number, of any size, is one that a double can hold."""
+    """Return True if a double can hold the number, which may be of any size."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -74,7 +74,7 @@ def duration_ms(value: object, option: str) -> int:
 
 
 def seconds(value: object, option: str, *, none: str = "") -> float:
-    """Return a duration, in seconds or a `timedelta`, as seconds; `none`: what None would mean, for the error."""
+    """Return a duration, in seconds or a `timedelta`, as seconds; `none`: the meaning of None, for the error."""
     result = value.total_seconds() if isinstance(value, timedelta) else value
     if (
         isinstance(result, bool)
@@ -104,7 +104,7 @@ def real(value: object, option: str, low: float = 0.0, high: float = math.inf) -
 
 
 def flag(value: object, option: str) -> bool:
-    """Return a Python bool; anything else is refused."""
+    """Return a Python bool; refuse anything else."""
     if not isinstance(value, bool):
         raise refuse(option, value, "True or False")
     return value
@@ -134,7 +134,7 @@ def option_real(value: object, option: str, low: float = 0.0, high: float = math
 
 
 def option_flag(value: object, option: str) -> bool:
-    """Read `true` or `false` (in any case) or a bool. The reference takes other text for false; we refuse."""
+    """Read `true` or `false` (in any case) or a bool. ActiveMQ reads other text as false; here it is refused."""
     if isinstance(value, bool):
         return value
     word = value.lower() if isinstance(value, str) else None
@@ -144,7 +144,7 @@ def option_flag(value: object, option: str) -> bool:
 
 
 def option_choice(value: object, option: str, allowed: Iterable[str]) -> str:
-    """Read one of the `allowed` words, exactly as written there."""
+    """Read one of the `allowed` words, spelled exactly."""
     words = tuple(allowed)
     if not isinstance(value, str) or value not in words:
         hint = near_miss(value, words) if isinstance(value, str) else ""
@@ -155,9 +155,9 @@ def option_choice(value: object, option: str, allowed: Iterable[str]) -> str:
 
 
 def known_options(options: Mapping[str, Value], known: Iterable[str], prefix: str = "") -> dict[str, Value]:
-    """Return `options` under their canonical names; the first letter's case is free, as in the reference.
+    """Return `options` under their canonical names; as in ActiveMQ, the case of the first letter does not matter.
 
-    ConfigurationError for an unknown name, a name that is no text, or one option under two spellings.
+    Raises ConfigurationError for an unknown name, a name that is no text, or one option in two spellings.
     """
     names = tuple(known)
     found: dict[str, Value] = {}

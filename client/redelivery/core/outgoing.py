@@ -1,4 +1,4 @@
-"""A message on its way to a broker."""
+"""Outgoing messages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,26 @@ __all__ = ["Outgoing"]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be sent: a producer's, or the dead-letter copy of a poisoned one.
+    """A message to be sent: a producer's, or a copy of a poison message.
 
-    `destination` is qualified (`queue://orders`); `expires_at` is in seconds since the Unix epoch; `delay` in
-    seconds. `private`: as `Subscribe.private`. `body_kind` says how a JMS consumer should see the body.
+    Args:
+        destination: Destination, qualified (`queue://orders`).
+        body: Body as bytes.
+        body_kind: Type of the body for a JMS consumer.
+        headers: Application properties.
+        content_type: MIME type; None: not set.
+        correlation_id: Correlation id; None: not set.
+        reply_to: Destination for an answer; None: not set.
+        message_type: JMSType (AMQP subject); None: not set.
+        priority: 0 to 9. Default 4 (JMS).
+        group: Message group; None: no group.
+        expires_at: Seconds since the Unix epoch; None: never.
+        delay: Seconds for which the broker delays the message; None: no delay.
+        persistent: True if the broker keeps the message over a restart.
+        private: As `Subscribe.private`.
+
+    Raises:
+        ConfigurationError: The destination has no kind that can be addressed.
     """
 
     destination: str
@@ -39,6 +55,6 @@ class Outgoing:
     private: bool = False
 
     def __post_init__(self) -> None:
-        """Check the kind: each protocol addresses a message by it. Raises ConfigurationError."""
+        """Check the kind of the destination: each protocol addresses a message by it."""
         if self.destination.partition("://")[0] not in KINDS:
             raise no_such_kind(self.destination)

@@ -1,4 +1,4 @@
-"""Poison acknowledgements and delayed copies on their way: tried until confirmed, never assumed."""
+"""Poison acknowledgements and delayed copies that the broker has not confirmed: retried until confirmed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
 
-# Seconds a broker may take to confirm before that is said in the log.
+# Seconds without a confirmation after which the log reports it.
 CONFIRM_TIMEOUT = 30.0
 STORED = 5.0
-"""Seconds after its own poison acknowledgement within which a broker that is killed may send the message again: Classic
-answers over AMQP before it has written a rejection down. Not longer: a dead letter that a person puts back has the same
-identity there."""
+"""Seconds after its own poison acknowledgement in which a killed broker may redeliver the message: over AMQP, Classic
+answers before it has stored a rejection. Not longer: a dead letter that an operator puts back has the same identity
+there."""
 ACKNOWLEDGED = 60.0
-"""Seconds after a confirmed copy within which the acknowledgement of its original may be lost with the connection: a
-broker that takes longer to read it misses its heart-beats. Not longer, as above: on RabbitMQ a copy has the same id."""
-# Seconds between tries: doubled from the first to the last.
+"""Seconds after a confirmed copy in which the acknowledgement of its original may be lost with the connection: a broker
+that takes longer to read it misses its heart-beats. Not longer, as above: on RabbitMQ a copy has the same id."""
+# Seconds between retries: doubled from the first to the last.
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 
 
 class PendingConfirms:
-    """Deliveries that are poison, until the broker confirms that their dead letter is safe.
+    """Poison deliveries until the broker confirms their dead letters.
 
-    So too those that leave as delayed copies: their records say when they return.
+    Also deliveries that are sent as delayed copies: their records have the due time.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PendingConfirms:
         self._flow = flow
         self._asides = asides
         self.pending: set[Delivery] = set()  # not confirmed yet
-        # Of them, those whose answer is on its way.
+        # Those of `pending` that wait for an answer; the others were refused.
         self.in_doubt: set[Delivery] = set()
         self._alarms: list[tuple[float, int, Delivery]] = []
         self._capabilities: Capabilities | None = None
@@ -71,26 +71,26 @@ class PendingConfirms:
         return len(self.pending)
 
     def share(self, history: MessageHistory) -> None:
-        """Keep verdicts with what other consumers of the source know."""
+        """Share the memory of all consumers of the source."""
         self._history = history
         if self._rescheduling is not None:
             self._rescheduling.share(history)
         self._asides.share(history)
 
     def connected(self, capabilities: Capabilities) -> None:
-        """Learn what the broker can do."""
+        """Note the capabilities of the broker."""
         self._capabilities = capabilities
         self._asides.connected(capabilities)
 
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        """Try a poison acknowledgement, or a delayed copy; set aside what can leave by neither."""
+        """Send a poison acknowledgement, or a delayed copy; set a delivery aside if neither is possible."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
         if due is not None and self._rescheduling is not None:
             native = self._capabilities.reschedule == "native"
             if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset, native=native):
-                # It has expired meanwhile, in an outage or between refusals: the broker would drop the copy.
+                # It has expired meanwhile, in an outage or between refusals. The broker would drop the copy.
                 record.returns, record.cause = None, EXPIRED
             else:
                 ways = self._rescheduling
@@ -117,20 +117,20 @@ class PendingConfirms:
         return (command,)
 
     def _gave_back(self, command: Reschedule, record: Record, now: float) -> Sequence[Command]:
-        """Learn that the broker holds a message back, and go on without it."""
+        """Note that the broker delays a message; it is settled here."""
         delivery = command.delivery
         record.due, record.returns = record.returns, None
-        assert self._rescheduling is not None, "nobody else makes the command"
+        assert self._rescheduling is not None, "only a rescheduling engine makes the command"
         self._rescheduling.gave_back(command, record, now)
-        # An equal message that was accepted is another one.
+        # An equal message that was accepted is another message.
         self._history.gave_back(delivery)
         self._settle(delivery)
         return (command,)
 
     def confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
-        """Take the broker's answer: done with, tried again later, or set aside.
+        """Process the broker's answer: settle the delivery, retry later, or set it aside.
 
-        Set aside is what can never be copied over this protocol; without room for it, that is the consumer's end.
+        It is set aside if it can never be copied over this protocol; without room for that, the consumer stops.
         """
         delivery, error = event.delivery, event.error
         record = delivery.record
@@ -144,11 +144,11 @@ class PendingConfirms:
             delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
             self._alarm(delivery, record, now + delay)
             return ()
-        # Its first copy was: this one is dropped by the broker, or is one too many.
+        # Its first copy was confirmed: this one is a duplicate, which the broker may drop.
         if record.confirmed:
             self._counts.deduplicated += 1
         else:
-            if record.poisoned:  # else it was a delayed copy
+            if record.poisoned:  # not a delayed copy
                 self._counts.poisoned += 1
             record.confirmed = True
         self._settle(delivery)
@@ -158,19 +158,19 @@ class PendingConfirms:
         able = self._capabilities
         if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
             return ()
-        # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
-        # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.
+        # The copy is confirmed; the original is not acknowledged yet. Its acknowledgement may be lost with the
+        # connection, or with a broker that then sets no redelivered flag: it is copied again, not handled again.
         self._history.poisoned(delivery, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
 
     def tick(self, now: float) -> Iterator[Unanswered | tuple[Delivery, Record]]:
-        """Go through what is due: what is to be said of a missing answer, and what was refused and is tried again.
+        """Return the due alarms one by one: an answer that is missing, or a refused delivery to retry.
 
-        The caller tries again before it takes the next one, which makes a second alarm of the same delivery void.
+        The caller retries before it takes the next one; that invalidates a second alarm of the same delivery.
 
-        What has no answer is waited for as long as the connection stands: a broker that takes nothing more for now (it
-        is out of memory, or an address is full) answers when it does again, and a second copy would be one too many.
+        A missing answer is awaited while the connection stands: a broker that takes nothing for now (out of memory, or
+        a full address) answers when it does again, and a second copy would be a duplicate.
         """
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
@@ -184,18 +184,18 @@ class PendingConfirms:
                 yield delivery, record
 
     def next_alarm(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return when `tick` is due; None: no alarm is set."""
         alarms = self._alarms[0][0] if self._alarms else None, self._asides.next_alarm()
         return min((at for at in alarms if at is not None), default=None)
 
     def forget(self, delivery: Delivery) -> bool:
-        """Give up the handle of one, which the broker has taken back; return whether it was set aside."""
+        """Remove a delivery that the broker has taken back; return True if it was set aside."""
         self.pending.discard(delivery)
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
 
     def lost(self) -> list[Delivery]:
-        """Give up the handles: the connection is gone. The verdicts stay with the records."""
+        """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()

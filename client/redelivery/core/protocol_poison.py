@@ -1,4 +1,4 @@
-"""Messages over which the broker closes the connection: protocol-level poison."""
+"""Protocol poison: messages over which the broker closes the connection."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["ProtocolPoison"]
 
-# Three closings over the same message within a minute.
+# Closings over the same message within so many seconds after which its consumer stops.
 TIMES, WITHIN = 3, 60.0
 
 
 class ProtocolPoison:
-    """Counts closings per message, so that one which breaks every connection cannot do so for ever.
+    """Counts closings per message: a message that breaks every connection must not do so for ever.
 
-    One for all the consumers of a connection: the message may come to another each time.
+    Shared by all consumers of a connection: the message may be delivered to another one each time.
     """
 
     def __init__(self) -> None:
         self._closings: dict[Hashable, list[float]] = {}
         self.convicted: dict[Hashable, Stop] = {}
-        """The end of whichever consumer gets such a message, by its `Delivery.proof`."""
+        """`Stop` for each consumer that gets such a message, by its `Delivery.proof`."""
 
     def accuse(self, suspect: Hashable | None, error: RedeliveryError, now: float) -> Stop | None:
-        """Note a closing over `suspect`; return the end of the consumer when it has happened too often."""
+        """Note a closing over `suspect`; return `Stop` for the consumer if it has happened too often."""
         self._forget(now)
         if suspect is None:
             return None
@@ -41,14 +41,15 @@ class ProtocolPoison:
         stop = Stop(
             AdapterError(
                 f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
-                f"its acknowledgement ({_named(suspect)}): {error}. It stays on its queue; take it away by other means"
+                f"its acknowledgement ({_named(suspect)}): {error}. The message stays on its queue: remove it with the "
+                "broker's console"
             )
         )
         self.convicted = {**self.convicted, suspect: stop}
         return stop
 
     def verdict(self, proofs: Iterable[Hashable | None], now: float) -> Stop | None:
-        """Return the end of the consumer that gets these messages, if one of them must not be tried again yet."""
+        """Return `Stop` for a consumer that gets these messages, if one of them must not be tried again yet."""
         self._forget(now)
         return next((stop for proof in proofs if (stop := self.convicted.get(proof))), None)
 
@@ -62,7 +63,7 @@ class ProtocolPoison:
 
 
 def _named(suspect: Hashable) -> str:
-    """Return a suspect as text: without the digest that only tells it from others of its id."""
+    """Return a suspect as text, without the digest that distinguishes messages with the same id."""
     if not isinstance(suspect, tuple):
         return str(suspect)
     known = cast("tuple[Hashable, ...]", suspect)

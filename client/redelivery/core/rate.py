@@ -1,4 +1,4 @@
-"""A limit of dispatches over time: a token bucket. Sans-IO: `now` is an argument."""
+"""Rate limit of dispatches: a token bucket. Sans-IO: `now` is an argument."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Rate", "TokenBucket"]
 
-# Tokens below this are none: times are doubles, and a token must not be waited for twice.
+# Fraction of a token by which a bucket may fall short: times are doubles, and rounding must not cause a second wait.
 NEARLY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many messages a consumer handles in a time: `Rate(100, per=60)`. Redeliveries count.
+    """Rate limit of a consumer: `Rate(100, per=60)` handles 100 messages a minute. Redeliveries count.
 
     Raises:
-        ConfigurationError: a value is out of its range.
+        ConfigurationError: A value is out of its range.
     """
 
     messages: float
-    """More than 0."""
+    """Messages in the time `per`; more than 0."""
     per: float | timedelta = 1.0
-    """In this time: seconds, or a `timedelta`; more than 0."""
+    """Time in seconds, or a `timedelta`; more than 0. Default 1 s."""
     burst: int | None = None
-    """So many at once after a pause. None: as many as in a second, at least 1."""
+    """Messages at once after a pause. None: as many as in one second, at least 1."""
 
     def __post_init__(self) -> None:
         if real(self.messages, "Rate.messages") <= 0:
@@ -42,17 +42,17 @@ class Rate:
             whole(self.burst, "Rate.burst", 1)
 
     def ahead(self, time: float) -> int:
-        """Return how many messages are handled in so many seconds, at least 1."""
+        """Return how many messages are handled in `time` seconds, at least 1."""
         return max(1, int(min(self.messages / seconds(self.per, "Rate.per") * time, 1e9)))
 
     def bucket(self) -> TokenBucket:
-        """Return a bucket that is full."""
+        """Return a full bucket."""
         a_second = self.messages / seconds(self.per, "Rate.per")
         return TokenBucket(a_second, self.burst or max(1, ceil(a_second)))
 
 
 class TokenBucket:
-    """Tokens that come at a rate, up to a number; each dispatch takes one."""
+    """Bucket of tokens, filled at a rate up to a maximum; each dispatch takes one."""
 
     __slots__ = ("_a_second", "_at", "_most", "_tokens")
 
@@ -63,23 +63,23 @@ class TokenBucket:
         self._at: float | None = None
 
     def take(self, now: float) -> None:
-        """Take a token, whether there is one or not."""
+        """Take a token, even if there is none."""
         self._fill(now)
         self._tokens -= 1
 
     def has(self, now: float) -> bool:
-        """Whether there is a token."""
+        """Return True if there is a token."""
         self._fill(now)
         return self._tokens >= 1 - NEARLY
 
     @property
     def tokens(self) -> float:
-        """How many there were when it was asked last."""
+        """Number of tokens at the last `has` or `take`."""
         return self._tokens + NEARLY
 
     @property
     def next(self) -> float | None:
-        """When there is a token again; None: there is one."""
+        """When there will be a token; None: there is one."""
         missing = 1 - self._tokens
         return None if missing <= NEARLY or self._at is None else self._at + missing / self._a_second
 

@@ -1,9 +1,9 @@
-"""What was released where the broker takes nothing back before the consumer closes.
+"""Released deliveries of a broker that takes nothing back before the consumer closes.
 
-It is kept here, unacknowledged, and counts as parked. When that leaves no room for a fresh message that is ready, what
-was released first makes way: it is dispatched again when there is room and nothing else is ready. If nothing is ready,
-since the broker may give no more while all this is unsettled, one is dispatched again each second. A consumer that
-releases does not stand still, and does not go round in a circle either.
+They are kept here, unacknowledged, and count as parked. If that leaves no room for a fresh message that is ready, the
+first released one makes room: it is dispatched again when there is room and nothing else is ready. If nothing is ready,
+one is dispatched again each second, because the broker may send no more while they are unsettled. A consumer that
+releases its messages thus neither stands still nor handles them in a tight loop.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ PAUSE = 1.0
 
 
 class ReleasedHere:
-    """Deliveries in the order in which they were released. Its length is that of those that count as parked."""
+    """Deliveries in order of their release. The length counts those that count as parked."""
 
     __slots__ = ("_again", "_many", "_next_turn", "coming", "kept")
 
     def __init__(self) -> None:
-        # To be read by others, as asking for its truth is a call for each message.
+        # Public, because `bool(self)` would be a method call for each message.
         self.kept: dict[Delivery, None] = {}
-        # Those that have made way: they take up credit, and no room for what is parked.
+        # Those that made room: they use credit, but no room for parked messages.
         self.coming: dict[Delivery, None] = {}
-        # Those that came again, some of which are settled by now; with how many these are looked for.
+        # Those dispatched again, some of which are settled by now; and the size at which the settled ones are removed.
         self._again: set[Delivery] = set()
         self._many = 4
         # While nothing can be dispatched: when the next one is dispatched again.
@@ -51,28 +51,28 @@ class ReleasedHere:
         yield from self.coming
 
     def ready(self, *, full: bool) -> int:
-        """How many may be dispatched again, if nothing else is ready."""
+        """Return how many may be dispatched again if nothing else is ready."""
         return 0 if full else len(self.coming)
 
     def again(self) -> int:
-        """How many of what is running was released here before. Called without a lock."""
+        """Return how many running deliveries were released here before. Called without a lock."""
         return len(self._at_work())
 
     def _at_work(self) -> set[Delivery]:
         return {each for each in list(self._again) if each.state == "running"}
 
     def next_due(self, due: float | None) -> float | None:
-        """When the next one is dispatched again, or `due`, if that is sooner."""
+        """Return when the next one is dispatched again, or `due` if that is earlier."""
         turn = self._next_turn
         return due if turn is None else turn if due is None else min(due, turn)
 
     def keep(self, delivery: Delivery) -> None:
-        """Take in a delivery."""
+        """Add a delivery."""
         enter(delivery, "held")
         self.kept[delivery] = None
 
     def room(self, schedule: Schedule, room: int, now: float) -> bool:
-        """Whether a fresh message may be dispatched, where so many more may be parked: below 1, others make way."""
+        """Return True if a fresh message may be dispatched; `room` more may be parked. Below 1, others make room."""
         while room < 1:
             if not self._make_way(now, needed=schedule.ready() > 0):
                 return False
@@ -88,7 +88,7 @@ class ReleasedHere:
         return True
 
     def _make_way(self, now: float, *, needed: bool) -> bool:
-        """Let the first one count as parked no longer: at once if it is `needed`, else in time. False if none does."""
+        """Stop counting the first one as parked: at once if `needed`, otherwise in time. False if none does so."""
         if not self.kept:
             self._next_turn = None
             return False
@@ -111,12 +111,12 @@ class ReleasedHere:
         self._again.add(delivery)
 
     def forget(self, delivery: Delivery) -> None:
-        """Forget one, which the broker has taken back."""
+        """Remove a delivery that the broker has taken back."""
         self.kept.pop(delivery, None)
         self.coming.pop(delivery, None)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all."""
         self._again.clear()
         self.kept.clear()
         self.coming.clear()

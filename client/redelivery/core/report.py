@@ -1,4 +1,4 @@
-"""What a consumer has done so far."""
+"""Counters of a consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["Counters", "Held", "Report"]
 
 Held = Literal["redelivered", "deferred", "spared"]
-"""Why a message that was dispatched is redelivered later."""
+"""Reasons for which a dispatched message is redelivered later."""
 
 
 class Counters:
@@ -24,7 +24,7 @@ class Counters:
         self.released = self.stale = self.deduplicated = self.deferred = self.set_aside = self.spared = 0
 
     def held(self, why: Held) -> None:
-        """Count a dispatch whose message is redelivered later."""
+        """Count a dispatch after which the message is redelivered later."""
         setattr(self, why, getattr(self, why) + 1)
 
     def add(self, other: Counters) -> None:
@@ -35,25 +35,34 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of all dispatches of a connection, and of what was never dispatched.
+    """Totals of a connection: the outcomes of all dispatches, and of messages that were not dispatched.
 
-    Each dispatch counts once, by its result: `accepted`, `discarded`, `redelivered` (a failure with a try left, here
-    or, while draining, elsewhere), `deferred` (put off, uncharged), `spared` (a failure that is not charged, for the
-    breaker takes it for an outage), `released` (given back by the application),
-    `poisoned`; as `stale`, whatever its result, if that came after the connection was lost, or the consumer
-    closed; until then as `running`, while its consumer is open, or as `unconfirmed`, when it is poison and the broker
-    has not confirmed its dead letter: the message is still at the broker, unacknowledged. Poison that cannot be
-    dead-lettered counts once as `set_aside`, however often the broker sends it: it stays at the broker, too.
+    Each dispatch counts once, by its outcome:
 
-    Without a dispatch of their own count: as `released` what waited or came in when the consumer had begun to drain,
-    and what it gave back because its breaker had opened or it was paused;
-    as `poisoned` or `discarded` what expired, and what comes again after it was poisoned; as `set_aside` what expired
-    and cannot be copied, and what the broker cannot settle; as `deduplicated` copies
-    that were taken away without running, because their message was done with on a lost connection.
+    - `accepted`, `discarded`.
+    - `redelivered`: it failed and has redeliveries left, here or, while draining, elsewhere.
+    - `deferred`: put off by the application, uncharged.
+    - `spared`: it failed, and is not charged because the breaker takes the failure for an outage.
+    - `released`: given back by the application.
+    - `poisoned`: its dead letter is confirmed.
+    - `stale`: its result, whatever it is, came after the connection was lost or the consumer closed. Until then it
+      counts as `running`, while its consumer is open.
+    - `unconfirmed`: it is poison, and the broker has not confirmed its dead letter. The message is still at the
+      broker, unacknowledged.
+    - `set_aside`: it is poison that cannot be dead-lettered. It stays at the broker, and counts once, however often
+      the broker redelivers it.
 
-    `poisoned` counts dead letters that the broker has confirmed. Is the connection lost before the answer comes, then
-    the message is poisoned and counted when it comes again. Where the broker had done it already (a NACK, or a
-    COMMIT on ActiveMQ Classic) it never comes, and counts nowhere: `poisoned` may be too low by that, never too high.
+    Messages that are not dispatched count as follows:
+
+    - `released`: they were here, or arrived, when the consumer had begun to drain; or the consumer released them
+      because its breaker had opened or it was paused.
+    - `poisoned` or `discarded`: they expired, or were redelivered after they were poisoned.
+    - `set_aside`: they expired and cannot be copied, or the broker cannot settle them.
+    - `deduplicated`: duplicates, accepted without a dispatch, of messages settled on a lost connection.
+
+    `poisoned` counts dead letters that the broker has confirmed. If the connection is lost before the answer, the
+    message is poisoned and counted when it is redelivered. If the broker had already dead-lettered it (a NACK, or a
+    COMMIT on ActiveMQ Classic), it is never redelivered and not counted: `poisoned` may be too low, never too high.
     """
 
     accepted: int = 0
@@ -71,6 +80,6 @@ class Report:
 
     @classmethod
     def of(cls, counts: list[Counters], running: int = 0, unconfirmed: int = 0) -> Report:
-        """Sum up the totals of several engines."""
+        """Return the sum of the totals of several engines."""
         sums = {name: sum(getattr(c, name) for c in counts) for name in Counters.__slots__}
         return cls(running=running, unconfirmed=unconfirmed, **sums)

@@ -1,4 +1,4 @@
-"""What the broker is to hold back since lately, should the connection be lost before it has read that."""
+"""Messages that the broker was asked to delay lately: if the connection is lost, it may not have read that."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 __all__ = ["Rescheduled"]
 
 
-# Seconds after which a broker has read it, or misses its heart-beats.
+# Seconds after which a broker has read it; otherwise it misses its heart-beats.
 PATIENCE = 60.0
 
 
 class Rescheduled:
     """Records by the proof of their messages, each with the time until which its settlement may be lost.
 
-    One of all consumers of a source: any of them may get the message next. `lock`: that of their history.
+    Shared by all consumers of a source: any of them may get the message next. `lock`: the one of their history.
     """
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
-        # The oldest first; and those that equal messages have together.
+        # Oldest first; and by proof, because equal messages share one.
         self._known: dict[Record, tuple[Hashable, Hashable, int, float]] = {}
         self._equal: dict[Hashable, dict[Record, None]] = {}
 
@@ -33,7 +33,7 @@ class Rescheduled:
         return len(self._known)
 
     def add(self, delivery: Delivery, record: Record, due: int, now: float) -> None:
-        """Remember one, as it was held back the last time; `due`: as that is noted on it."""
+        """Remember a message that the broker is to delay; `due`: the due time noted on it."""
         proof = delivery.proof
         if proof is not None and record.digest is None:
             record.digest, record.strong = delivery.digest(), delivery.strong
@@ -46,11 +46,11 @@ class Rescheduled:
                 self._equal.setdefault(proof, {})[record] = None
 
     def arrived(self, delivery: Delivery, due: int | None) -> Record | None:
-        """Learn that a message has come, on which a due time is noted, or none.
+        """Note the arrival of a message with a noted due time, or without one.
 
-        It was held back until then; a later one than is known here was noted by another consumer, which has had it
-        since. With an earlier one, or none, the broker has had it back before it has read that it was to wait: its
-        record is returned. What it sends for the first time is another message, which may be equal in every byte.
+        The broker delayed it until that time; a later one than known here was noted by another consumer in between.
+        With an earlier one, or none, the broker had it back before it read that it was to wait: the record is
+        returned. A message that the broker sends for the first time is another one, even if equal in every byte.
         """
         if not self._known or (proof := delivery.proof) is None:
             return None
@@ -66,12 +66,12 @@ class Rescheduled:
             return found
 
     def recalled(self, record: Record) -> Hashable | None:
-        """Remember a record no more, as the broker has not read that; return the key of its message, or None."""
+        """Remove a record, because the broker has not read its settlement; return its message's key, or None."""
         with self._lock:
             return self._drop(record)
 
     def absorb(self, other: Rescheduled) -> None:
-        """Take over what consumers that have closed have left."""
+        """Take over the records of consumers that have closed."""
         with other._lock:
             left = list(other._known.items())
         with self._lock:
@@ -80,7 +80,7 @@ class Rescheduled:
                 self._equal.setdefault(proof, {})[record] = None
 
     def lost(self, now: float) -> list[tuple[Hashable, Record]]:
-        """Return what the broker may not have read, as the connection is lost: it is remembered here no more."""
+        """Remove and return the records that the broker may not have read: the connection is lost."""
         with self._lock:
             found = [(key, record) for record, (_, key, _, until) in self._known.items() if now < until]
             self._known.clear()

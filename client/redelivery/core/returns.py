@@ -1,4 +1,4 @@
-"""How deliveries go back to the broker: released where it can be, else held here until the consumer closes."""
+"""Return of deliveries to the broker: released if the broker can, otherwise kept here until the consumer closes."""
 
 from __future__ import annotations
 
@@ -50,47 +50,47 @@ class Returns:
         self._capabilities: Capabilities | None = None
 
     def share(self, history: MessageHistory) -> None:
-        """Keep records with what other consumers of the source know."""
+        """Share the memory of all consumers of the source."""
         self._history = history
 
     def connected(self, capabilities: Capabilities) -> None:
-        """Learn what the broker can do."""
+        """Note the capabilities of the broker."""
         self._capabilities = capabilities
 
     @property
     def most_delay(self) -> float | None:
-        """Seconds that a message may wait here, or None."""
+        """Seconds that a message may be parked here; None: no limit."""
         return None if self._capabilities is None else self._capabilities.most_delay
 
     def one(self, delivery: Delivery) -> Sequence[Command]:
-        """Release a delivery where the broker can; elsewhere hold it until the consumer closes, which gives it back.
+        """Release a delivery if the broker can; otherwise keep it until the consumer closes, which gives it back.
 
-        So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
+        It is also kept once nothing is dispatched any more, if credit cannot be withdrawn: it would return at once.
         """
         able, record = self._capabilities, delivery.record
         waited = record is not None and record.copy is delivery
         if record is not None and waited:
-            # It is known to the handler that it has waited for.
+            # The handler that it has waited for keeps the record.
             self._history.let_wait(record)
             record = None
         if able is not None and able.release and (able.flow or not self._gate.closed):
             enter(delivery, "settled")
             self._flow.settled += 1
             record = Record() if delivery.record is None and able.counts and not waited else record
-            # A release washes off neither the charge nor the delay; one that is lost charges nothing.
+            # A release removes neither charge nor delay; one that is lost charges nothing.
             self._history.gave_back(delivery, record)
             return (Release((delivery,)),)
         self._held.keep(delivery)
         return ()
 
     def fresh(self, *, late: bool = False) -> list[Command]:
-        """Release what was never dispatched and may not be now: another process may be able to handle it.
+        """Release messages that were never dispatched and may not be now: another process may be able to handle them.
 
-        `late`: it has come after the credit was withdrawn, so no more of it than was on its way then. A broker that
-        sends more all the same (Classic 6.1.7, for what is released to it) would send it again and again.
+        `late`: they arrived after the credit was withdrawn; release only as many as were on their way then. A broker
+        that sends more (Classic 6.1.7, for released messages) would send them again and again.
 
-        Only where a release is not counted and credit can be withdrawn, or it would come back at once. A schedule that
-        keeps an order takes nothing out: what follows a parked message must stay behind it.
+        Only if a release is not counted and credit can be withdrawn; otherwise they would return at once. A schedule
+        that keeps an order releases none: the messages after a parked one must stay behind it.
         """
         able = self._capabilities
         commands: list[Command] = []
@@ -108,7 +108,7 @@ class Returns:
         return commands
 
     def withheld(self, now: float) -> list[Command]:
-        """Release all that waits for the breaker or for the end of a pause: the broker delivers it again at once."""
+        """Release every message that the breaker or a pause withholds; the broker redelivers them at once."""
         able = self._capabilities
         self._gate.gave_back(now, counted=able is not None and able.release_counts)
         commands: list[Command] = []
@@ -119,12 +119,12 @@ class Returns:
         return commands
 
     def paused(self, now: float, *, paused: bool) -> Sequence[Command]:
-        """Give back what was never dispatched, at the beginning of a pause. Handlers go on, and are settled."""
+        """Begin or end a pause; at its beginning, release messages never dispatched. Handlers continue."""
         self._gate.pause(now, paused=paused)
         return [*self._flow.withdrawn(), *self.fresh()] if paused and not self._gate.closed else ()
 
     def drained(self) -> Sequence[Command]:
-        """Give back all that waits: nothing more is to be dispatched."""
+        """Release all messages that are not running: the consumer dispatches no more."""
         self._gate.close()
         held = self.taken_out()
         self._counts.released += len(held)
@@ -134,7 +134,7 @@ class Returns:
         return commands
 
     def taken_out(self) -> list[Delivery]:
-        """Take out all that waits, in the order in which it came, which is the broker's."""
+        """Remove and return the deliveries that are not running, in the broker's order."""
         held = sorted([*self._schedule, *self._suspects], key=lambda delivery: delivery.seq)
         self._schedule.clear()
         self._suspects.clear()

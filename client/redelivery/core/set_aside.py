@@ -1,6 +1,6 @@
-"""Messages that are set aside: poison that cannot be dead-lettered, and what no settlement can be carried out of.
+"""Messages that are set aside: poison that cannot be dead-lettered, and messages that the broker cannot settle.
 
-They stay unacknowledged at the broker, and are not dispatched; everything else flows.
+They stay unacknowledged at the broker and are not dispatched. All other messages are handled.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["REMINDER", "SetAsides"]
 
 REMINDER = 3600.0
-"""Seconds after which the log names a message again that is set aside."""
+"""Seconds after which the log reports a message again that is set aside."""
 
 
 class SetAsides:
-    """What one consumer has set aside on its connection: at most `maximum` messages; one more stops the consumer.
+    """Messages that one consumer has set aside on its connection: at most `maximum`; one more stops the consumer.
 
-    A message is known again by its record, as poison is: it is counted and told once, over however many connections.
+    A message is recognised by its record, as poison is: over any number of connections it is counted and reported once.
     """
 
     def __init__(
@@ -46,30 +46,30 @@ class SetAsides:
         self._counts = counts
         self._flow = flow
         self._held: dict[Delivery, RedeliveryError] = {}
-        # When, a number, whether the delivery is then released (else: told of again), and which.
+        # Time, a number, True if the delivery is then released (otherwise: reported again), and the delivery.
         self._alarms: list[tuple[float, int, bool, Delivery]] = []
         self._numbers = count()
         self._capabilities: Capabilities | None = None
         self.sorts = False
-        """Whether deliveries may come that cannot be settled."""
+        """True if deliveries may arrive that cannot be settled."""
 
     def __len__(self) -> int:
         return len(self._held)
 
     def share(self, history: MessageHistory) -> None:
-        """Keep records with what other consumers of the source know."""
+        """Share the memory of all consumers of the source."""
         self._history = history
 
     def connected(self, capabilities: Capabilities) -> None:
-        """Learn what the broker can do."""
+        """Note the capabilities of the broker."""
         self._capabilities = capabilities
         self.sorts = capabilities.unsettleable
 
     @property
     def most_parked(self) -> int:
-        """How many messages may be parked besides, where all that is unsettled shares one window.
+        """Number of messages that may also be parked, where all unsettled messages share one window.
 
-        A window that does not grow, and a limit of the broker's, are of one size, whatever takes the room.
+        A window that does not grow has a fixed size, and so has a limit of the broker.
         """
         able = self._capabilities
         if not self._held or able is None:
@@ -80,7 +80,7 @@ class SetAsides:
     def sorted_out(
         self, deliveries: Sequence[Delivery], epoch: int, age: float
     ) -> tuple[Sequence[Delivery], Sequence[tuple[SetAside, Record]]]:
-        """Return the deliveries that can be settled, and what sets the others aside, unhandled, with their records.
+        """Return the deliveries that can be settled; and commands, with records, that set the others aside.
 
         `epoch`, `age`: of the connection; the age as in `MessageHistory.known`.
         """
@@ -95,14 +95,14 @@ class SetAsides:
     def _recalled(self, delivery: Delivery, age: float) -> Record:
         record = self._history.known(delivery, age)
         if record is not None and record.copy is delivery:
-            # A handler has the message from elsewhere. Nobody can accept this one for it.
+            # A handler has the message from a lost connection. This delivery cannot be accepted for it.
             self._history.let_wait(record)
             record = None
         delivery.record = record or Record()
         return delivery.record
 
     def take(self, command: SetAside, record: Record, now: float) -> Sequence[Command]:
-        """Set a delivery aside; past the bound return the end of the consumer instead."""
+        """Set a delivery aside; above the maximum return `Stop` instead."""
         delivery, held = command.delivery, len(self._held)
         if held >= self._maximum:
             many = f"; {held} others are set aside already (redelivery.maximumSetAside)" if held else ""
@@ -117,12 +117,12 @@ class SetAsides:
         self._alarm(record.aside, delivery)
         able = self._capabilities
         if able is not None and able.release and able.most_delay is not None:
-            # Else the broker would end the connection over it, or the channel with all that is unsettled there.
+            # Otherwise the broker would close the connection over it, or the channel with all its unsettled messages.
             self._alarm(now + max(0.0, able.most_delay - record.held), delivery, release=True)
         return (SetAside(delivery, command.error, again),)
 
     def tick(self, now: float) -> list[Command]:
-        """Return what is due: what the log is to be told again, and what must not be held for any longer."""
+        """Return the due commands: reminders for the log, and releases of messages that must not stay any longer."""
         commands: list[Command] = []
         while self._alarms and self._alarms[0][0] <= now:
             at, _, release, delivery = heappop(self._alarms)
@@ -134,7 +134,7 @@ class SetAsides:
                 self._alarm(record.aside, delivery)
                 commands.append(StillAside(delivery, error))
                 continue
-            # It comes again at once, for the broker as another delivery, and is set aside again by its record.
+            # The broker redelivers it at once, as another delivery, and it is set aside again by its record.
             del self._held[delivery]
             self._flow.set_aside(-1)
             self._history.gave_back(delivery, record)
@@ -143,18 +143,18 @@ class SetAsides:
         return commands
 
     def next_alarm(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return when `tick` is due; None: no alarm is set."""
         return self._alarms[0][0] if self._alarms else None
 
     def forget(self, delivery: Delivery) -> bool:
-        """Give up the handle of one, which the broker has taken back; return whether it was set aside."""
+        """Remove a delivery that the broker has taken back; return True if it was set aside."""
         if self._held.pop(delivery, None) is None:
             return False
         self._flow.set_aside(-1)
         return True
 
     def lost(self) -> list[Delivery]:
-        """Give up the handles: the connection is gone."""
+        """Remove and return all deliveries: the connection is gone."""
         held = list(self._held)
         self._held.clear()
         self._alarms.clear()
@@ -165,12 +165,12 @@ class SetAsides:
 
 
 def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
-    """Return the command for a delivery that cannot be settled."""
+    """Return the command for a delivery that the broker cannot settle."""
     return SetAside(
         delivery,
         AdapterError(
-            f"{broker} cannot carry out an acknowledgement of a message from {delivery.destination} over this "
-            f"protocol, for its producer has given it an id ({delivery.message_id}); it stays unacknowledged: consume "
-            "this destination over AMQP, or take the message off the queue with the broker's console"
+            f"{broker} cannot settle a message from {delivery.destination} over this protocol, because its producer "
+            f"gave it an id ({delivery.message_id}). It stays on the broker, unacknowledged: consume this destination "
+            "over AMQP, or remove the message with the broker's console"
         ),
     )

@@ -1,7 +1,7 @@
-"""What the broker takes back although its connection stands, because it was not settled in time.
+"""Deliveries that the broker takes back on a connection that still stands, because they were not settled in time.
 
-RabbitMQ 4.3 does so with a consumer's timeout: the message goes to any consumer at once. What this consumer still does
-about the delivery counts for nothing, as after the loss of a connection; what is known of the message is kept.
+RabbitMQ 4.3 does so after a consumer's timeout: the message goes to any consumer at once. As after the loss of a
+connection, later results for the delivery are stale, and the record of the message is kept.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Takeback"]
 
-# The epoch of no connection, and not what the engine has between two of them.
+# An epoch that no connection has, and not the one that the engine has between two of them.
 NONE = -2
 
 
 class Takeback:
-    """Lets go of deliveries of one engine."""
+    """Invalidates taken-back deliveries of one engine."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Takeback:
     def take(
         self, deliveries: Sequence[Delivery], epoch: int, history: MessageHistory, able: Capabilities | None
     ) -> Sequence[Command]:
-        """Let go of those that are not settled; return what the log is to say.
+        """Invalidate those that are not settled; return the command for the log.
 
-        Those that were settled meanwhile were settled in vain: what was to wait is known when it comes.
+        Those settled meanwhile were settled in vain: a message that was to be delayed is recognised when it arrives.
         """
         mine = [each for each in deliveries if each.epoch == epoch]
         for delivery in mine:
@@ -68,18 +68,18 @@ class Takeback:
         for delivery in gone:
             delivery.record = delivery.record or Record()
         self._forget(set(unsettled))
-        # As if they were settled: their credit is free.
+        # They count as settled: their credit is free.
         self._flow.settled += len(running)
         history.taken_back(unsettled, running)
         for delivery in running:
-            # Its result is stale from now on.
+            # Makes its result stale.
             delivery.epoch = NONE
         return (TookBack(len(gone), len(running), None if able is None else able.max_hold),)
 
     def _forget(self, gone: set[Delivery]) -> None:
         for delivery in gone:
             if not self._confirms.forget(delivery):
-                # What is set aside has been counted before.
+                # One that was set aside has been counted before.
                 self._flow.settled += 1
             self._held.forget(delivery)
             if delivery in self._suspects:
@@ -87,8 +87,8 @@ class Takeback:
         self._rebuild(gone)
 
     def _rebuild(self, gone: set[Delivery]) -> None:
-        """Take them out of the schedule, in which all others keep their order."""
-        # First those with a due time, which may be the heads of their groups.
+        """Remove them from the schedule, in which all others keep their order."""
+        # Those with a due time first: they may be the heads of their groups.
         heads = {id(delivery) for delivery in self._schedule.parked_now()}
         left = [delivery for delivery in self._schedule if delivery not in gone]
         left.sort(key=lambda delivery: (id(delivery) not in heads, delivery.seq))

@@ -1,4 +1,4 @@
-"""The versions of the brokers that the integration tests have run against, and what is said of any other."""
+"""Versions of the brokers that the integration tests ran against, and the description of any other version."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ TESTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rabbitmq": ("3.10.8", "4.0.5", "4.3.6"),
     }
 )
-"""By the name in `Capabilities.broker`, oldest first (docs/brokers.md)."""
+"""Tested versions by the name in `Capabilities.broker`, oldest first (docs/brokers.md)."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: `4.3.6-rc.1` is (4, 3, 6); empty where there are none."""
+    """Return the numbers of a version: `4.3.6-rc.1` is (4, 3, 6); empty if it has none."""
     found = re.match(r"\d{1,6}(\.\d{1,6})*", version, re.ASCII)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def untested(broker: str, version: str) -> str | None:
-    """Return how a broker differs from the tested ones: a clause with a verb; None: it is like one of them.
+    """Return how a broker differs from the tested ones, as a clause with a verb; None: it equals one of them.
 
-    Like one of them is what differs in the third number only. Of other brokers nothing is known, and nothing is said.
+    A version that differs in the third number only equals a tested one. For other brokers nothing is returned.
     """
     tested = TESTED.get(broker)
     if tested is None:
@@ -41,9 +41,9 @@ def untested(broker: str, version: str) -> str | None:
     if release in releases:
         return None
     if not release:
-        return f"says no version, and is taken for {tested[-1]}"
+        return f"reports no version, and is treated as {tested[-1]}"
     if release > releases[-1]:
-        return f"is newer than every tested version, and is taken for {tested[-1]}"
+        return f"is newer than every tested version, and is treated as {tested[-1]}"
     if release < releases[0]:
         return "is older than every tested version"
     older = max(known for known in releases if known < release)

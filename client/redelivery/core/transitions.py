@@ -47,7 +47,7 @@ __all__ = ["TRANSITIONS", "Transition", "enter", "enter_all"]
 
 
 class Transition(NamedTuple):
-    """One row: from a state to another, which events may bring it, and why."""
+    """One row: the states before and after, the events that may cause it, and why."""
 
     before: State
     after: State
@@ -56,13 +56,13 @@ class Transition(NamedTuple):
 
 
 RESULT = (Succeeded, Failed, Poisoned, Discarded, Committed, Deferred, Released, Known)
-"""What ends a dispatch; with a ledger its look-up may, before the handler begins."""
+"""Events that end a dispatch; with a ledger its reply may do so before the handler begins."""
 GIVEN_BACK = (Failed, Poisoned, Deferred, Released, Known)
-"""What may end a dispatch without settling the message."""
+"""Events that may end a dispatch without settling the message."""
 WITHHELD = (Failed, Tick, Paused, Drained)
-"""What may release a message that was never dispatched: the breaker opens, or is open for long; a pause, or the end."""
+"""Events that may release a message never dispatched: the breaker opens, or is open for long; a pause, or the end."""
 GONE = (ConnectionLost, TakenBack)
-"""What ends a delivery that has no result yet."""
+"""Events that end a delivery without a result."""
 
 TRANSITIONS = (
     # An arrival.
@@ -98,9 +98,9 @@ TRANSITIONS = (
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
     Transition("settling", "held", (Confirmed, Tick), "it can be dead-lettered no more: the consumer stops"),
     Transition("settling", "aside", (Confirmed,), "its copy can never be sent over this protocol"),
-    Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
+    Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and redelivered"),
     Transition("held", "ready", (Wanted,), "it has made way for a fresh one, or nothing else can come"),
-    # The end of a connection, or of a broker's patience.
+    # The end of a connection, or of a broker's time limit.
     Transition("ready", "lost", GONE, "the broker delivers it again"),
     Transition("parked", "lost", GONE, "the broker delivers it again; count and due time are remembered"),
     Transition("waiting", "lost", GONE, "the broker delivers it again"),
@@ -111,11 +111,11 @@ TRANSITIONS = (
 
 
 def enter(delivery: Delivery, state: State) -> None:
-    """Change the state of a delivery. That the table has the transition is checked in every test."""
+    """Change the state of a delivery. Every test checks that the table has the transition."""
     delivery.state = state
 
 
 def enter_all(deliveries: Sequence[Delivery], state: State) -> None:
-    """Change the state of many deliveries: without a call for each."""
+    """Change the state of many deliveries, without a call for each."""
     for delivery in deliveries:
         delivery.state = state

@@ -1,4 +1,4 @@
-"""What one consumer has, in numbers, and when it needs a dispatch: asked by its driver before it waits."""
+"""Workload of one consumer in numbers, and when it needs a dispatch: its driver asks before it waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Workload"]
 
 
 class Workload:
-    """Counts of one engine. It changes nothing."""
+    """Reads the numbers of one engine. It changes nothing."""
 
     __slots__ = (
         "_asides",
@@ -63,14 +63,14 @@ class Workload:
 
     @property
     def parked(self) -> int:
-        """Number of deliveries held here for a redelivery, a dead letter in doubt, or until the end."""
+        """Number of deliveries parked here: for a redelivery, an unconfirmed dead letter, or until the end."""
         return self._schedule.parked + len(self._confirms) + len(self._held) + len(self._suspects)
 
     @property
     def waiting(self) -> int:
-        """Number of deliveries that will still be handled or settled here: all parked ones, but those released here.
+        """Number of deliveries that will still be handled or settled here: all parked ones except those released here.
 
-        With those that wait for the breaker or the rate; while the consumer is paused, only unconfirmed dead letters.
+        It includes those that wait for the breaker or the rate limit; during a pause, only unconfirmed dead letters.
         """
         if self._gate.paused:
             return len(self._confirms)
@@ -89,39 +89,39 @@ class Workload:
 
     @property
     def in_doubt(self) -> int:
-        """Number of those the broker has yet to answer; the others were refused, and are tried again later."""
+        """Number of unconfirmed ones that the broker has still to answer; it refused the others, which are retried."""
         return len(self._confirms.in_doubt)
 
     @property
     def running(self) -> int:
-        """Number of deliveries the application has."""
+        """Number of deliveries that the application has."""
         return len(self._running)
 
     @property
     def changes(self) -> bool:
-        """Whether results change how many deliveries may be dispatched, and when."""
+        """True if results change how many deliveries may be dispatched, or when."""
         return self._gate.watches or self._gate.alert
 
     @property
     def has_breaker(self) -> bool:
-        """Whether failures may be spared."""
+        """True if failures may be spared."""
         return self._gate.circuit is not None
 
     def open_for(self, now: float) -> float | None:
-        """Return the seconds since the breaker opened, or since the last success; None: messages are handled."""
+        """Return the seconds since the breaker opened, or since the last success; None: it is not open."""
         circuit = self._gate.circuit
         held = circuit is not None and circuit.state in ("open", "probing")
         return max(0.0, now - circuit.opened) if circuit is not None and held else None
 
     @property
     def open_because(self) -> Cause | None:
-        """The last failure that the breaker has seen."""
+        """Cause of the last failure that the breaker has seen; None without one."""
         return self._gate.cause
 
     def oldest(self, now: float) -> float:
-        """Return the seconds since the first failure of the message that has been parked the longest; 0 without one.
+        """Return the seconds since the first failure of the message parked the longest; 0 without one.
 
-        Needs no lock: what is taken is a copy.
+        Needs no lock: it reads a copy.
         """
         records = [each.record for each in self._schedule.parked_now()]
         first = [_first_failure(record) for record in records if record is not None]
@@ -129,23 +129,23 @@ class Workload:
 
     @property
     def longest_held(self) -> float:
-        """For how many seconds the one that was parked the longest has been, since it arrived."""
+        """Seconds for which a delivery has been parked since it arrived, at most."""
         records = [each.record for each in self._schedule.parked_now()]
         return max((record.held for record in records if record is not None), default=0.0)
 
     @property
     def breaker_state(self) -> BreakerState:
-        """The state of the breaker; `closed` without one."""
+        """State of the breaker; `closed` without one."""
         return self._gate.state
 
     @property
     def paused(self) -> bool:
-        """Whether the application has paused the consumer."""
+        """True if the application has paused the consumer."""
         return self._gate.paused
 
     @property
     def suspects(self) -> int:
-        """Number of deliveries that wait for an exclusive run, and may begin one. Only a ledger has any."""
+        """Number of crash suspects that may begin an exclusive run now. Without a ledger there are none."""
         gate = self._gate
         if gate.closed or gate.paused:
             return 0
@@ -155,33 +155,33 @@ class Workload:
         return len(self._suspects) if not gate.withholds or first else 0
 
     def next_due(self) -> float | None:
-        """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
+        """Return when a `Wanted` will be answered with a delivery that is parked now; None: never."""
         if self._in_order and self._suspects:
-            # Nothing passes a suspect, which asks for its turn once the breaker admits one: that wakes its consumer.
+            # Nothing passes a suspect. Once the breaker admits one, it requests its turn, which wakes its consumer.
             asked = not self._gate.withholds or self._gate.yields
             return None if asked else self._gate.next_due(None, ready=True, running=len(self._running))
         due = self._held.next_due(self._schedule.next_due())
-        # Nothing fresh goes while it is full; and a suspect that is asked for already waits for its turn.
+        # No fresh message is dispatched while too many are parked; and a requested suspect already waits for its turn.
         ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
-        # As `_admits` has it: while others are parked, one is asked for when the first of them is due.
+        # As in `_admits`: while others are parked, a suspect is requested when the first of them is due.
         alone = self._gate.withholds and self._suspects and not (self._gate.yields or self._schedule)
         ready = ready or bool(alone)
         return self._gate.next_due(due, ready=ready, running=len(self._running))
 
     def ready(self) -> int:
-        """Number of deliveries that could be dispatched at once."""
+        """Return how many deliveries could be dispatched at once."""
         if self._gate.closed or self._gate.paused:
             return 0
         return self._dispatchable() or self._held.ready(full=self.full)
 
     def _dispatchable(self) -> int:
-        """Number of those that wait in order and may be dispatched now."""
+        """Return how many of those ready may be dispatched now."""
         ready, gate = self._schedule.ready(), self._gate
         return min(ready, gate.slots(len(self._running))) if gate.watches else ready
 
     @property
     def working(self) -> int:
-        """Number of deliveries ready or running, but for those that were released here before."""
+        """Number of deliveries ready or running, without those that were released here before."""
         idle = self._gate.closed or self._gate.paused
         return (0 if idle else self._dispatchable()) + len(self._running) - self._held.again()
 
@@ -192,16 +192,16 @@ class Workload:
 
     @property
     def full(self) -> bool:
-        """Whether so much is parked that nothing fresh is dispatched."""
+        """True if so many are parked that no fresh message is dispatched."""
         return self.room < 1
 
     def awaited(self, settlements: int) -> bool:
-        """Whether so many settlements must be written before the broker sends more than one message."""
+        """Return True if so many settlements must be written before the broker sends more than one message."""
         return len(self._running) + settlements + 1 >= self._flow.credit
 
     @property
     def exhausted(self) -> bool:
-        """Whether the application holds its whole credit unsettled: nothing more comes until it settles."""
+        """True if the application has its whole credit unsettled: nothing more arrives until it settles."""
         return len(self._running) >= self._credit
 
 

@@ -1,1 +1,1 @@
-"""How poison leaves: routing, strategies, and what a redrive does with a dead letter."""
+"""Dead-lettering: routes of poison messages, strategies that name dead-letter queues, and redrive of dead letters."""

@@ -1,7 +1,7 @@
-"""Properties of a dead letter as this library writes them; what anybody else may have written there is None.
+"""Properties of a dead letter as this library writes them; None for a value that another producer has written there.
 
-Every producer can set these properties, to values of any type and size. No reader raises: an absurd value is an absent
-one, and the letter can still be shown, put back and dropped.
+Every producer can set these properties, to values of any type and size. No reader raises: an absurd value counts as
+absent, and the dead letter can still be shown, redriven and purged.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["count_in", "moment", "text_in", "time_in"]
 
-# Digits of a count that is read as a number: Python refuses more than 4,300, and no counter of a broker has 19.
+# Digits of a count that is read as a number: Python refuses more than 4,300, and no broker's counter reaches 19.
 DIGITS = 18
 
 
 def text_in(headers: Mapping[str, Any], name: str) -> str | None:
-    """Return a property that is text, cut to what a cause has room for; else None."""
+    """Return a text property, cut to the length of a cause; otherwise None."""
     value = headers.get(name)
     return value[:CAUSE_LIMIT] if isinstance(value, str) and value else None
 
 
 def count_in(headers: Mapping[str, Any], name: str) -> int | None:
-    """Return a property that is a whole number of 0 or more, typed or as text; else None."""
+    """Return a property that is a whole number of 0 or more, as a number or as text; otherwise None."""
     value = headers.get(name)
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) <= DIGITS else None
     if isinstance(value, float):
-        # Neither infinite nor NaN.
+        # Excludes infinity and NaN.
         value = int(value) if value.is_integer() else None
     if isinstance(value, bool) or not isinstance(value, int):
         return None
@@ -40,20 +40,20 @@ def count_in(headers: Mapping[str, Any], name: str) -> int | None:
 
 
 def time_in(headers: Mapping[str, Any], name: str) -> datetime | None:
-    """Return a property that is a time of ISO 8601, in UTC; else None."""
+    """Return a property that is an ISO 8601 time, in UTC; otherwise None."""
     value = headers.get(name)
     if not isinstance(value, str):
         return None
     try:
         at = datetime.fromisoformat(value)
         return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    # `0001-01-01T00:00:00+23:59` is before the first day that Python has.
+    # `0001-01-01T00:00:00+23:59` is before Python's first day.
     except (ValueError, OverflowError):
         return None
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """Return seconds since the Unix epoch as a time in UTC; None for none, and for what is no time."""
+    """Return seconds since the Unix epoch as a time in UTC; None if there is none, or no such time."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
-"""Where a dead letter came from: as its broker recorded it, else as the copy that this library made says.
+"""Original destination of a dead letter: as its broker recorded it, otherwise as the copy of this library says.
 
-A producer can set every property of its message, and the broker's own poison acknowledgement leaves them as they are. A
-redrive acts with an operator's rights: a message must not choose where it is sent. So the broker's record comes first,
-and wherever this library makes a copy it writes the property anew.
+A producer can set every property of its message, and the broker's own poison acknowledgement leaves them unchanged. A
+redrive acts with an operator's rights: a message must not choose where it is sent. Therefore the broker's record comes
+first, and each copy that this library makes has the property written anew.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ __all__ = [
 ]
 
 ORIGIN = "redeliveryOriginalDestination"
-"""The property in which a copy says where its message was."""
+"""Property in which a copy names the original destination of its message."""
 
-# Characters: a longer name is nobody's queue.
+# Characters. No queue has a longer name.
 LONGEST = 1024
 _KINDS = ("queue", "topic", "native")
-# In a property's name they end it, or its line, over STOMP on Classic.
+# Over STOMP on Classic these characters end the line of a property's name.
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def readable_origin(text: object) -> str | None:
-    """Return a qualified destination that one message can go back to; None for all else.
+    """Return a qualified destination that one message can go back to; None for anything else.
 
-    One queue, topic or native address, written with its kind. A temporary one is gone with its connection; a pattern or
-    a composite is not where one message was; options are nobody's to give.
+    One queue, topic or native address, written with its kind. A temporary one is gone with its connection. One message
+    was not in a pattern or a composite. Options do not belong to it.
     """
     if not isinstance(text, str) or len(text) > LONGEST:
         return None
@@ -53,32 +53,32 @@ def readable_origin(text: object) -> str | None:
     if not mark or kind not in _KINDS:
         return None
     try:
-        # It checks the members of what has a comma, too, which only `parse` does.
+        # Only `parse` also checks the members of a composite.
         parsed = Destination.parse(text)
-        # Artemis and RabbitMQ have `#` where Classic has `>`.
+        # Artemis and RabbitMQ use `#` where Classic uses `>`.
         patterned = is_pattern(parsed) or (kind != "native" and "#" in name.split("."))
         one = not patterned and len(parsed.members) == 1
     except ConfigurationError:
         return None
-    # With options, or blanks around it, it is not what it says.
+    # With options, or blanks around it, the text differs from what was parsed.
     return text if one and (parsed.kind, parsed.name) == (kind, name) else None
 
 
 def recorded_origin(delivery: Delivery) -> str | None:
-    """Return where the broker recorded that a dead letter was; None where it has no record that makes sense."""
+    """Return the original destination that the broker recorded; None without a usable record."""
     return readable_origin(delivery.origin)
 
 
 def claimed_origin(delivery: Delivery) -> str | None:
-    """Return where a dead letter's own property says that it was; None where it says nothing that makes sense."""
+    """Return the original destination that the dead letter's own property names; None without a usable value."""
     return readable_origin(delivery.headers.get(ORIGIN))
 
 
 def origin_of(delivery: Delivery) -> str | None:
-    """Return where a dead letter came from, qualified, or None if nobody can be believed.
+    """Return the original destination of a dead letter, qualified; None if no source of it can be trusted.
 
-    Its own property counts only where the broker did not dead-letter it: then who sent it to the dead-letter queue
-    wrote the property, which is this library, or somebody with the same rights.
+    Its own property counts only if the broker did not dead-letter it. Then the sender to the dead-letter queue wrote
+    the property: this library, or a client with the same rights.
     """
     if delivery.origin is not None or delivery.moved:
         return recorded_origin(delivery)
@@ -86,10 +86,10 @@ def origin_of(delivery: Delivery) -> str | None:
 
 
 def comes_with_origin(delivery: Delivery) -> bool:
-    """True if a message that is alive has what would be taken for its origin once the broker has dead-lettered it.
+    """True if a live message has properties that would be taken for its origin once the broker has dead-lettered it.
 
-    Classic leaves properties as they are, over AMQP it shows no record of its own, and over STOMP a property named
-    `original-destination` replaces its record; a line end in any name is one there, and begins another header (6.1.7).
+    Classic leaves properties unchanged. Over AMQP it shows no record of its own. Over STOMP a property named
+    `original-destination` replaces its record, and a line end in any name begins another header (6.1.7).
     """
     headers = delivery.headers
     record = headers.get("original-destination")
@@ -99,9 +99,9 @@ def comes_with_origin(delivery: Delivery) -> bool:
 
 
 def _handed_over(destination: str, record: object) -> bool:
-    """True if a virtual topic may have handed the message to its queue: then the broker writes which topic it was.
+    """True if a virtual topic may have passed the message to its queue: the broker then writes the topic's name.
 
-    With Classic's own names: the queue is `Consumer.<who>.<topic>`.
+    With Classic's own names: the queue is `Consumer.<name>.<topic>`.
     """
     if not isinstance(record, str) or not destination.startswith("queue://Consumer."):
         return False
@@ -111,15 +111,15 @@ def _handed_over(destination: str, record: object) -> bool:
 
 
 def moved_by_classic(header: Callable[[str], object]) -> bool:
-    """Return whether Classic dead-lettered a message itself: of an expired one it writes a cause of its own.
+    """Return True if Classic dead-lettered a message itself: it writes a cause of its own, also for an expired one.
 
-    A copy has the same cause twice. `header` returns the value of one.
+    A copy has the same cause in two headers. `header` returns the value of one.
     """
     cause = header("dlqDeliveryFailureCause")
     return cause is not None and cause != header("redeliveryCause")
 
 
 def overruled(delivery: Delivery) -> bool:
-    """Whether the property names another origin than the broker's record, which is believed."""
+    """Return True if the property names another origin than the broker's record, which is used."""
     claim, record = delivery.headers.get(ORIGIN), recorded_origin(delivery)
     return claim is not None and record is not None and claim != record

@@ -1,7 +1,7 @@
-"""How a dead letter goes back: as a copy that starts afresh, by the same way as a poisoned message leaves.
+"""Redrive of a dead letter: a copy without its failures is sent back, by the same steps as a poison message leaves.
 
-To the engine a redrive is a poison acknowledgement with another destination: the copy is sent, confirmed, and only
-then is the dead letter accepted; in one transaction where that is atomic.
+For the engine a redrive is a poison acknowledgement with another destination: the copy is sent and confirmed, and then
+the dead letter is accepted; in one transaction where the broker can do so.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ __all__ = [
 ]
 
 REDRIVES = "redeliveryRedrives"
-"""The property that counts how often a message has been redriven; it stays with the message."""
+"""Property that counts how often a message has been redriven; it stays with the message."""
 REDRIVE_RUN = "redeliveryRedriveRun"
-"""The property that names the redrive which sent the message last, so that the same one does not send it again."""
+"""Property that names the redrive that sent the message last: the same redrive must not send it again."""
 REDRIVE_HEADERS = frozenset({REDRIVES, REDRIVE_RUN})
 KEPT = "redeliveryOriginalId"
-# What brokers tell of a death; it would be told of a message that lives.
+# Properties in which brokers describe a dead-lettering; on a redriven message they would be wrong.
 STALE = frozenset({
     "dlqDeliveryFailureCause", "original-destination", "originalDeliveryMode", "originalDestination",
     "originalExpiration", "x-death", "x-acquired-count", "x-delivery-count",
 })  # fmt: skip
 STALE_PREFIXES = ("_AMQ_ORIG_", "x-first-death-", "x-last-death-", "x-opt-ORIG-")
-# That a copy is refused before the redrive gives up: after 3 s.
+# Refusals of a copy after which the redrive gives up: after 3 s.
 TRIES = 3
 
 
 def redrives_of(headers: Mapping[str, Any]) -> int:
-    """Return how often a message has been redriven before."""
+    """Return how often a message has been redriven so far."""
     return count_in(headers, REDRIVES) or 0
 
 
 def first_id(delivery: Delivery) -> str | None:
-    """Return the id that a dead letter had when it was poisoned first; its own where nobody has told, or None."""
-    # The broker's id first: over STOMP Classic's has all headers read.
+    """Return the id that a dead letter had when it was poisoned first; without such a note its own id, or None."""
+    # The broker's id first: Classic's, over STOMP, reads all headers.
     identity, told = delivery.message_id, text_in(delivery.headers, KEPT)
-    # A lone surrogate cannot be written in any protocol.
+    # No protocol can carry a lone surrogate.
     return told if told is not None and told.isprintable() else identity
 
 
 def is_stale(name: str) -> bool:
-    """Whether a property tells of a death, and is not one of a message that lives."""
+    """Return True if a property describes a dead-lettering, which a redriven message must not carry."""
     return name in STALE or name.startswith(STALE_PREFIXES)
 
 
 def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
-    """Return the message that a dead letter was, as it goes to `destination`: never expiring, and persistent."""
+    """Return the original message of a dead letter, addressed to `destination`: never expiring, and persistent."""
     told = delivery.headers
     headers = {name: value for name, value in told.items() if name not in OWN_HEADERS and not is_stale(name)}
     first = first_id(delivery)
@@ -82,10 +82,10 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
 
 
 class Redrive:
-    """What an engine does with a message that its consumer calls poison: it goes to `destination`, or back.
+    """Route for an engine that redrives: each message of its consumer goes to `destination`, or to its origin.
 
-    `quarantine` takes those that have been redriven `maximum_redrives` times. `run` names this redrive. `native`: an
-    origin may be a broker's own address, which nothing here can check.
+    `quarantine`: destination of those that have been redriven `maximum_redrives` times. `run`: name of this redrive.
+    `native`: an origin may be a broker's own address, which cannot be checked here.
     """
 
     route: ClassVar[Route] = "forward"
@@ -106,22 +106,22 @@ class Redrive:
         self.maximum_redrives = maximum_redrives
         self.native = native
         self.origin: Callable[[Delivery], str | None] = origin_of
-        """Where a dead letter came from: a ledger may know more than its properties."""
+        """Returns the original destination of a dead letter; a ledger may know more than its properties."""
         self.refusal: RedeliveryError | None = None
-        """The last error that the broker answered a copy with: the driver tells."""
+        """Last error with which the broker refused a copy; the driver reports it."""
 
     def destination_on(self, capabilities: Capabilities) -> str:
-        """Return where copies go, if they all go to one place; it is checked before the first."""
+        """Return the destination of all copies, if they share one; it is checked before the first is sent."""
         del capabilities
         return self.destination or ""
 
     def may_forward(self, capabilities: Capabilities) -> bool:
-        """Whether there is such a place."""
+        """Return True if all copies share one destination."""
         del capabilities
         return self.destination is not None
 
     def target(self, delivery: Delivery) -> str | None:
-        """Return where a dead letter goes, or None if nobody knows."""
+        """Return the destination of a dead letter; None if it is not known."""
         if self.quarantine is not None and redrives_of(delivery.headers) >= self.maximum_redrives:
             return self.quarantine
         if self.destination is not None:
@@ -132,18 +132,23 @@ class Redrive:
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Forward | Stop:
-        """Return the command that sends a dead letter on its way; or the end, if it was refused too often."""
+        """Return the command that sends a dead letter back; or `Stop`, if it was refused too often."""
         del capabilities, wall_offset, now
         target = self.target(delivery)
         if target is None:
-            return Stop(AdapterError(f"dead letter {delivery.message_id}: nobody knows where it came from"))
+            return Stop(
+                AdapterError(
+                    f"dead letter {delivery.message_id}: its original destination is not known; name one"
+                )
+            )
         if record.tries >= TRIES:
             why = "" if self.refusal is None else f": {self.refusal}"
-            return Stop(AdapterError(f"dead letter {delivery.message_id} cannot be sent to {target}{why}"))
+            named = f"dead letter {delivery.message_id}"
+            return Stop(AdapterError(f"{named} cannot be sent to {target}{why}; it stays in its queue"))
         copy = redriven(delivery, target, self.run)
         return Forward(delivery, copy, record.cause or Cause("redriven"), record.count, redrive=True)
 
 
 if TYPE_CHECKING:
-    # What an engine asks how a poisoned message leaves.
+    # What an engine asks for the route of a poison message.
     DeadLetterRoute = DeadLetterRouting | Redrive

@@ -1,6 +1,6 @@
-"""How a poisoned message leaves: by the broker's own acknowledgement, by a confirmed copy, or not at all.
+"""Routes of poison messages: the broker's own acknowledgement, a confirmed copy, or discarding.
 
-The rule is promise 1: where a dead letter's arrival cannot be known, a copy is sent and confirmed first.
+Rule: where the arrival of a dead letter in the broker's queue is not certain, a copy is sent and confirmed first.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = [
 Route = Literal["auto", "ack", "forward", "discard"]
 
 COPY = "redeliveryCopy"
-"""The property that names a delayed copy, and the queue that it was sent to; a dead letter has none."""
+"""Property of a delayed copy with its name and the queue that it was sent to; a dead letter has none."""
 DUE = "redeliveryDue"
-"""Milliseconds since the Unix epoch at which a delayed copy is to come."""
+"""Property with the due time of a delayed copy: milliseconds since the Unix epoch."""
 DEFERRALS = "redeliveryDeferrals"
-"""Deferrals of a delayed copy that were not charged."""
+"""Property with the number of uncharged deferrals of a delayed copy."""
 WHOLE = "redeliveryWhole"
-"""`false` on a dead letter whose body is not the message's, but all the bytes of one that could not be read."""
-# Kinds of a body that is empty, or did not come; and, if it was empty, the kind of its copy.
+"""`false` on a dead letter whose body is not the message's, but all the bytes of an unreadable message."""
+# Body kinds of a body that is empty, or did not arrive; and the kind of its copy if it was sent empty.
 _EMPTY: dict[BodyKind, BodyKind] = {"unknown": "text", "unknown-bytes": "bytes"}
-# The broker's own acknowledgement drops a message that is not persistent.
+# The broker's own acknowledgement drops a non-persistent message.
 VOUCH = ", or, if no producer gives a message a property named `persistent`, set redelivery.deadLetter=ack"
 OWN_HEADERS = frozenset({
     COPY,
@@ -70,16 +70,26 @@ OWN_HEADERS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRouting:
-    """What is done with poisoned and expired messages of one consumer, as the user configured it.
+    """Handling of poison and expired messages of one consumer, as the user configured it.
 
-    `destination`: None means the broker's own default. `individual`, `discarding`: the strategy, if not the shared one.
-    `expiration`: seconds that a forwarded copy lives, 0 for ever. `process_non_persistent` is true here, though
-    Classic's own default is false: false loses messages. `empty_is_whole`: the user vouches that an empty body is what
-    was sent. `send_exhausted`: whether what has used up its redeliveries is dead-lettered. `policies`: whose entries
-    decide, if what no entry serves is dropped. `source`: what is consumed; `subscriber`: `clientID:name` of its durable
-    subscription. `scheduled`: what fails comes again as a delayed copy; the broker's own poison acknowledgement would
-    leave the dead letter with what the last copy told, so that is a copy too. `maximum_set_aside`: so many messages
-    that can leave by no way are set aside; one more stops the consumer.
+    Args:
+        route: `ack`: the broker's own acknowledgement. `forward`: a confirmed copy. `discard`: no dead letter.
+            `auto`: the first of `ack` and `forward` that is safe and can do what is configured.
+        destination: Dead-letter destination; None: the broker's own default.
+        individual: Strategy with one dead-letter destination per destination; None: the shared one.
+        discarding: Strategy that drops dead letters; None: all are kept.
+        process_expired: False: expired messages are dropped.
+        process_non_persistent: False: non-persistent messages are dropped. Default True, although Classic's own
+            default is false: false loses messages.
+        expiration: Seconds that a copy lives; 0: for ever.
+        empty_is_whole: The user guarantees that an empty body was sent empty.
+        send_exhausted: False: messages whose redeliveries are used up are dropped.
+        policies: If set, messages that no entry of this map serves are dropped.
+        source: Destination that is consumed.
+        subscriber: `clientID:name` of its durable subscription; None: not durable.
+        scheduled: Failed messages are redelivered as delayed copies. The broker's own poison acknowledgement would
+            leave the dead letter with the properties of the last copy; therefore it is a copy, too.
+        maximum_set_aside: Number of messages without any route that are set aside; one more stops the consumer.
     """
 
     route: Route = "auto"
@@ -98,7 +108,7 @@ class DeadLetterRouting:
     maximum_set_aside: int = 100
 
     def destination_on(self, capabilities: Capabilities) -> str | None:
-        """Return the dead-letter destination in force on this broker, qualified; None: it depends on the message."""
+        """Return the dead-letter destination on this broker, qualified; None: it depends on the message."""
         if self.individual is None:
             return self.destination or capabilities.dead_letter_destination
         if self.source is None or self.source.kind == "native" or is_pattern(self.source):
@@ -106,39 +116,39 @@ class DeadLetterRouting:
         return str(self.individual.destination_for(self.source, capabilities, self.subscriber))
 
     def destination_for(self, destination: str, capabilities: Capabilities) -> str:
-        """Return where the dead letters of a message's own destination go, qualified.
+        """Return the dead-letter destination of messages sent to `destination`, qualified.
 
-        As on Classic it is the queue that is consumed which names them, not the address that the message was sent to;
-        the two differ where a queue is fed by a topic or a divert.
+        As on Classic, the consumed queue names it, not the address that the message was sent to. The two differ where
+        a topic or a divert feeds a queue.
         """
         found = self.destination_on(capabilities)
         if found is not None or self.individual is None:
             return found or capabilities.dead_letter_destination
         own = Destination.parse(destination)
         if is_pattern(own) or (len(own.members) > 1 and own != self.source):
-            # Of which queue it was nobody knows, and a broker would send to all of such a name.
+            # The message's own queue is not known, and a broker would send to all queues of such a name.
             return capabilities.dead_letter_destination
         try:
             return str(self.individual.destination_for(own, capabilities, self.subscriber))
         except ConfigurationError:
-            # A producer's address, to which a pattern of the broker's own applies, may be the name of no queue.
+            # A producer's address, to which a pattern of the broker applies, may not be a valid queue name.
             return capabilities.dead_letter_destination
 
     def copies_always(self) -> bool:
-        """Whether only a copy comes to where the user wants it, with what he wants: then none is left to the broker."""
+        """Return True if only a copy can reach the configured destination, with the configured properties."""
         chosen = self.destination is not None or self.individual is not None or bool(self.expiration)
         chosen = chosen or self.scheduled
         return self.route == "forward" or (self.route == "auto" and chosen)
 
     def may_forward(self, capabilities: Capabilities) -> bool:
-        """Whether any message could be forwarded here: then the destination is checked before the first dispatch."""
+        """Return True if any message could be forwarded: then the destination is checked before the first dispatch."""
         if self.discarding is not None and self.discarding.everything:
             return False
         native = capabilities.poison_persistent and capabilities.poison_non_persistent
         return self.copies_always() or (self.route == "auto" and not native)
 
     def _dropped(self, delivery: Delivery, record: Record) -> bool:
-        """Whether the message is accepted without a dead letter."""
+        """Return True if the message is accepted without a dead letter."""
         if self.route == "discard":
             return True
         if record.cause is EXPIRED:
@@ -155,7 +165,7 @@ class DeadLetterRouting:
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Accept | PoisonAck | Forward | SetAside | Stop:
-        """Return the one command that takes a poisoned delivery away without losing it; or what sets it aside."""
+        """Return the one command that removes a poison delivery without losing it; or the one that sets it aside."""
         cause = record.cause or UNKNOWN
         if self._dropped(delivery, record):
             return Accept((delivery,))
@@ -163,12 +173,12 @@ class DeadLetterRouting:
         kept = capabilities.poisons(persistent=delivery.persistent, asked=vouched) and delivery.original
         asked = vouched and capabilities.poison_on_request and delivery.original
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
-        # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
+        # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
         own = asked or (kept and (vouched or (self.route == "auto" and not self.copies_always())))
-        # What its producer wrote there would stay on the dead letter: a copy is written anew.
+        # Origin properties written by the producer would stay on the dead letter: a copy has them written anew.
         if own and kept and not partial and comes_with_origin(delivery):
             own = False
-        # What has expired and cannot be copied is the broker's, which does with it what it does with all that expires.
+        # An expired message that cannot be copied is left to the broker, which handles all expired messages alike.
         left = kept or (cause is EXPIRED and capabilities.poison_persistent and delivery.original)
         if own or (partial and left and self.route != "forward"):
             return PoisonAck(delivery, cause, record.count)
@@ -183,8 +193,8 @@ class DeadLetterRouting:
         return Forward(delivery, copy, cause, record.count)
 
     def _consumes(self, destination: str) -> bool:
-        """Whether the copy would come back to the consumer that it is made for."""
-        # A backstop: the driver has refused such a consumer where it could see that beforehand.
+        """Return True if the copy would be delivered to the consumer that sends it."""
+        # A safeguard: the driver has refused such a consumer at its start where that could be known.
         return (
             self.individual is not None
             and self.source is not None
@@ -208,7 +218,7 @@ class DeadLetterRouting:
 def copy_of(
     delivery: Delivery, destination: str, headers: Mapping[str, Any], expires_at: float | None = None
 ) -> Outgoing:
-    """Return a copy of a message with other properties: always persistent, and no name has a line end in it."""
+    """Return a copy of a message with other properties: always persistent, and without a line end in any name."""
     if any(CONTROLS.search(str(name)) for name in headers):
         headers = {
             **{name: value for name, value in headers.items() if not CONTROLS.search(str(name))},
@@ -235,27 +245,27 @@ def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str, vouc
         what = "is empty, and over this protocol a JMS Map or Object can arrive so"
         vouch = f", or, if its producers send empty bodies, set redelivery.emptyBody=forward{vouch}"
     return AdapterError(
-        f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
-        f"{destination}; it stays unacknowledged: consume this destination over AMQP, or take the message off the "
-        f"queue with the broker's console{vouch}"
+        f"a poison message from {delivery.destination} has a body that {what}. No copy of it is sent to {destination}; "
+        "the message stays on the broker, unacknowledged: consume this destination over AMQP, or remove the message "
+        f"with the broker's console{vouch}"
     )
 
 
 def _own_dead_letter(delivery: Delivery, destination: str) -> AdapterError:
     return AdapterError(
-        f"a poison message from {delivery.destination} would go to {destination}, which this consumer gets too: it "
-        "would go round for ever; it stays unacknowledged: consume destinations that are no dead-letter queues"
+        f"a poison message from {delivery.destination} would be dead-lettered to {destination}, which this consumer "
+        "consumes too, without an end. The message stays on the broker, unacknowledged: consume no dead-letter queues"
     )
 
 
 def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
-    """Whether the body is all that was sent, so that it can be copied; `empty_is_whole`: empty ones are vouched for."""
+    """Return True if the body arrived whole and can be copied; `empty_is_whole`: empty ones were sent empty."""
     kind = delivery.body_kind
     return kind != "partial" and (kind not in _EMPTY or empty_is_whole)
 
 
 def told_of(delivery: Delivery, record: Record, cause: Cause, wall_offset: float) -> dict[str, Any]:
-    """Return the properties of a copy of a delivery: its own, and what is known of it."""
+    """Return the properties of a copy of a delivery: its own, and those from its record."""
     return dead_letter_headers(
         delivery.headers,
         destination=delivery.destination,
@@ -279,15 +289,15 @@ def dead_letter_headers(
     record: Record | None = None,
     wall_offset: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the properties of a message as those of its dead letter, which tell where it came from, and why."""
+    """Return the properties of a message as those of its dead letter, with its original destination and cause."""
     told: dict[str, Any] = {name: value for name, value in headers.items() if name not in OWN_HEADERS}
     told["redeliveryCause"] = cause.text
     told["redeliveryCount"] = str(count)
-    # Of a delayed copy these are told as they were of the message that failed first.
+    # A delayed copy keeps these from the message that failed first.
     before: Mapping[str, Any] = headers if COPY in headers else {}
-    # Never as the message says: anybody can send what looks like a delayed copy, and choose where it is redriven.
+    # Never the message's own value: a producer could imitate a delayed copy, and choose where it is redriven to.
     told["redeliveryOriginalDestination"] = destination
-    # A message that was redriven keeps the id that it had when it was first poison: by it people follow it.
+    # A redriven message keeps the id that it had when it was first poison: operators find it by that id.
     first = headers.get("redeliveryOriginalId") if before or "redeliveryRedrives" in headers else None
     if first is not None or message_id is not None:
         told["redeliveryOriginalId"] = first or message_id
@@ -301,7 +311,7 @@ def dead_letter_headers(
 
 
 def _was_persistent(delivery: Delivery) -> bool:
-    """Whether the producer asked for it: a delayed copy is always persistent, and tells."""
+    """Return True if the producer asked for persistence; a delayed copy is always persistent, and has a note of it."""
     if not delivery.persistent:
         return False
     headers = delivery.headers

@@ -1,7 +1,7 @@
-"""Regular expressions on destination names, of which none can take for ever: the name comes from outside.
+"""Regular expressions on destination names with bounded matching time: the names come from outside.
 
-Python's matcher tries one way after the other. How many there are is bounded here before a pattern is taken: a repeated
-group that repeats or chooses inside (`(a+)+`) is refused, and so is a product of too many repetitions.
+Python's matcher tries one way after the other. Their number is bounded here when a pattern is read: a repeated group
+that itself repeats or chooses (`(a+)+`) is refused, and so is a product of too many repetitions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["LONGEST_NAME", "SafeRegex"]
 
-# Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
+# Characters. No pattern matches a longer name.
 LONGEST_NAME = 256
-# To match one name with one pattern, at most; in practice a sixth of it.
+# Ways to match one name with one pattern, at most; about a sixth of them occur.
 MOST_WAYS = LONGEST_NAME**3
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
@@ -26,24 +26,24 @@ _CACHED = 4096
 
 @dataclass(frozen=True, slots=True)
 class SafeRegex:
-    """Some regular expressions, as written; a name matches if one of them matches all of it."""
+    """Regular expressions, as written; a name matches if one of them matches all of it."""
 
     texts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> SafeRegex:
-        """Read patterns that are separated by blanks. Raises ConfigurationError, with the pattern in its text."""
+        """Read patterns that are separated by blanks. Raises ConfigurationError; its text contains the pattern."""
         texts = tuple(text.split())
         if not texts:
             raise ConfigurationError("there is no pattern")
         if len(texts) > MOST_PATTERNS:
-            raise ConfigurationError(f"there are {len(texts)} patterns, and {MOST_PATTERNS} are the most")
+            raise ConfigurationError(f"there are {len(texts)} patterns; at most {MOST_PATTERNS} are allowed")
         for one in texts:
             _check(one)
         return cls(texts)
 
     def match(self, name: str) -> bool:
-        """Whether one of the patterns matches all of the name."""
+        """Return True if one of the patterns matches all of the name."""
         return len(name) <= LONGEST_NAME and _matches(self.texts, name)
 
 
@@ -55,7 +55,7 @@ def _matches(texts: tuple[str, ...], name: str) -> bool:
 def _check(text: str) -> None:
     if "://" in text:
         raise ConfigurationError(
-            f"{text!r}: a pattern is matched with the name alone, without queue:// or topic://"
+            f"{text!r}: a pattern is matched with the name alone; remove queue:// or topic://"
         )
     if ">" in text:
         raise ConfigurationError(
@@ -68,29 +68,29 @@ def _check(text: str) -> None:
         ).ways()
         re.compile(text)
     except (re.error, OverflowError) as error:
-        raise ConfigurationError(f"{text!r} is no regular expression that Python knows: {error}") from None
+        raise ConfigurationError(f"{text!r}: Python cannot read this regular expression: {error}") from None
     except ValueError as error:
         raise ConfigurationError(f"{text!r}: {error}") from None
     if ways > MOST_WAYS:
         raise ConfigurationError(
-            f"{text!r} repeats too much, and could take for ever: at most three of * and +"
+            f"{text!r} repeats too much, and matching could take for ever; use * and + three times at most"
         )
 
 
 class _PatternReader:
-    """Goes through a pattern, and counts in how many ways it could be tried."""
+    """Reads a pattern, and counts the ways in which it could be tried."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at: int = 0
 
     def ways(self) -> int:
-        """Return the count. Raises ValueError for what cannot be bounded."""
+        """Return the count. Raises ValueError for a pattern without a bound."""
         ways, _ = self._alternatives(0)
         return ways
 
     def _alternatives(self, depth: int) -> tuple[int, bool]:
-        """Read up to the end of the group; return its ways, and whether it neither repeats nor chooses."""
+        """Read up to the end of the group; return its ways, and True if it neither repeats nor chooses."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} groups within each other")
         total, ways, plain = 0, 1, True
@@ -106,7 +106,7 @@ class _PatternReader:
             elif times == 1:  # optional
                 ways, plain = ways * (inner + 1), False
             elif not inner_plain:
-                raise ValueError("a repeated group that repeats or chooses inside could take for ever")
+                raise ValueError("a repeated group that itself repeats or chooses could take for ever")
             else:
                 ways, plain = ways * times, False
         return total + ways, plain
@@ -116,7 +116,7 @@ class _PatternReader:
         self._at += 1
         if char == "\\":
             if text[self._at : self._at + 1] in tuple("123456789"):
-                raise ValueError("a reference back to a group is not supported")
+                raise ValueError("a back-reference is not supported")
             self._at += 1
         elif char == "[":
             if text.startswith("^", self._at):
@@ -139,7 +139,7 @@ class _PatternReader:
         return 1, True
 
     def _repeated(self) -> int | None:
-        """Read a quantifier; return its ways (1: it is `?`), or None if there is none, or one for a fixed number."""
+        """Read a quantifier; return its ways (1: it is `?`), or None if there is none, or a fixed number."""
         text, at = self._text, self._at
         counted = _COUNTED.match(text, at)
         if text.startswith("?", at):
@@ -151,7 +151,7 @@ class _PatternReader:
             times = _ways_of(counted)
         else:
             return None
-        # Lazy or possessive: no more ways than greedy.
+        # A lazy or possessive quantifier has no more ways than a greedy one.
         if text.startswith(("?", "+"), self._at):
             self._at += 1
         return times
@@ -160,6 +160,6 @@ class _PatternReader:
 def _ways_of(counted: re.Match[str]) -> int:
     low, comma, high = counted.groups()
     if int(low or 0) > LONGEST_NAME or int(high or 0) > LONGEST_NAME:
-        raise ValueError(f"a count above {LONGEST_NAME}, which no name has")
+        raise ValueError(f"a count above {LONGEST_NAME}, the longest name")
     most = int(high) if high else LONGEST_NAME if comma else int(low)
     return max(2, most - int(low or 0) + 1)

@@ -1,4 +1,4 @@
-"""Where dead letters go, by the destination they come from: ActiveMQ Classic's strategies, on the client's side."""
+"""ActiveMQ Classic's dead-letter strategies, on the client's side: dead-letter destinations by original destination."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DiscardingStrategy", "IndividualStrategy"]
 
-SAMPLES = ("x", "x.x")  # of what `>` stands for
+SAMPLES = ("x", "x.x")  # of names that `>` matches
 
 
 @dataclass(frozen=True, slots=True)
 class IndividualStrategy:
-    """A dead-letter destination for each destination: prefix + its name + suffix.
+    """One dead-letter destination per destination: prefix + its name + suffix.
 
-    A prefix that is None is the broker's own. `queue_for_queues`, `queue_for_topics`: whether dead letters of queues,
-    and of topics, go to a queue; else to a topic, which keeps them for nobody who has not subscribed.
-    `per_durable_subscriber`: each durable subscription of a topic has its own, named `….clientID:subscription`.
+    A prefix of None is the broker's own. `queue_for_queues`, `queue_for_topics`: dead letters of queues, and of
+    topics, go to a queue; otherwise to a topic, which keeps them for its subscribers only. `per_durable_subscriber`:
+    each durable subscription of a topic has its own, named `….clientID:subscription`.
     """
 
     queue_prefix: str | None = None
@@ -37,7 +37,7 @@ class IndividualStrategy:
     def destination_for(self, source: Destination, able: Capabilities, subscriber: str | None) -> Destination:
         """Return the dead-letter destination of `source`, a queue or a topic.
 
-        `subscriber`: `clientID:name` of the durable subscription, or None.
+        `subscriber`: `clientID:name` of the durable subscription; None: not durable.
         """
         queues, topics = able.individual_prefixes
         if source.is_topic:
@@ -50,7 +50,7 @@ class IndividualStrategy:
         return Destination(kind, f"{prefix}{source.name}{self.queue_suffix}")
 
     def returns_to(self, source: Destination, able: Capabilities, subscriber: str | None) -> str | None:
-        """Return a dead-letter destination that the pattern `source` consumes itself, or None if none is found."""
+        """Return a dead-letter destination that the pattern `source` itself consumes; None if none is found."""
         for rest in SAMPLES:
             sample = Destination(
                 source.kind, ".".join(_sampled(part, rest) for part in source.name.split("."))
@@ -62,16 +62,16 @@ class IndividualStrategy:
 
 
 def _sampled(part: str, rest: str) -> str:
-    """Return something that a part of a pattern stands for."""
+    """Return a name that a part of a pattern matches."""
     return {"*": "x", ">": rest}.get(part, part)
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardingStrategy:
-    """Dead letters are dropped: all of them, or those of some destinations.
+    """Drops dead letters: all of them, or those of some destinations.
 
-    `only`: those whose name matches. `temporary_queues`, `temporary_topics`: those of temporary ones, too. None of
-    these is given: all.
+    `only`: those of destinations whose name matches. `temporary_queues`, `temporary_topics`: also those of temporary
+    ones. If none of these is given: all.
     """
 
     only: SafeRegex | None = None
@@ -80,11 +80,11 @@ class DiscardingStrategy:
 
     @property
     def everything(self) -> bool:
-        """Whether no dead letter is kept."""
+        """True if no dead letter is kept."""
         return self.only is None and not (self.temporary_queues or self.temporary_topics)
 
     def drops(self, source: Destination) -> bool:
-        """Whether a dead letter of `source` is dropped."""
+        """Return True if a dead letter of `source` is dropped."""
         if self.everything:
             return True
         if source.is_temporary and (self.temporary_topics if source.is_topic else self.temporary_queues):

@@ -1,7 +1,7 @@
-"""The redelivery rules of an Artemis address setting, computed on the client.
+"""Redelivery rules of an Artemis address setting, computed on the client.
 
-Delays are those of Artemis 2.40 (`QueueImpl`), to the integer. The formula is not Classic's: a power of the
-multiplier, jitter also on the first delay, and a cap that comes after the jitter and holds for every delay.
+Delays equal those of Artemis 2.40 (`QueueImpl`), to the millisecond. The formula differs from Classic's: a power of
+the multiplier, jitter also on the first delay, and a cap that is applied after the jitter, to every delay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _EXACT_STEPS = 10_000
 
 @dataclass(frozen=True, slots=True, init=False)
 class ArtemisRedeliveryPolicy:
-    """Artemis' address-setting rules. Durations: seconds, read back as float; defaults: Artemis 2.40's."""
+    """Redelivery rules of an Artemis address setting. Durations are seconds, read back as float.
+
+    The defaults are those of Artemis 2.40.
+    """
 
     redelivery_delay: float
     redelivery_delay_multiplier: float
@@ -52,10 +55,16 @@ class ArtemisRedeliveryPolicy:
     ) -> None:
         """Build a policy.
 
-        `redelivery_delay`, `max_redelivery_delay`: seconds or `timedelta`, rounded to whole milliseconds; a
-        maximum of None is ten times the delay, as in Artemis. `redelivery_delay_multiplier`: below 1 shrinks.
-        `redelivery_collision_avoidance_factor`: 0 to 1. `max_delivery_attempts`: deliveries in all, 0 or less
-        is no limit. Raises ConfigurationError for a value that makes no sense.
+        Args:
+            redelivery_delay: Delay before the first redelivery: seconds or `timedelta`, rounded to milliseconds.
+            redelivery_delay_multiplier: Factor from one delay to the next; below 1 the delays shrink.
+            max_redelivery_delay: Longest delay: seconds or `timedelta`, rounded to milliseconds. None: ten times
+                `redelivery_delay`, as in Artemis.
+            redelivery_collision_avoidance_factor: Share by which a delay varies, 0 to 1.
+            max_delivery_attempts: Deliveries including the first. 0 or less: no limit.
+
+        Raises:
+            ConfigurationError: A value is out of its range, or of another type.
         """
         max_ms = None
         if max_redelivery_delay is not None:
@@ -81,9 +90,13 @@ class ArtemisRedeliveryPolicy:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> ArtemisRedeliveryPolicy:
-        """Build a policy from `broker.xml`'s element names: milliseconds, strings or numbers.
+        """Build a policy from `broker.xml`'s element names.
 
-        Raises ConfigurationError for an unknown name or a value that cannot be honoured.
+        Args:
+            options: Values as text or numbers; durations in milliseconds.
+
+        Raises:
+            ConfigurationError: A name is unknown, or a value is out of its range.
         """
         given = option_values.known_options(options, _OPTIONS)
         attempts = 10
@@ -114,14 +127,14 @@ class ArtemisRedeliveryPolicy:
 
     @property
     def maximum_redeliveries(self) -> int:
-        """Redeliveries before a message is poison: `max_delivery_attempts` - 1, or -1 for no limit."""
+        """Redeliveries before a message is poison: `max_delivery_attempts` - 1; -1: no limit."""
         return self.max_delivery_attempts - 1 if self.max_delivery_attempts > 0 else -1
 
     @property
     def cap_ms(self) -> int:
         if self._max_ms is not None:
             return self._max_ms
-        # Java's own product of two longs, which wraps around, is of no use to anyone: it saturates here.
+        # Java's product of two longs wraps around, which serves no purpose: here it saturates.
         return min(self._delay_ms * 10, option_values.MAX_LONG)
 
     def _nominal(self, redelivery: int) -> int:
@@ -134,7 +147,12 @@ class ArtemisRedeliveryPolicy:
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
         """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
 
-        `random` gives the jitter, if the factor is above 0; None is no jitter. Raises ValueError below 1.
+        Args:
+            redelivery: Number of the redelivery, from 1.
+            random: Source of jitter, used if the factor is above 0; None: no jitter.
+
+        Raises:
+            ValueError: `redelivery` is below 1.
         """
         if redelivery < 1:
             raise ValueError(f"redelivery must be 1 or more, not {redelivery}")
@@ -146,7 +164,12 @@ class ArtemisRedeliveryPolicy:
         return min(delay, self.cap_ms)
 
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
-        """Return the delays in milliseconds before redelivery 1 to `n`, which may pass the maximum."""
+        """Return the delays in milliseconds before redelivery 1 to `n`.
+
+        Args:
+            n: Number of delays; it may exceed `maximum_redeliveries`.
+            random: Source of jitter, used if the factor is above 0; None: no jitter.
+        """
         return [self.redelivery_delay_ms(k, random) for k in range(1, n + 1)]
 
     def worst_case_ms(self) -> int | None:
@@ -169,7 +192,7 @@ class ArtemisRedeliveryPolicy:
         return total
 
     def to_options(self) -> dict[str, str]:
-        """Return the policy in `broker.xml`'s names, in milliseconds: `from_options` reads it back."""
+        """Return the policy in `broker.xml`'s names, in milliseconds; `from_options` reads it back."""
         options = {
             "redelivery-delay": str(self._delay_ms),
             "redelivery-delay-multiplier": repr(self.redelivery_delay_multiplier),

@@ -1,9 +1,9 @@
-"""Artemis' address-setting matches: `*` is one word, `#` at the end any number of words, none included.
+"""Address-setting matches of Artemis: `*` is one word, `#` at the end any number of words, including none.
 
-The most specific match wins: one without wildcards, then one without `#`, of these the one whose first
-differing word is literal, of those with `#` the longest text, then the one with more literal words, and last
-the one registered last. (Artemis merges less specific settings in; a policy is whole, so here it is taken
-alone. Who reads settings merges them before: `redelivery.importers`.)
+The most specific match wins: first one without wildcards, then one without `#` (of several, the one whose first
+differing word is literal), then one with `#` (of several, the longest text, then the one with more literal words), and
+last the one registered last. Artemis merges less specific settings into it. A policy is one unit and is used alone
+here; `redelivery.importers` merges the settings before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ARTEMIS", "AddressMatch", "AddressMatches", "ArtemisWildcards"]
 
 
 class ArtemisWildcards(NamedTuple):
-    """The characters of `wildcard-addresses` in `broker.xml`; defaults: Artemis'."""
+    """Characters of `wildcard-addresses` in `broker.xml`; the defaults are those of Artemis."""
 
     delimiter: str = "."
     single_word: str = "*"
@@ -37,7 +37,7 @@ class ArtemisWildcards(NamedTuple):
 
 
 ARTEMIS = ArtemisWildcards()
-"""Those of a broker that is not configured otherwise."""
+"""Characters of a broker that is not configured otherwise."""
 
 
 def _words(match: object, wildcards: ArtemisWildcards) -> list[str]:
@@ -57,12 +57,12 @@ def _words(match: object, wildcards: ArtemisWildcards) -> list[str]:
 
 
 class AddressMatch:
-    """One match: which addresses it covers, and its rank among the matches that cover one address."""
+    """One match: the addresses that it covers, and its rank among the matches that cover one address."""
 
     __slots__ = ("_literal", "index", "rank", "tail", "text", "wildcards", "words")
 
     def __init__(self, match: str, index: int = 0, wildcards: ArtemisWildcards = ARTEMIS) -> None:
-        """Read `match`, registered as number `index`; ConfigurationError for one that is not understood."""
+        """Read `match`, registered as number `index`. Raises ConfigurationError if it cannot be read."""
         words = _words(match, wildcards)
         self.text = match
         self.index = index
@@ -75,11 +75,11 @@ class AddressMatch:
 
     @property
     def wildcard(self) -> bool:
-        """Whether this may cover more than one address."""
+        """True if this can cover more than one address."""
         return self.tail or not all(self._literal)
 
     def covers(self, words: list[str]) -> bool:
-        """Whether the address with these words is covered."""
+        """Return True if the address with these words is covered."""
         if len(words) < len(self.words) or (len(words) > len(self.words) and not self.tail):
             return False
         return all(
@@ -88,17 +88,17 @@ class AddressMatch:
         )
 
     def includes(self, other: AddressMatch) -> bool:
-        """Whether every address that `other` covers is covered by this match too."""
+        """Return True if this match covers every address that `other` covers."""
         return (self.tail or not other.tail) and self.covers(other.words)
 
     def overlap(self, other: AddressMatch) -> AddressMatch | None:
-        """Return the match of the addresses that both cover, or None."""
+        """Return the match of the addresses that both cover; None if there are none."""
         longer, shorter = (self, other) if len(self.words) >= len(other.words) else (other, self)
         if len(longer.words) > len(shorter.words) and not shorter.tail:
             return None
         one = self.wildcards.single_word
         if longer.words and shorter.words and one != longer.words[0] != shorter.words[0] != one:
-            # Most do not overlap, and most of these differ in the first word.
+            # Most pairs do not overlap, and most of them differ in the first word.
             return None
         both: list[str] = []
         for mine, theirs in zip(longer.words, shorter.words, strict=False):
@@ -112,12 +112,12 @@ class AddressMatch:
 
 
 class AddressMatches:
-    """Finds the address setting for a destination, whatever its kind, by Artemis' rules."""
+    """Finds the address setting of a destination, of any kind, by Artemis' rules."""
 
     __slots__ = ("_exact", "_patterns", "wildcards")
 
     def __init__(self, matches: Sequence[str], wildcards: ArtemisWildcards = ARTEMIS) -> None:
-        """Register `matches` in order; ConfigurationError for one that Artemis refuses or never matches."""
+        """Register `matches` in order. Raises ConfigurationError for one that Artemis refuses or never matches."""
         wildcards.check()
         self.wildcards = wildcards
         self._exact: dict[str, int] = {}
@@ -130,7 +130,7 @@ class AddressMatches:
                 self._exact[text] = index
 
     def find(self, destination: Destination) -> int | None:
-        """Return the place of the match that serves `destination`, or None."""
+        """Return the index of the match that serves `destination`; None if there is none."""
         exact = self._exact.get(destination.name)
         if exact is not None:
             return exact

@@ -1,8 +1,7 @@
-"""Wildcards of ActiveMQ Classic (`*`, `>`) and which of several matching patterns wins.
+"""Wildcards of ActiveMQ Classic (`*`, `>`), and the choice between several matching patterns.
 
-The reference's order is followed wherever it gives one answer. It does not where two patterns match each
-other's text (`A.>` and `A.*`); there the winner has more literal tokens, then `*` before `>`, then is the
-longer text, then is the one registered last.
+Classic's order is used wherever it gives one answer. It gives none if two patterns match each other's text (`A.>` and
+`A.*`). Then the winner has more literal tokens, then `*` before `>`, then the longer text, then it was registered last.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ __all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern"]
 Tokens = tuple[str, ...]
 
 
-# One look-up splits the same name once a pattern.
+# One look-up splits the same name once for each pattern.
 @lru_cache(maxsize=256)
 def _tokens(name: str) -> Tokens:
     return tuple(name.split("."))
 
 
 def _path(name: str) -> Tokens:
-    """Return the words of a name; those of a long one, which may be thousands, are not kept."""
+    """Return the words of a name. Those of a long one, which may be thousands, are not cached."""
     return _tokens(name) if len(name) <= LONGEST_KEPT else tuple(name.split("."))
 
 
 def check_wildcards(pattern: Destination) -> None:
-    """Refuse a wildcard where it is none: the pattern would match nothing. Raises ConfigurationError."""
+    """Refuse a wildcard in a place where it would match nothing. Raises ConfigurationError."""
     for member in pattern.members:
         path = () if member.kind == "native" else member.name.split(".")
         for place, part in enumerate(path, 1):
@@ -47,14 +46,14 @@ def check_wildcards(pattern: Destination) -> None:
 
 
 class _Text:
-    """A name or pattern as a filter on names; one without wildcards covers itself alone."""
+    """Name or pattern as a filter of names; one without wildcards covers itself alone."""
 
     __slots__ = ("name", "path", "tail", "wildcard")
 
     def __init__(self, name: str, *, literal: bool = False) -> None:
         self.name = name
         path = _path(name)
-        # `>` has a meaning as the last token only; several of them at the end are one.
+        # `>` is a wildcard as the last token only; several of them at the end count as one.
         self.tail = path[-1] == ">" and not literal
         while self.tail and len(path) > 1 and path[-2] == ">":
             path = path[:-1]
@@ -62,7 +61,7 @@ class _Text:
         self.wildcard = self.tail or ("*" in path and not literal)
 
     def covers(self, name: str) -> bool:
-        """Whether `name` is covered; a name that is itself a pattern is taken as text, as there."""
+        """Return True if `name` is covered; as in Classic, a name that is itself a pattern is compared as text."""
         if not self.wildcard:
             return name == self.name
         path = _path(name)
@@ -70,7 +69,7 @@ class _Text:
             return len(path) == len(self.path) and all(
                 mine in ("*", theirs) for mine, theirs in zip(self.path, path, strict=True)
             )
-        # `A.>` covers `A` too. Only here does the reference let a `*` in the name stand for any token.
+        # `A.>` covers `A` too. Only here does Classic let a `*` in the name match any token.
         head = self.path[:-1]
         if len(path) < len(head):
             return False
@@ -78,18 +77,18 @@ class _Text:
 
 
 def is_pattern(destination: Destination) -> bool:
-    """Whether a consumer of it gets messages of more than one destination."""
+    """Return True if a consumer of it gets messages of more than one destination."""
     return destination.kind != "native" and not {"*", ">"}.isdisjoint(destination.name.split("."))
 
 
 def covers(pattern: Destination, destination: Destination) -> bool:
-    """Whether a consumer of `pattern` gets what is sent to `destination`."""
+    """Return True if a consumer of `pattern` gets the messages sent to `destination`."""
     literal = pattern.kind == "native"
     return pattern.kind == destination.kind and _Text(pattern.name, literal=literal).covers(destination.name)
 
 
 class _Pattern:
-    """One member of a registered entry: what it covers, and how it ranks."""
+    """One member of a registered entry: the names that it covers, and its rank."""
 
     __slots__ = ("entry", "index", "member", "order")
 
@@ -103,9 +102,9 @@ class _Pattern:
         self.order = (literals == len(path), literals, not self.member.tail, len(member.name), index)
 
     def beats(self, other: _Pattern) -> bool:
-        """Whether this pattern wins over `other` where both match and neither is the exact name.
+        """Return True if this pattern wins over `other` where both match and neither is the exact name.
 
-        The reference compares whole entries, so a composite one (`A.>,C.>`) by its text.
+        Classic compares whole entries: a composite one (`A.>,C.>`) by its text.
         """
         mine, theirs = self.entry, other.entry
         covers, covered = mine.covers(theirs.name), theirs.covers(mine.name)
@@ -117,7 +116,7 @@ class _Pattern:
 
 
 class ClassicPatterns:
-    """Finds the entry of a policy map for a destination, by the reference's rules."""
+    """Finds the entry of a policy map for a destination, by Classic's rules."""
 
     __slots__ = ("_exact", "_shared", "_wildcards")
 
@@ -136,7 +135,7 @@ class ClassicPatterns:
                     self._shared[member.kind, member.name] = pattern
 
     def find(self, destination: Destination) -> int | None:
-        """Return the place of the entry that serves `destination`, or None."""
+        """Return the index of the entry that serves `destination`; None if there is none."""
         exact = self._exact.get((destination.kind, destination.name))
         return self._best(destination) if exact is None else exact
 
@@ -145,7 +144,7 @@ class ClassicPatterns:
         for pattern in matching:
             if all(pattern is other or pattern.beats(other) for other in matching):
                 return pattern.index
-        # The reference's order has cycles; inside one it gives no single answer.
+        # Classic's order has cycles; inside one it gives no single answer.
         return max(matching, key=lambda pattern: pattern.order).index if matching else None
 
     def _matching(self, destination: Destination) -> list[_Pattern]:
@@ -154,7 +153,7 @@ class ClassicPatterns:
         found = [] if shared is None else [shared]
         for pattern in self._wildcards.get(destination.kind, ()):
             covers = pattern.member.covers
-            # A composite name must fit as a text besides: the reference treats it so, hardly on purpose.
+            # A composite name must also match as a text: Classic does it that way, hardly on purpose.
             if covers(destination.name) and (len(members) == 1 or any(covers(m.name) for m in members)):
                 found.append(pattern)
         return found

@@ -1,4 +1,4 @@
-"""The chain of delays of the reference's policy: each delay follows from the one before it, in integers."""
+"""Chain of delays of Classic's policy: each delay is computed from the one before it, in whole milliseconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EXACT_STEPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DelaySteps:
-    """How one delay follows from the one before it. Milliseconds throughout."""
+    """Rules by which one delay follows from the one before it. Milliseconds throughout."""
 
     delay_ms: int
     multiplier: float | None
-    """None unless back-off is exponential and the multiplier is above 1: else it has no effect."""
+    """None unless back-off is exponential and the multiplier is above 1; otherwise it has no effect."""
     cap_ms: int | None
     factor: float
-    """Collision avoidance, 0 to 1; 0 where it is off."""
+    """Collision avoidance, 0 to 1; 0: off."""
 
     def nominal(self, previous_ms: int) -> int:
         """Return the delay after `previous_ms`, without jitter."""
@@ -37,19 +37,19 @@ class DelaySteps:
         return grown
 
     def following(self, previous_ms: int, random: RandomSource | None) -> int:
-        """Return the delay after `previous_ms`, varied by the factor at most if `random` is given."""
+        """Return the delay after `previous_ms`; with `random` it varies by up to the factor."""
         nominal = self.nominal(previous_ms)
         return nominal if random is None or not self.factor else self.varied(nominal, random)
 
     def varied(self, nominal: int, random: RandomSource) -> int:
         """Return `nominal` with jitter."""
-        # As in the reference: a fair coin for the side, then a uniform share, then truncation.
+        # As in the Java client: a fair coin for the sign, then a uniform share, then truncation.
         side = self.factor if random.random() < 0.5 else -self.factor
         return clip(nominal + nominal * (side * random.random()))
 
     @property
     def plateau(self) -> int | None:
-        """The nominal delay that, once reached, no jitter leads away from; None if there is none."""
+        """Nominal delay that stays the same once it is reached, with any jitter; None if there is none."""
         if self.multiplier is None or self.cap_ms is None:
             return None
         top = max(self.cap_ms, self.delay_ms)
@@ -57,19 +57,19 @@ class DelaySteps:
         return top if clip(least * self.multiplier) > self.cap_ms else None
 
     def bounds(self, low: int, high: int) -> tuple[int, int]:
-        """Return the least and greatest delay that can follow a delay from `low` to `high`."""
+        """Return the least and the greatest delay that can follow a delay from `low` to `high`."""
         least, most = self.nominal(max(low, 1)), self.nominal(high)
         if low <= 0:
-            # The step that leaves 0 starts again from the plain delay, however far off that is.
+            # After a delay of 0 the next one is the plain delay, however long that is.
             least, most = min(least, self.delay_ms), max(most, self.delay_ms)
         return clip(least - least * self.factor), clip(most + most * self.factor)
 
 
 class DelayChain:
-    """The delays without jitter from one initial delay, any of them found without walking the whole chain.
+    """Delays without jitter after one initial delay; each is found without computing the whole chain.
 
-    Every 256th delay is remembered; once a delay repeats, all later ones are the same. Racing threads may
-    compute an entry twice, to the same value.
+    Every 256th delay is remembered. Once a delay repeats, all later ones are equal. Threads in a race may compute an
+    entry twice, with the same value.
     """
 
     __slots__ = ("_checkpoints", "_constant_from", "_initial_ms", "_steps")
@@ -78,7 +78,7 @@ class DelayChain:
         self._initial_ms = initial_ms
         self._steps = steps
         self._checkpoints: dict[int, int] = {1: initial_ms}
-        # Without exponential steps every delay after the first is the same.
+        # Without exponential steps all delays after the first are equal.
         self._constant_from: tuple[int, int] | None = (
             (2, steps.delay_ms) if steps.multiplier is None else None
         )
@@ -100,7 +100,7 @@ class DelayChain:
         return delay
 
     def _nearest(self, redelivery: int) -> tuple[int, int]:
-        """Return the last remembered place at or before `redelivery`, and the delay there."""
+        """Return the last remembered redelivery up to `redelivery`, and its delay."""
         checkpoints = self._checkpoints
         wanted = (redelivery - 1) // _STRIDE * _STRIDE + 1
         here = wanted if wanted in checkpoints else (len(checkpoints) - 1) * _STRIDE + 1
@@ -108,24 +108,24 @@ class DelayChain:
 
 
 def drawn(initial_ms: int, steps: DelaySteps, redelivery: int, random: RandomSource) -> int:
-    """Return the delay before the `redelivery`-th redelivery, every step drawn anew, as a rollback does."""
+    """Return the delay before the `redelivery`-th redelivery; every step is drawn anew, as the Java client does."""
     if redelivery == 1:
         return initial_ms
     if steps.multiplier is None:
-        # The draws before the last one have no effect.
+        # Only the last draw has an effect.
         return steps.following(0, random)
     delay, plateau = initial_ms, steps.plateau
     for _ in range(redelivery - 1):
         nominal = steps.nominal(delay)
         delay = steps.varied(nominal, random)
         if nominal == plateau:
-            # All later steps are drawn alike from here, so the last one is as good as this one.
+            # All later steps have the same distribution: this one stands for the last one.
             break
     return delay
 
 
 def worst_sum(initial_ms: int, steps: DelaySteps, redeliveries: int) -> int:
-    """Return an upper bound of the first `redeliveries` delays together, jitter included."""
+    """Return an upper bound of the sum of the first `redeliveries` delays, jitter included."""
     if redeliveries == 0:
         return 0
     total, low, high = initial_ms, initial_ms, initial_ms
@@ -141,6 +141,6 @@ def worst_sum(initial_ms: int, steps: DelaySteps, redeliveries: int) -> int:
 
 
 def _ceiling(steps: DelaySteps) -> int:
-    """Return a delay that no exponential step passes, for chains too long to add up step by step."""
+    """Return a delay that no exponential step exceeds, for chains too long to add up step by step."""
     base = MAX_LONG if steps.cap_ms is None else max(steps.cap_ms, steps.delay_ms)
     return clip(base + base * steps.factor)

@@ -1,4 +1,4 @@
-"""A policy that is an explicit list of delays."""
+"""Policy with an explicit list of delays."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ __all__ = ["DelayListPolicy"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class DelayListPolicy:
-    """Wait for each delay of the list in turn; a failure after the last one poisons the message."""
+    """Policy with a list of delays, used in order; a failure after the last one poisons the message."""
 
     delays: tuple[int, ...]
-    """The delays in milliseconds."""
+    """Delays in milliseconds."""
     maximum_elapsed: float | None
-    """Seconds after the first failure, past which no redelivery begins; None: no limit."""
+    """Seconds after the first failure, after which no redelivery begins; None: no limit."""
     _elapsed_ms: int | None = field(init=False, repr=False)
 
     def __init__(
         self, delays: Iterable[float | timedelta], *, maximum_elapsed: float | timedelta | None = None
     ) -> None:
-        """Take `delays` in seconds or `timedelta`, rounded to milliseconds; an empty list is one delivery.
+        """Build a policy.
 
-        Raises ConfigurationError for a delay that makes no sense.
+        Args:
+            delays: Delays in order: seconds or `timedelta`, rounded to milliseconds. Empty: one delivery only.
+            maximum_elapsed: Seconds or `timedelta` after the first failure, after which no redelivery begins;
+                None: no limit.
+
+        Raises:
+            ConfigurationError: A delay or the limit is no duration.
         """
         if isinstance(delays, str | bytes) or not hasattr(delays, "__iter__"):
             raise ConfigurationError(
@@ -50,7 +56,7 @@ class DelayListPolicy:
 
     @classmethod
     def from_ms(cls, delays: Iterable[object], elapsed_ms: int | None = None) -> DelayListPolicy:
-        """Return a policy with `delays` in whole milliseconds, as text or numbers, and a limit of time in them.
+        """Return a policy with `delays` in milliseconds, as text or numbers; `elapsed_ms`: the limit of time.
 
         Raises ConfigurationError as the constructor does.
         """
@@ -67,7 +73,13 @@ class DelayListPolicy:
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:  # noqa: ARG002  no jitter
         """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
 
-        Past the end of the list it is the last delay; 0 for an empty list. Raises ValueError below 1.
+        Args:
+            redelivery: Number of the redelivery, from 1. Above the length of the list, the last delay is returned;
+                for an empty list 0.
+            random: Not used: a list has no jitter.
+
+        Raises:
+            ValueError: `redelivery` is below 1.
         """
         if redelivery < 1:
             raise ValueError(f"redelivery must be 1 or more, not {redelivery}")
@@ -83,6 +95,6 @@ class DelayListPolicy:
         return total if self._elapsed_ms is None else min(total, self._elapsed_ms)
 
     def to_options(self) -> dict[str, str]:
-        """Return the list, and the limit of time if there is one, in milliseconds. The reference has neither."""
+        """Return the list, and the limit of time if there is one, in milliseconds. ActiveMQ has neither option."""
         options = {"maximumRedeliveries": str(len(self.delays)), "delays": ",".join(map(str, self.delays))}
         return options if self._elapsed_ms is None else options | {"maximumElapsed": str(self._elapsed_ms)}

@@ -1,6 +1,6 @@
-"""The hook by which a policy map is read from a file: the core opens no file and has no parser.
+"""Hook that reads a policy map from a file: the core itself opens no file and has no parser.
 
-`redelivery` sets it when the package is imported, which Python does before it imports any module of the core.
+`redelivery` sets it when the package is imported; Python does that before it imports any module of the core.
 """
 
 from __future__ import annotations

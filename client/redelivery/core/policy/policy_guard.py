@@ -1,7 +1,7 @@
-"""Asking a policy for its limits and its delays: a user's own policy may raise anything, or return anything.
+"""Safe use of policies: a user's own policy may raise anything, or return anything.
 
-Nothing of that comes out of the engine with a message half charged: the answer of a plain `RedeliveryPolicy()` is taken
-instead, so the message still has a bound and a delay, and the driver logs the fault.
+Such a fault never leaves a message half charged: the value of a plain `RedeliveryPolicy()` is used instead. The message
+still has a maximum and a delay, and the driver logs the fault.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "PolicyGuard", "delay_of", "elapsed_of", "limit_of", "would_exhaust"]
 
 LONGEST = 1e11
-"""Seconds: 3,168 years, the longest delay. A later date has no four digits for its year, and no adapter could write it
-down. The reference's longest delay, 2^63-1 ms, is meant as "never"."""
-# Redeliveries: more than ever happen, and fewer than Python refuses to write down.
+"""Longest delay in seconds: 3,168 years. A later date has more than four digits for its year, and no adapter could
+write it. ActiveMQ's longest delay, 2^63-1 ms, is used as "never"."""
+# Redeliveries: more than ever happen, and fewer digits than Python refuses to format.
 MOST = 2**63 - 1
-# Seconds: the shortest limit of time, as `RedeliveryPolicy` takes it.
+# Seconds. Shortest limit of time, as in `RedeliveryPolicy`.
 SHORTEST = 0.001
 DEFAULT = RedeliveryPolicy()
 
 
 class PolicyGuard:
-    """Asks policies on behalf of one engine, and keeps what was wrong with their answers until the engine takes it."""
+    """Reads policies for one engine, and keeps the faults it finds until the engine takes them."""
 
     __slots__ = ("_policies", "_random", "faults")
 
@@ -52,7 +52,7 @@ class PolicyGuard:
         return self._policies.policy_for(destination)
 
     def limit(self, policy: Policy) -> int:
-        """Return the maximum of redeliveries; below 0: none."""
+        """Return the maximum of redeliveries; below 0: no limit."""
         limit, fault = limit_of(policy)
         if fault is not None:
             self.faults.append(fault)
@@ -61,8 +61,8 @@ class PolicyGuard:
     def next_delay(self, policy: Policy, record: Record, now: float) -> float | None:
         """Return the seconds before the next redelivery of a message that was just charged; None: it is poison.
 
-        That is so past the maximum of redeliveries, or if the redelivery would begin after the policy's limit of time:
-        then its cause says so.
+        It is poison above the maximum of redeliveries, or if the redelivery would begin after the policy's limit of
+        time. In that case its cause says so.
         """
         if 0 <= self.limit(policy) < record.count:
             return None
@@ -70,7 +70,7 @@ class PolicyGuard:
         limit = self._elapsed(policy)
         if limit is None:
             return delay
-        # A clock that was set back, or a producer's own date, would leave the message without a limit.
+        # If a clock was set back, or a producer sent the date, the time since then could stay below the limit for ever.
         record.first_failure = now if record.first_failure is None else min(record.first_failure, now)
         if not outlasted(record, limit, now + delay):
             return delay
@@ -78,7 +78,7 @@ class PolicyGuard:
         return None
 
     def used_up(self, policy: Policy, record: Record) -> bool:
-        """Whether a message has failed too often, or for too long, by failures that were charged elsewhere."""
+        """Return True if a message has failed too often, or for too long, counting failures in other processes."""
         if 0 <= self.limit(policy) < record.count:
             return True
         limit, last = self._elapsed(policy), record.last_failure
@@ -94,14 +94,14 @@ class PolicyGuard:
         return limit
 
     def delay(self, policy: Policy, redelivery: int, *, jitter: bool = True) -> float:
-        """Return the seconds before the redelivery of this number, `LONGEST` at most."""
+        """Return the seconds before this redelivery (from 1), `LONGEST` at most."""
         delay, fault = delay_of(policy, redelivery, self._random if jitter else None)
         if fault is not None:
             self.faults.append(fault)
         return delay
 
     def with_faults(self, commands: Sequence[Command]) -> Sequence[Command]:
-        """Return commands, and behind them what was wrong with policies that were asked since the last call."""
+        """Return the commands, followed by the faults of policies found since the last call."""
         if not self.faults:
             return commands
         faults, self.faults = self.faults, []
@@ -109,23 +109,23 @@ class PolicyGuard:
 
 
 def limit_of(policy: Policy) -> tuple[int, PolicyFault | None]:
-    """Return a policy's maximum of redeliveries, or the default one and why."""
+    """Return a policy's maximum of redeliveries; or the default one, and the fault."""
     error: BaseException | None = None
     try:
         answer: object = policy.maximum_redeliveries
         limit = _whole(answer)
         if limit is not None:
             return min(limit, MOST), None
-        wrong = f"is {shown(answer)}, no whole number"
+        wrong = f"is {shown(answer)}, which is no whole number"
     except BaseException as raised:  # noqa: BLE001 - as above
         error, wrong = raised, f"raised {Cause.of(raised).text}"
     instead = DEFAULT.maximum_redeliveries
-    text = f"maximum_redeliveries {wrong}; {instead} are allowed instead"
+    text = f"maximum_redeliveries {wrong}; {instead} redeliveries are allowed instead"
     return instead, PolicyFault(policy, "maximum_redeliveries", text, error)
 
 
 def elapsed_of(policy: Policy) -> tuple[int | None, PolicyFault | None]:
-    """Return a policy's limit of time in milliseconds, or why there is none; None: it has no limit."""
+    """Return a policy's limit of time in milliseconds; None: no limit. A fault also means no limit."""
     error: BaseException | None = None
     try:
         answer: object = getattr(policy, "maximum_elapsed", None)
@@ -133,18 +133,18 @@ def elapsed_of(policy: Policy) -> tuple[int | None, PolicyFault | None]:
             return None, None
         seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
         number = seconds if isinstance(seconds, float) else _whole(seconds)
-        # Neither NaN nor too short; a number may be beyond all floats, and is compared as it is.
+        # Not NaN, and not too short. An integer may exceed every float, and is compared as an integer.
         if number is not None and number >= SHORTEST:
             return round(min(number, LONGEST) * 1000), None
-        wrong = f"is {shown(answer)}, no duration in seconds"
+        wrong = f"is {shown(answer)}, which is no duration in seconds"
     except BaseException as raised:  # noqa: BLE001 - as above
         error, wrong = raised, f"raised {Cause.of(raised).text}"
-    text = f"maximum_elapsed {wrong}; only the maximum of redeliveries holds"
+    text = f"maximum_elapsed {wrong}; only the maximum of redeliveries applies"
     return None, PolicyFault(policy, "maximum_elapsed", text, error)
 
 
 def would_exhaust(policy: Policy, record: Record | None, now: float) -> bool:
-    """Whether a failure charged now would be poison. Nothing is changed; the delay is taken without jitter."""
+    """Return True if a failure charged now would be poison. Changes nothing; the delay is computed without jitter."""
     count = 1 if record is None else record.count + 1
     limit, _ = limit_of(policy)
     if 0 <= limit < count:
@@ -158,7 +158,7 @@ def would_exhaust(policy: Policy, record: Record | None, now: float) -> bool:
 
 
 def delay_of(policy: Policy, redelivery: int, random: Random | None) -> tuple[float, PolicyFault | None]:
-    """Return the seconds before the redelivery of this number, or the default policy's and why."""
+    """Return the seconds before this redelivery (from 1); or those of the default policy, and the fault."""
     error: BaseException | None = None
     try:
         answer: object = policy.redelivery_delay_ms(redelivery, random)
@@ -169,7 +169,7 @@ def delay_of(policy: Policy, redelivery: int, random: Random | None) -> tuple[fl
     except BaseException as raised:  # noqa: BLE001 - a policy that ends the program would end it at each start
         error, wrong = raised, f"raised {Cause.of(raised).text}"
     instead = DEFAULT.redelivery_delay_ms(redelivery) / 1000
-    text = f"redelivery_delay_ms({redelivery}) {wrong}; {instead:g} s are waited instead"
+    text = f"redelivery_delay_ms({redelivery}) {wrong}; the delay is {instead:g} s instead"
     return instead, PolicyFault(policy, "redelivery_delay_ms", text, error)
 
 
@@ -178,16 +178,16 @@ def _whole(answer: object) -> int | None:
         return None
     if isinstance(answer, float):
         return int(answer) if answer.is_integer() else None
-    # Also the integers of numpy, as computed policies have them.
+    # Includes the integers of numpy, as computed policies have them.
     return index(cast("SupportsIndex", answer)) if hasattr(answer, "__index__") else None
 
 
 def _seconds(answer: object) -> float | None:
-    """Return milliseconds as seconds, `LONGEST` at most; None for what is no duration."""
+    """Return milliseconds as seconds, `LONGEST` at most; None for a value that is no duration."""
     if isinstance(answer, bool):
         return None
     ms = answer if isinstance(answer, float) else _whole(answer)
-    # Not NaN, nor infinite: a whole number may be beyond all floats, and is compared as it is.
+    # Neither NaN nor infinite. An integer may exceed every float, and is compared as an integer.
     if ms is None or not 0 <= ms < float("inf"):
         return None
     return min(ms, LONGEST * 1000) / 1000

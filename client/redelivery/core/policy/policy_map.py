@@ -1,4 +1,4 @@
-"""Which redelivery policy serves which destination."""
+"""Map from destinations to redelivery policies."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ class _Finder(Protocol):
 
 
 class RedeliveryPolicyMap:
-    """An immutable map from destination patterns to policies, with ActiveMQ Classic's wildcards.
+    """Immutable map from destination patterns to policies, with ActiveMQ Classic's wildcards.
 
-    Keys are `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` names; a bare name is a
-    queue. Each kind is a tree of its own: a queue entry never serves topics. `.` separates tokens, `*` is
-    exactly one token, `>` at the end is any further ones including none; `A,B` is an entry for both.
-    `native://` keys match exactly. `?options` are not looked at. A look-up is O(1) over the destinations seen
-    (bounded cache).
+    Keys are `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` names; a bare name is a queue. Each
+    kind is a tree of its own: a queue entry never serves topics. `.` separates tokens, `*` matches exactly one token,
+    `>` at the end any number of further ones, including none. `A,B` is an entry for both. `native://` keys match
+    exactly. `?options` are ignored. A look-up takes constant time for destinations seen before (bounded cache).
     """
 
     __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
 
     has_default: bool
-    """Whether a default was given; if not, `default` is a plain `RedeliveryPolicy`."""
+    """True if a default was given; otherwise `default` is a plain `RedeliveryPolicy`."""
 
     def __init__(
         self,
         mapping: Mapping[str, Policy] | Mapping[Destination, Policy] | None = None,
         default: Policy | None = None,
     ) -> None:
-        """Build a map; `default` (a plain `RedeliveryPolicy` if None) serves what no pattern matches.
+        """Build a map.
 
-        Raises ConfigurationError for a key that is no destination or a value that is no policy.
+        Args:
+            mapping: Policies by pattern, in order of registration. None: no patterns.
+            default: Policy of destinations that no pattern matches; None: a plain `RedeliveryPolicy`.
+
+        Raises:
+            ConfigurationError: A key is no destination, or a value is no policy.
         """
         keys = [(Destination.parse(key), policy) for key, policy in (mapping or {}).items()]
         self._init(
@@ -75,9 +79,16 @@ class RedeliveryPolicyMap:
     ) -> RedeliveryPolicyMap:
         """Build a map whose keys are Artemis' address-setting matches: `*` is one word, a last `#` any words.
 
-        A match serves queues and topics alike, as addresses do there. The most specific match wins whole: the
-        values of less specific ones are not merged in. `wildcards`: other characters for those and for the
-        delimiter `.`. Raises ConfigurationError as the constructor does.
+        A match serves queues and topics alike, as addresses do in Artemis. The most specific match wins; the values of
+        less specific ones are not merged into it.
+
+        Args:
+            settings: Policies by match, in order of registration.
+            default: Policy of addresses that no match covers; None: a plain `RedeliveryPolicy`.
+            wildcards: Characters for the delimiter and the wildcards. Default: `.`, `*`, `#`.
+
+        Raises:
+            ConfigurationError: A key is no match, or a value is no policy.
         """
         made = cls.__new__(cls)
         made._init(tuple(settings.items()), AddressMatches(tuple(settings), wildcards), default)
@@ -87,9 +98,14 @@ class RedeliveryPolicyMap:
     def from_activemq_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
         """Read ActiveMQ Classic's XML: `activemq.xml`, or a Spring or Camel file of a client.
 
-        Policies come from the first connection factory, or else from the broker's `redeliveryPlugin`. What
-        cannot be carried over is logged as a warning, line by line; `redelivery.importers.read` returns it.
-        Raises ConfigurationError for a file that cannot be read, with the line where that is known.
+        Policies come from the first connection factory, otherwise from the broker's `redeliveryPlugin`. Settings that
+        cannot be carried over are logged as warnings, one a line; `redelivery.importers.read` returns them.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            ConfigurationError: The file cannot be read; the error has the line where it is known.
         """
         return _from_file(path, "activemq.xml")
 
@@ -97,7 +113,13 @@ class RedeliveryPolicyMap:
     def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
         """Read the address settings of Artemis' `broker.xml`, merged as the broker merges them.
 
-        What serves no address setting gets Artemis' defaults. Notes and errors: as `from_activemq_xml`.
+        Addresses without a setting get Artemis' defaults. Warnings: as `from_activemq_xml`.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            ConfigurationError: The file cannot be read; the error has the line where it is known.
         """
         return _from_file(path, "broker.xml")
 
@@ -105,37 +127,64 @@ class RedeliveryPolicyMap:
     def from_brokerj_json(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
         """Read `maximumDeliveryAttempts` of the queues in Qpid Broker-J's JSON: its files, or its REST answers.
 
-        A redelivery is at once there, so delays are 0. Notes and errors: as `from_activemq_xml`.
+        Broker-J redelivers at once: the delays are 0. Warnings: as `from_activemq_xml`.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            ConfigurationError: The file cannot be read; the error has the line where it is known.
         """
         return _from_file(path, "Broker-J JSON")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Read a map from TOML, as `redelivery policy convert --to toml` writes it. Errors: as `from_activemq_xml`."""
+        """Read a map from TOML, as `redelivery policy convert --to toml` writes it.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            ConfigurationError: The file cannot be read; the error has the line where it is known.
+        """
         return _from_file(path, "TOML")
 
     @property
     def default(self) -> Policy:
-        """The policy for destinations that no pattern matches."""
+        """Policy of destinations that no pattern matches."""
         return self._default
 
     @property
     def entries(self) -> tuple[tuple[str, Policy], ...]:
-        """The patterns, qualified (`queue://FRED.>`), and their policies, in the order of registration."""
+        """Patterns, qualified (`queue://FRED.>`), and their policies: pairs, in the order of registration."""
         return self._entries
 
     @property
     def wildcards(self) -> ArtemisWildcards | None:
-        """Artemis' wildcards if the patterns are its address-setting matches; None: they are Classic's."""
+        """Artemis' wildcards, if the patterns are its address-setting matches; None: they are Classic's."""
         return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
 
     def policy_for(self, destination: str | Destination) -> Policy:
-        """Return the policy that serves `destination`; ConfigurationError if that is no destination."""
+        """Return the policy that serves `destination`.
+
+        Args:
+            destination: Destination as text or value; a bare name is a queue.
+
+        Raises:
+            ConfigurationError: The text names no destination.
+        """
         index = self._index(destination)
         return self._default if index is None else self._entries[index][1]
 
     def pattern_for(self, destination: str | Destination) -> str | None:
-        """Return the pattern whose policy serves `destination`, or None if the default does."""
+        """Return the pattern whose policy serves `destination`; None: the default serves it.
+
+        Args:
+            destination: Destination as text or value; a bare name is a queue.
+
+        Raises:
+            ConfigurationError: The text names no destination.
+        """
         index = self._index(destination)
         return None if index is None else self._entries[index][0]
 
@@ -146,14 +195,14 @@ class RedeliveryPolicyMap:
         except KeyError:
             index = self._finder.find(Destination.parse(destination))
         if len(self._cache) >= _CACHED:
-            # Temporary queues have ever new names: start again rather than grow.
+            # Each temporary queue has a new name: empty the cache rather than let it grow.
             self._cache.clear()
         if len(key) <= LONGEST_KEPT:
             self._cache[key] = index
         return index
 
     def __eq__(self, other: object) -> bool:
-        """Whether both maps have equal entries in the same order, equal defaults and the same wildcards."""
+        """Return True if both maps have equal entries in the same order, equal defaults and the same wildcards."""
         if not isinstance(other, RedeliveryPolicyMap):
             return NotImplemented
         mine, theirs = (self._entries, self._default), (other._entries, other._default)
@@ -174,6 +223,6 @@ def _from_file(path: str | PathLike[str], kind: str) -> RedeliveryPolicyMap:
 
 
 def check_policy(policy: object, name: str) -> None:
-    """Refuse what is no policy. Raises ConfigurationError."""
+    """Refuse an object that is no policy. Raises ConfigurationError."""
     if isinstance(policy, type) or not isinstance(policy, Policy):
         raise ConfigurationError(f"{name} must be a redelivery policy, not {shown(policy)}")

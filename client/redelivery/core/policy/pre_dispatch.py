@@ -1,7 +1,7 @@
-"""The reference's pre-dispatch check: what the broker has counted beyond its limit is not shown again, but poison.
+"""Pre-dispatch check of the Java client: a message whose broker count exceeds the maximum is poison, undelivered.
 
-Only in transacted sessions, unless the policy says otherwise, or the broker itself has redelivered the message: its
-redelivery plugin marks that with a property.
+It applies in transacted sessions only. It does not apply if the policy disables it, or if the broker itself has
+redelivered the message: its redelivery plugin marks that with a property.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BY_THE_BROKER = "redeliveryDelay"
 
 
 def seed(count: int, delivery: Delivery, policy: Policy, maximum: int, *, transacted: bool) -> int:
-    """Return the count to start from: the broker's, which without the check never poisons before a dispatch.
+    """Return the count to start from: the broker's; without the check, at most one that does not poison yet.
 
-    Brokers count closes, kills and prefetched messages that nobody saw. `maximum`: the policy's.
+    Brokers also count closed connections, kills and prefetched messages. `maximum`: the policy's; below 0: no limit.
     """
     if maximum < 0 or count <= maximum:
         return count
@@ -33,7 +33,7 @@ def seed(count: int, delivery: Delivery, policy: Policy, maximum: int, *, transa
 
 
 def exceeded(delivery: Delivery, policies: PolicyGuard) -> Record | None:
-    """Return the record of a message that must not be shown any more, with its cause; else None."""
+    """Return the record of a message that must not be dispatched any more, with its cause; otherwise None."""
     record = delivery.record
     # With a cause it was charged here, and its own policy has decided.
     if record is None or record.cause is not None:

@@ -1,4 +1,4 @@
-"""Where jitter comes from."""
+"""Source of jitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["RandomSource"]
 
 
 class RandomSource(Protocol):
-    """Where jitter comes from; a `random.Random` is one."""
+    """Source of jitter; a `random.Random` is one."""
 
     def random(self) -> float:
         """Return a uniform number in [0, 1)."""

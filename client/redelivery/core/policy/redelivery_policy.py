@@ -1,6 +1,6 @@
-"""The redelivery policy of the ActiveMQ Classic client: how often, and after which delays, to redeliver.
+"""Redelivery policy of the ActiveMQ Classic client: how often, and after which delays, to redeliver.
 
-Delays are computed to the integer as `org.apache.activemq.RedeliveryPolicy` 6.1.7 computes them.
+Delays are computed to the millisecond as `org.apache.activemq.RedeliveryPolicy` 6.1.7 computes them.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _OPTIONS = (
     "collisionAvoidanceFactor",
     "preDispatchCheck",
 )
-# Ours: the reference has no limit of time.
+# An option of this library: the Java client has no limit of time.
 _ELAPSED = "maximumElapsed"
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """What every kind of redelivery policy offers to the engine.
+    """Interface of every redelivery policy, as the engine uses it.
 
-    It may also have an attribute `maximum_elapsed`: seconds or a `timedelta` after the first failure of a message, past
-    which no redelivery of it begins. Absent, or None: no limit.
+    A policy may also have an attribute `maximum_elapsed`: seconds or a `timedelta` after the first failure of a
+    message, after which no redelivery of it begins. None, or no such attribute: no limit.
     """
 
     @property
     def maximum_redeliveries(self) -> int:
-        """Redeliveries before a message is poison: N means N + 1 deliveries, -1 means no limit."""
+        """Redeliveries before a message is poison: N means N + 1 deliveries; -1: no limit."""
         ...
 
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
@@ -60,17 +60,33 @@ class Policy(Protocol):
         ...
 
     def worst_case_ms(self) -> int | None:
-        """Return an upper bound in milliseconds of all delays together, or None where there is none."""
+        """Return an upper bound in milliseconds of the sum of all delays; None: there is no bound."""
         ...
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class RedeliveryPolicy:
-    """The reference's policy: fixed delays, or exponential back-off, with or without collision avoidance.
+    """Policy of the ActiveMQ Classic client: fixed delays, or exponential back-off, with or without jitter.
 
-    Durations are seconds (read back as float). Every default is the reference's (`RedeliveryPolicy` 6.1.7).
-    As there, the cap bounds only exponential steps, at max(cap, redelivery delay); the first redelivery waits
-    for the initial delay as given; and jitter comes after the cap, so it can pass the cap by the factor.
+    Durations are seconds (read back as float) or a `timedelta`. Every default is that of the Java client
+    (`RedeliveryPolicy` 6.1.7). As in the Java client, the cap bounds exponential steps only, at max(cap, redelivery
+    delay). The first redelivery waits for the initial delay. Jitter is applied after the cap: a delay can exceed the
+    cap by the factor.
+
+    Args:
+        maximum_redeliveries: Redeliveries after the first delivery; 0: one delivery, -1: no limit. Default 6.
+        initial_redelivery_delay: Delay before the first redelivery, rounded to milliseconds. Default 1 s.
+        redelivery_delay: Delay before each further one, and start of the back-off. Default 1 s.
+        maximum_redelivery_delay: Cap of exponential steps; None: no cap.
+        use_exponential_back_off: True: each delay is the one before it times `back_off_multiplier`.
+        back_off_multiplier: Has an effect above 1 only. Default 5.
+        use_collision_avoidance: True: each delay varies at random by plus or minus `collision_avoidance_factor`.
+        collision_avoidance_factor: Share from 0 to 1. Default 0.15.
+        pre_dispatch_check: In transacted sessions, a message whose broker count exceeds the maximum is poison.
+        maximum_elapsed: Time after the first failure, after which no redelivery begins (poison). None: no limit.
+
+    Raises:
+        ConfigurationError: A value is out of its range, or of another type.
     """
 
     maximum_redeliveries: int
@@ -102,16 +118,7 @@ class RedeliveryPolicy:
         pre_dispatch_check: bool = True,
         maximum_elapsed: float | timedelta | None = None,
     ) -> None:
-        """Build a policy.
-
-        `maximum_redeliveries`: 0 is one delivery, -1 no limit. `*_delay`: seconds or `timedelta`, rounded to
-        whole milliseconds; `maximum_redelivery_delay=None` is no cap. `back_off_multiplier`: has an effect
-        above 1 only. `collision_avoidance_factor`: 0 to 1, the delay varies by plus or minus that share.
-        `pre_dispatch_check`: in a transacted session, poison a message whose count from the broker is over
-        the limit without showing it. `maximum_elapsed`: a redelivery that would begin later than this after
-        the first failure is not made, and the message is poison; seconds or `timedelta`, None is no limit.
-        Raises ConfigurationError for a value that makes no sense.
-        """
+        """Build a policy."""
         cap_ms = None
         if maximum_redelivery_delay is not None:
             cap_ms = option_values.duration_ms(maximum_redelivery_delay, "maximum_redelivery_delay")
@@ -152,12 +159,15 @@ class RedeliveryPolicy:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> RedeliveryPolicy:
-        """Build a policy from the reference's option names: milliseconds, strings or numbers.
+        """Build a policy from the Java client's option names, as in a URI after `jms.redeliveryPolicy.`.
 
-        Names as in a connection URI after `jms.redeliveryPolicy.`; `maximumRedeliveryDelay=-1` is no cap;
-        `collisionAvoidancePercent` is a whole number from 0 to 100, `collisionAvoidanceFactor` 0 to 1, and
-        not both. Also `maximumElapsed`, which is ours; -1 is no limit. Raises ConfigurationError for an
-        unknown name or a value that cannot be honoured.
+        Args:
+            options: Values as text or numbers; durations in milliseconds. `maximumRedeliveryDelay=-1` is no cap.
+                `collisionAvoidancePercent` is a whole number from 0 to 100, `collisionAvoidanceFactor` 0 to 1; give
+                one of them. `maximumElapsed` is an option of this library; -1 is no limit.
+
+        Raises:
+            ConfigurationError: A name is unknown, or a value is out of its range.
         """
         given = option_values.known_options(options, (*_OPTIONS, _ELAPSED))
         elapsed = time_limit.option_ms(given.pop(_ELAPSED), _ELAPSED) if _ELAPSED in given else None
@@ -167,9 +177,9 @@ class RedeliveryPolicy:
     def from_prefixed_options(
         cls, options: Mapping[str, object], prefix: str, elapsed_ms: int | None = None
     ) -> RedeliveryPolicy:
-        """Build a policy of the reference's options; errors name each with `prefix` before it.
+        """Build a policy from the Java client's options; errors name each with `prefix` before it.
 
-        `elapsed_ms`: the limit of time in milliseconds, which the reference has not; None: no limit.
+        `elapsed_ms`: the limit of time in milliseconds, which the Java client does not have; None: no limit.
         """
         given = option_values.known_options(options, _OPTIONS, prefix)
 
@@ -206,10 +216,14 @@ class RedeliveryPolicy:
     def from_delays(
         delays: Iterable[float | timedelta], *, maximum_elapsed: float | timedelta | None = None
     ) -> DelayListPolicy:
-        """Return a policy that waits for each of `delays` (seconds or `timedelta`) in turn, then gives up.
+        """Return a policy with a list of delays, used in order; after the last one a message is poison.
 
-        Its maximum is the number of delays. `maximum_elapsed`: as of `RedeliveryPolicy`. Raises ConfigurationError
-        for a delay that makes no sense.
+        Args:
+            delays: Delays in order: seconds or `timedelta`. Their number is the maximum of redeliveries.
+            maximum_elapsed: As of `RedeliveryPolicy`.
+
+        Raises:
+            ConfigurationError: A delay or the limit is no duration.
         """
         from redelivery.core.policy.delay_list import DelayListPolicy  # noqa: PLC0415  most programs need none
 
@@ -217,27 +231,28 @@ class RedeliveryPolicy:
 
     @staticmethod
     def from_tenacity(*, wait: object, stop: object) -> TenacityPolicy:
-        """Return a policy that asks tenacity's own `wait` for each delay and `stop` for the maximum.
+        """Return a policy that takes each delay from tenacity's `wait`, and the maximum from its `stop`.
 
-        `stop_after_attempt(4)` is 4 deliveries, so 3 redeliveries. Where `stop` depends on the elapsed time,
-        that is the sum of the waits. Raises ConfigurationError where either cannot be evaluated beforehand.
+        Args:
+            wait: Wait strategy of tenacity.
+            stop: Stop strategy. `stop_after_attempt(4)` is 3 redeliveries. Elapsed time is the sum of the delays.
+
+        Raises:
+            ConfigurationError: A strategy cannot be evaluated in advance.
         """
         from redelivery.tenacity_policy import TenacityPolicy  # noqa: PLC0415  tenacity is loaded at first use
 
         return TenacityPolicy(wait=wait, stop=stop)
 
     def next_redelivery_delay_ms(self, previous_ms: int, random: RandomSource | None = None) -> int:
-        """Return the delay in milliseconds that follows a delay of `previous_ms`.
-
-        `random` gives the jitter, if the policy avoids collisions; None is no jitter.
-        """
+        """Return the delay in milliseconds that follows a delay of `previous_ms`. `random`: as of `delays_ms`."""
         return self._steps.following(previous_ms, random)
 
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
         """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
 
-        Computed from the initial delay each time, as the reference does: with `random` every step of the
-        chain is drawn anew, so jitter compounds. Raises ValueError if `redelivery` is below 1.
+        As in the Java client, it is computed from the initial delay each time: with `random` every step of the chain is
+        drawn anew, and the jitter compounds. `random`: as of `delays_ms`. Raises ValueError if `redelivery` is below 1.
         """
         if redelivery < 1:
             raise ValueError(f"redelivery must be 1 or more, not {redelivery}")
@@ -248,8 +263,8 @@ class RedeliveryPolicy:
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
         """Return the delays in milliseconds before redelivery 1 to `n`, as one chain.
 
-        `random` (a `random.Random`) gives the jitter, if the policy avoids collisions; None is no jitter.
-        `n` may pass `maximum_redeliveries`.
+        `n` may exceed `maximum_redeliveries`. `random` (a `random.Random`) is the source of jitter, used if the policy
+        avoids collisions; None: no jitter.
         """
         delays: list[int] = []
         delay = self._initial_ms
@@ -259,9 +274,9 @@ class RedeliveryPolicy:
         return delays
 
     def worst_case_ms(self) -> int | None:
-        """Return an upper bound in milliseconds of all delays together, jitter included.
+        """Return an upper bound in milliseconds of the sum of all delays, jitter included.
 
-        None where there is no bound: `maximum_redeliveries` is -1, and `maximum_elapsed` is None.
+        None if there is no bound: `maximum_redeliveries` is -1, and `maximum_elapsed` is None.
         """
         if self.maximum_redeliveries < 0:
             return self._elapsed_ms
@@ -269,9 +284,9 @@ class RedeliveryPolicy:
         return time_limit.bounded(worst, self._elapsed_ms)
 
     def to_options(self) -> dict[str, str]:
-        """Return the policy in the reference's names, in milliseconds: `from_options` reads it back.
+        """Return the policy in the Java client's names, in milliseconds; `from_options` reads it back.
 
-        `maximumElapsed`, which is ours, is among them where there is such a limit.
+        `maximumElapsed`, an option of this library, is included if there is such a limit.
         """
         steps, factor = self._steps, self.collision_avoidance_factor
         percent = round(factor * 100)
