@@ -1,4 +1,4 @@
-"""Log lines on the breaker of a consumer: it opens, tries a message, goes on, or gives up waiting."""
+"""Log lines about the breaker of a consumer: it opens, tries a message, closes, or charges failures again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["breaker_line"]
 
 
 def breaker_line(change: BreakerChanged) -> tuple[int, str]:
-    """Return the level and the text of the line on a change of the breaker."""
+    """Return the level and the text of the line about a change of the breaker."""
     cause = "unknown" if change.cause is None else change.cause
     match change.old, change.new:
         case "closed", "open":
@@ -40,7 +40,7 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
                 "says, until one succeeds (redelivery.breakerMaximumOpen)"
             )
         case _, "closed":
-            # As its opening: a log without INFO says that it is over.
+            # A warning, as its opening: a log without INFO shows the end, too.
             level = logging.WARNING
             text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
         case _:

@@ -1,4 +1,4 @@
-"""The log of a connection: the first observer of its events. It formats each as one line; never a message's contents.
+"""Log of a connection: the first observer of its events. It formats each as one line; never a message's contents.
 
 A line on a message is `destination: id: what happened; what happens next`, with the message's own destination. A line
 on a consumer begins with its destination. Tracebacks of handlers are logged at DEBUG only.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventLog", "Line", "named"]
 
-# Seconds, 100 years: no process waits for that long.
+# Seconds (100 years). The log names no longer delay: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
 _COPY = ", for which the broker holds a copy"
 _ITSELF = "; until then the broker holds it"
@@ -64,17 +64,17 @@ class Line(NamedTuple):
 
 
 class EventLog:
-    """Writes a line on each event that needs one; on results that are alike, a few and then one for all."""
+    """Writes a line for each event that has one; of similar results, a few lines and then one for all the others."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Group lines by this clock; None: write each."""
+        """Group lines by this clock; None: write each line."""
         self._clock = clock
         self._groups = LogGroups()
         self._lock = threading.Lock()
 
     def observe(self, event: Event) -> None:
-        """Write the line on an event, if it has one and its level is logged."""
-        # Before anything is formatted: of a storm that is not logged there are many.
+        """Write the line of an event, if it has one and its level is logged."""
+        # Before anything is formatted: in a storm there are many events, and perhaps none of them is logged.
         if isinstance(event, Finished) and not loggers[event.logger].isEnabledFor(logging.WARNING):
             return
         form = LINES.get(type(event))
@@ -87,7 +87,7 @@ class EventLog:
         if isinstance(event, Finished | TakenBack) and not self._admits(event, line.level):
             return
         error = line.error
-        # As a tuple: an exception may be odd where it is asked whether it is true.
+        # As a tuple: logging asks for the truth value of `exc_info`, and an exception may raise then.
         traceback = None if error is None else (type(error), error, error.__traceback__)
         log.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
 
@@ -99,7 +99,7 @@ class EventLog:
             return self._groups.admits(event, level, self._clock.monotonic())
 
     def look(self, *, last: bool = False) -> None:
-        """Write the lines on groups whose time is over; `last`: on all of them, because the connection closes."""
+        """Write the lines of groups whose time is over; `last`: of all groups, because the connection closes."""
         if self._clock is None:
             return
         now = self._clock.monotonic()
@@ -111,7 +111,7 @@ class EventLog:
 
 
 def named(event: MessageEvent) -> str:
-    """Return a message's own destination and its id, with the id that `send` returned if that is another one."""
+    """Return a message's own destination and its id, and the id that `send` returned if the broker's differs."""
     own, sent = event.message_id, event.sent_as
     also = f" (sent as {sent})" if sent is not None and own is not None else ""
     return f"{event.message_destination}: {sent if own is None else own}{also}"
@@ -192,7 +192,7 @@ def _policy(event: PolicyFault) -> Line:
 
 
 def _connected(event: Connected) -> Line:
-    # As the loss before it: a log without INFO says that it is over.
+    # A reconnect is a warning, as the loss before: a log without INFO shows the end of the outage, too.
     level = logging.WARNING if event.again else logging.INFO
     other = untested(event.broker, event.version)
     name = f"{event.broker} {event.version}".rstrip()
@@ -229,7 +229,7 @@ def _stale(event: ResultStale) -> Line:
 def _finished(event: Finished) -> Line | None:
     match event.verdict:
         case "failed" if event.outcome == "spared":
-            # The breaker's own lines are warnings.
+            # INFO only: the breaker has warning lines of its own.
             level, what = logging.INFO, f"failed, and is not charged ({event.cause})"
         case "failed":
             of = "" if event.maximum is None else f" of {event.maximum}"
@@ -237,7 +237,7 @@ def _finished(event: Finished) -> Line | None:
         case "poison":
             level, what = logging.WARNING, f"delivery {event.delivery_count} poisoned ({event.cause})"
         case "defer":
-            # Past redelivery.maximumDeferrals.
+            # A deferral is charged only past redelivery.maximumDeferrals.
             charged = event.outcome in ("redelivered", "poisoned")
             level = logging.WARNING if charged else logging.INFO
             many = f" {event.deferrals} times, and charged" if charged else ""
@@ -273,7 +273,7 @@ def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
 
 
 def _redelivery(delay: float | None, holds: str = "") -> str:
-    # As Java's longest delay is, 2^63-1 ms.
+    # For example the longest delay of a Java client, 2^63-1 ms.
     if delay is None or delay > NEVER:
         return "no redelivery for 100 years"
     seconds = f"{delay:.3f}".rstrip("0").rstrip(".")
@@ -297,7 +297,7 @@ def _overdue(event: HandlerOverdue) -> Line:
     )
 
 
-# Of other events there is no line.
+# Line of each type of event; other events have none.
 LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     BreakerChanged: _breaker,
     Connected: _connected,
