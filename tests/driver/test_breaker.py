@@ -77,8 +77,8 @@ def test_an_outage_with_default_options_dead_letters_nothing(
     opened, *others = [line for line in warnings if line.startswith("queue://orders: ")]
     assert opened == (
         "queue://orders: 200 failures in a row, of 200 messages (DatabaseDown: connection refused): handling pauses, "
-        "one message is tried at growing intervals, nothing is charged; if the messages are at fault and not a "
-        "service, see errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
+        "one message is tried at growing intervals, nothing is charged; if the messages are the cause and not a "
+        "service, use errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
     )
     # Every ten minutes, and at the end.
     reminders = [line for line in others if "has been open for" in line]

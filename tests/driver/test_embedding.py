@@ -271,4 +271,4 @@ def test_a_consumer_that_is_refused_in_the_background_is_an_error(
             assert not connection.health().live
 
     asyncio.run(main())
-    assert any("consuming does not start: " in record.getMessage() for record in caplog.records)
+    assert any("consuming has not started: " in record.getMessage() for record in caplog.records)

@@ -243,6 +243,6 @@ def test_an_observer_that_raises_no_exception_ends_consuming(
     eventually(twin, lambda: connection.error)
     assert isinstance(waits(twin, connection), KeyboardInterrupt)
     assert connection.report().accepted == 1
-    lines = ["queue://q: the observer failed; what was decided is carried out, and its consumer stops"]
+    lines = ["queue://q: the observer failed; that has no effect on messages, but its consumer stops"]
     assert errors(caplog) == lines
     assert dead(connection) == "consuming has ended: KeyboardInterrupt"

@@ -68,7 +68,7 @@ def test_it_speaks_at_the_time_and_at_twice_the_time(
     assert connection.health().live
     twin.advance(0.1)
     (line,) = lines(caplog)
-    assert line.endswith(": its handler runs for 5 s, its time is over; nothing can stop a thread")
+    assert line.endswith(": its handler has run for 5 s, its timeout; nothing can stop a thread")
     (record,) = caplog.records[-1:]
     stack = record.getMessage().splitlines()[1:]
     assert "self.open.wait(PATIENCE)" in "\n".join(stack)
@@ -155,7 +155,7 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogC
 
     def go_on() -> None:
         # The other one begins 0.4 s later, and ends when the first is given up: 0.4 s before it would be, too.
-        wait_for(lambda: "its time is over" in caplog.text)
+        wait_for(lambda: "its timeout; " in caplog.text)
         broker.send("q", "good")
         wait_for(lambda: "it is given up" in caplog.text)
         good.set()
@@ -215,7 +215,7 @@ def test_a_log_handler_that_raises_ends_no_watch(own: SyncTwin, gate: Gate) -> N
 
     class Fails(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "its time is over" in record.getMessage():
+            if "its timeout; " in record.getMessage():
                 raise SystemExit(3)
 
     handler = Fails()
@@ -244,7 +244,7 @@ def test_a_long_handler_without_a_time_out_is_logged_once(
     assert connection.health().consumers[0].oldest_running_s == 400
     found = [line for line in lines(caplog, logging.INFO) if "its listener has no timeout=" in line]
     assert len(found) == 1
-    assert "its handler runs for 300 s" in found[0]
+    assert "its handler has run for 300 s" in found[0]
     gate.open.set()
 
 

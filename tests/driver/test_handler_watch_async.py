@@ -41,7 +41,7 @@ def test_an_async_handler_shows_where_it_waits(
 
     asyncio.run(main())
     late, failed = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "its handler runs for 5 s, its time is over; it is cancelled" in late.getMessage()
+    assert "its handler has run for 5 s, its timeout; it is cancelled" in late.getMessage()
     assert "in inner\n    await asyncio.Event().wait()" in late.getMessage()
     assert "delivery 1 of 7 failed (HandlerTimeout" in failed.getMessage()
 

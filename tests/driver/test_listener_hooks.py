@@ -129,7 +129,8 @@ def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytes
     [line] = [each for each in caplog.records if f"{hook} failed" in each.getMessage()]
     fields: dict[str, Any] = line.__dict__["redelivery"]
     assert line.getMessage() == (
-        f"queue://orders: {fields['message_id']}: {hook} failed (RuntimeError: a bug); what was decided is carried out"
+        f"queue://orders: {fields['message_id']}: {hook} failed (RuntimeError: a bug); "
+        "that has no effect on the message"
     )
     assert (line.name, line.levelname) == ("redelivery.messages", "ERROR")
     assert (fields["event"], fields["destination"], fields["hook"]) == ("hook failed", "queue://orders", hook)

@@ -140,15 +140,15 @@ def observe(event: Event) -> None:
 STRICT = "?redelivery.maximumSetAside=0"
 DISCARD = "?redelivery.deadLetterStrategy=discarding&redelivery.reportInterval=1"
 SCENES: dict[str, tuple[Callable[[Any, Any], None], str, dict[str, Any]]] = {
-    "the application holds its whole credit": (spent, "?redelivery.credit=1", {}),
-    "messages wait here for a redelivery": (full, "?redelivery.credit=9&redelivery.maxParked=1", {}),
-    "a result came too late": (stale, "", {}),
+    "the application has its whole credit": (spent, "?redelivery.credit=1", {}),
+    "messages are parked, set aside": (full, "?redelivery.credit=9&redelivery.maxParked=1", {}),
+    "a result is stale": (stale, "", {}),
     "accepted without being handled": (unseen, "", {}),
     "the policy Faulty: redelivery_delay_ms(1) raised": (
         failed, "", {"policies": RedeliveryPolicyMap(default=Faulty())},
     ),
-    "messages have been dropped instead of dead-lettered": (failed, DISCARD, {"policies": ONCE}),
-    "set aside, and everything else goes on": (partial, "", {"policies": ONCE}),
+    "1 message dropped so far instead of dead-lettered": (failed, DISCARD, {"policies": ONCE}),
+    "set aside, and other messages are handled as usual": (partial, "", {"policies": ONCE}),
     "the consumer stops": (partial, STRICT, {"policies": ONCE}),
     "given up (expired": (expired, "", {}),
     "the observer failed": (failed, "", {"observers": [observe]}),

@@ -64,8 +64,8 @@ def test_a_failure_that_is_not_charged_promises_no_time(twin: Twin, caplog: pyte
     assert lines(caplog)[0] == (
         "INFO",
         (
-            f"queue://orders: {name}: failed, and is not charged (ValueError: no stock); redelivery in 2.5 s at the "
-            "earliest, when the breaker lets it"
+            f"queue://orders: {name}: failed, not charged (ValueError: no stock); redelivery in 2.5 s or "
+            "later, when the breaker allows it"
         ),
     )
 
@@ -146,7 +146,7 @@ def test_a_failure_on_a_lost_connection(twin: Twin, caplog: pytest.LogCaptureFix
         "WARNING",
         (
             f"queue://orders: {name}: delivery 1 of 7 failed (ValueError: no stock); "
-            "its connection was lost, and the broker sends it again"
+            "its connection was lost, and the broker redelivers it"
         ),
     ) in lines(caplog)
 

@@ -232,7 +232,7 @@ def test_what_an_observer_raises_changes_nothing(
     eventually(twin, lambda: len(spans.ended) == 3)
     assert connection.report().accepted == 3
     assert [x for x in caplog.messages if "the observer failed" in x] == [
-        "the observer failed; what was decided is carried out"
+        "the observer failed; that has no effect on messages"
     ]
 
 

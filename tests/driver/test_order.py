@@ -73,7 +73,7 @@ def test_a_spent_credit_warns_once(twin: Twin, caplog: pytest.LogCaptureFixture)
         assert twin.receive(consumer, 1) is None
         assert twin.receive(consumer, 1) is None
     assert [record.message.partition("(")[0] for record in caplog.records] == [
-        "queue://orders: the application holds its whole credit "
+        "queue://orders: the application has its whole credit "
     ]
     held[0].accept()
     assert body_of(twin.receive(consumer)) == "c"

@@ -95,7 +95,7 @@ def test_what_the_broker_takes_back_is_stale_and_told_once(
     (told,) = [each for each in shown if isinstance(each, events.TakenBack)]
     assert (told.messages, told.running, told.limit) == (1, 1, None)
     lines = [each.getMessage() for each in caplog.records]
-    assert "the broker has taken 1 message back after its consumer timeout" in lines[0]
+    assert "the broker has taken back 1 message after its consumer timeout" in lines[0]
     assert isinstance(connection.report(), redelivery.Report)
 
 
@@ -113,6 +113,6 @@ def test_what_is_taken_back_one_by_one_is_two_lines(twin: Twin, caplog: pytest.L
         twin.call(connection.close())
     lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
     assert len(lines) == 2
-    assert "the broker has taken 1 message back" in lines[0]
+    assert "the broker has taken back 1 message" in lines[0]
     assert "4 more in" in lines[1]
-    assert lines[1].endswith("taken back by the broker after its consumer timeout, delivered again")
+    assert lines[1].endswith("taken back by the broker after its consumer timeout, redelivered")

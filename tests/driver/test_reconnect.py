@@ -73,7 +73,7 @@ def test_late_results_are_told_once(twin: Twin, caplog: pytest.LogCaptureFixture
         twin.broker.cut()
         for message in held:
             message.accept()
-    assert sum("too late" in record.message for record in caplog.records) == 1
+    assert sum("a result is stale" in record.message for record in caplog.records) == 1
 
 
 def test_a_copy_waits_for_the_old_handler_and_its_success(twin: Twin) -> None:

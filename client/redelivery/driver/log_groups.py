@@ -40,15 +40,15 @@ WHAT = {
 }
 THEN = {
     "redelivery": "redelivery",
-    "delayed copy": "redelivery, for which the broker holds a copy",
+    "delayed copy": "redelivery; until then the broker holds copies",
     "delayed by the broker": "redelivery; until then the broker holds them",
     "dead-letter copy": "poison",
     "poison acknowledgement": "poison",
     "set aside": "poison, and set aside",
     "drop": "accepted and dropped",
     "stop": "its consumer stops",
-    "none": "given back to the broker",
-    "delivered again": "delivered again",
+    "none": "released to the broker",
+    "delivered again": "redelivered",
 }
 
 
@@ -68,9 +68,7 @@ class GroupKey(NamedTuple):
         if isinstance(event, TakenBack):
             what = "taken back by the broker after its consumer timeout"
             return cls(event.destination, what, None, "delivered again", level)
-        what = (
-            "failed, and not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
-        )
+        what = "failed, not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
         return cls(event.destination, what, event.cause_type, event.next_step, level)
 
 

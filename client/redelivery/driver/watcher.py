@@ -96,6 +96,6 @@ class Watcher:
         if type(error) not in self._logged:
             self._logged.add(type(error))
             where = f"{destination}: " if destination else ""
-            text = "%sthe observer failed; what was decided is carried out%s"
-            logger.error(text, where, ", and its consumer stops" if ends and where else "", exc_info=error)
+            text = "%sthe observer failed; that has no effect on messages%s"
+            logger.error(text, where, ", but its consumer stops" if ends and where else "", exc_info=error)
         return ends

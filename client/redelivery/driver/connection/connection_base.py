@@ -314,8 +314,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         if session.mode == "transacted" and self._errors.rules and not self._warned:
             self._warned = True
             logger.warning(
-                "errors=: a transacted session settles by commit() and rollback() alone; "
-                "the connection's classifier has no effect there"
+                "errors= of the connection is ignored in a transacted session: commit() and rollback() decide; "
+                "use session('individual') to apply it"
             )
 
     def _roll_back_sessions(self) -> None:

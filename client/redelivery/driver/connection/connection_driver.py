@@ -406,7 +406,7 @@ class ConnectionDriver:
                     self._connect_to_any()
         except BaseException as error:
             if later and isinstance(error, TransportError):
-                logger.warning("not connected yet, and tried again in the background: %s", error)
+                logger.warning("not connected yet, trying again in the background: %s", error)
                 self._start()
                 return
             self._clock.detach()

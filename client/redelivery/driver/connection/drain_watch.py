@@ -90,8 +90,7 @@ class DrainWatch:
         ids = self._ids()
         if ids:
             logger.warning(
-                "drained, but %s not ended, and nothing waits for that: %s; the broker redelivers those messages "
-                "once the connection is closed",
+                "drained, but %s not ended: %s; the broker redelivers their messages after the connection is closed",
                 f"{_handlers(ids)} {'has' if len(ids) == 1 else 'have'}", _shown(ids),
             )  # fmt: skip
 

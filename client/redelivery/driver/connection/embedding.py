@@ -97,9 +97,9 @@ async def _start_later(
             await connection.start()
         # The connection was lost meanwhile, or the broker did not answer in time.
         except TransportError as error:
-            logger.warning("consuming does not start yet, and is tried again: %s", error)
+            logger.warning("consuming has not started yet, trying again: %s", error)
         except Exception as error:  # noqa: BLE001 - no call of the application waits here for the error
-            logger.error("consuming does not start: %s", error)  # noqa: TRY400 - `wait` raises it with its traceback
+            logger.error("consuming has not started: %s", error)  # noqa: TRY400 - `wait` raises it with its traceback
             failed(error)
             return
         else:

@@ -144,7 +144,7 @@ class HandlerWatch:
             run.dispatcher.hang(found.delivery)
         except LedgerError as failed:
             logger.warning(
-                "%s: the ledger cannot keep that the handler of %s hangs: %s",
+                "%s: %s: its handler hangs, and the ledger cannot record that: %s",
                 run.dispatcher.subscribe.destination, found.delivery.message_id, failed,
             )  # fmt: skip
         finally:

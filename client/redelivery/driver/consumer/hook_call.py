@@ -63,7 +63,7 @@ class HookCall:
     def failed(self, error: BaseException) -> None:
         """Log an exception of the hook."""
         event, cause = self._event, Cause.of(error)
-        text = f"{named(event)}: {self._hook} failed ({cause.text}); what was decided is carried out"
+        text = f"{named(event)}: {self._hook} failed ({cause.text}); that has no effect on the message"
         traceback = (
             (type(error), error, error.__traceback__) if self._faults.first(self._hook, error) else None
         )

@@ -44,7 +44,7 @@ class ConsumerHooks:
             try:
                 self.confirmed(event)
             except Exception:
-                logger.exception("a consumer's hook failed; the broker's answer is taken all the same")
+                logger.exception("a consumer's hook failed; the broker's answer is processed as usual")
 
 
 APPLICATION = ConsumerHooks()

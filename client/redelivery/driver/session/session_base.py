@@ -233,7 +233,7 @@ class SessionBase(Listening):
         try:
             busy = self._state.activity.wait_quiet(deadline, own)
             if busy is not None:
-                logger.warning("%r closes all the same: %s %g s", self, _STILL[busy], timeout)
+                logger.warning("%r is closed, but %s %g s", self, _STILL[busy], timeout)
         finally:
             self.abandon(own)
             self._closed = True

@@ -84,7 +84,7 @@ class SessionMessage(Message):
         if error is not None:
             cause = self._state.cause = Cause.of(error)
             logger.warning(
-                "%s: %s: delivery %d failed (%s); it stays with its session, unsettled",
+                "%s: %s: delivery %d failed (%s); it stays unsettled until its session settles it",
                 self.destination, self.message_id, self.delivery_count, cause.text,
             )  # fmt: skip
         return None
