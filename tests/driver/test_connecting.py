@@ -267,5 +267,5 @@ def test_who_waits_for_a_consumer_that_is_drained_meanwhile_hears_of_it(
         assert not asked.done()
         redelivery_broker.accept_connections()
         redelivery_clock.advance(5)
-        with pytest.raises(TransportError, match="closed before it began"):
+        with pytest.raises(TransportError, match="closed before it was subscribed"):
             asked.result(0)

@@ -145,14 +145,14 @@ def test_an_expiring_dead_letter(twin: Twin) -> None:
 @pytest.mark.parametrize(
     ("options", "destination", "message"),
     [
-        (INDIVIDUAL, ">", "takes in its own dead-letter destinations, queue://DLQ.x among them"),
-        (INDIVIDUAL, "DLQ.>", "takes in its own dead-letter destinations"),
+        (INDIVIDUAL, ">", "includes its own dead-letter destinations, queue://DLQ.x among them"),
+        (INDIVIDUAL, "DLQ.>", "includes its own dead-letter destinations"),
         (f"{INDIVIDUAL}&redelivery.queuePrefix=D-", "*.orders", "queue://D-x.orders among them"),
         (f"{INDIVIDUAL}&redelivery.useQueueForTopicMessages=false", "topic://>", "topic://DLQ.x among them"),
         (INDIVIDUAL, "native://orders", "neither a queue nor a topic"),
         (f"{DISCARDING}&redelivery.discard=A", "DLQ", "is the dead-letter destination"),
-        ("redelivery.deadLetter=auto", ">", "takes in queue://DLQ, which is the dead-letter destination"),
-        ("redelivery.deadLetterDestination=dead.letters", "dead.*", "takes in queue://dead.letters"),
+        ("redelivery.deadLetter=auto", ">", "includes queue://DLQ, which is the dead-letter destination"),
+        ("redelivery.deadLetterDestination=dead.letters", "dead.*", "includes queue://dead.letters"),
     ],
 )  # fmt: skip
 def test_a_consumer_of_its_own_dead_letters_is_refused(

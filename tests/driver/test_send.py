@@ -55,7 +55,7 @@ def test_who_tries_again_and_again_does_not_fill_the_memory(twin: Twin) -> None:
             twin.call(connection.send("orders", body, timeout=5), over=5)
     with pytest.raises(
         TransportError,
-        match=r"not answered 4 messages \(16777216 bytes\).*nothing was sent to queue://orders",
+        match=r"not confirmed 4 messages \(16777216 bytes\).*nothing was sent to queue://orders",
     ):
         twin.call(connection.send("orders", b"small"))
     assert twin.broker.depth("orders") == 4

@@ -83,16 +83,14 @@ def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
 
         held = Held(twin, connection, session, then=finish)
         for call in calls:
-            with pytest.raises(
-                ConfigurationError, match=rf"{call}\(\): a handler of this session is at work"
-            ):
+            with pytest.raises(ConfigurationError, match=rf"{call}\(\): a handler of this session runs"):
                 twin.call(getattr(session, call)())
         if mode == "transacted":
-            with pytest.raises(ConfigurationError, match=r"send\(\): a handler of this session is at work"):
+            with pytest.raises(ConfigurationError, match=r"send\(\): a handler of this session runs"):
                 twin.call(session.send("out", "x"))
         else:
             other = next(iter(session._state._given.values()))
-            with pytest.raises(ConfigurationError, match=r"accept\(\): a handler of this session is at work"):
+            with pytest.raises(ConfigurationError, match=r"accept\(\): a handler of this session runs"):
                 other.accept()
         held.finish()
         assert kept == [None]

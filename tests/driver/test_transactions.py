@@ -68,7 +68,7 @@ def test_a_rollback_charges_only_its_own_messages(twin: Twin) -> None:
     (old,) = pull(twin, consumer, 1)
     twin.call(session.commit())
     (new,) = pull(twin, consumer, 1)
-    with pytest.raises(ConfigurationError, match="none of this transaction's messages"):
+    with pytest.raises(ConfigurationError, match="is not a message of this transaction"):
         twin.call(session.rollback(charge=[old]))
     assert new.outcome is None
     twin.call(session.commit())

@@ -108,7 +108,7 @@ def test_a_port_in_use(server: HealthServer, source: Source) -> None:
         ("80", "127.0.0.1", "port='80'"),
         (True, "127.0.0.1", "port=True"),
         (0, "no.such.host.invalid", "no such host"),
-        (0, "a" * 70 + ".b", "no name of a host"),
+        (0, "a" * 70 + ".b", "not the name of a host"),
         (0, "192.0.2.1", "this machine does not have the address"),
     ],
 )

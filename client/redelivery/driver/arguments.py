@@ -154,7 +154,7 @@ def check_drops(settings: Settings) -> None:
     if policies.has_default:
         why = "has no effect: a default policy is given, which serves every destination"
     elif not policies.entries:
-        why = "would drop all that fails, for no policy is given; if you mean that, say redelivery.deadLetter=discard"
+        why = "would drop each failed message, because no policy is given; to do so, say redelivery.deadLetter=discard"
     if why:
         raise ConfigurationError(
             f"redelivery.fallbackToDeadLetter=false {why}", option="redelivery.fallbackToDeadLetter"
@@ -235,7 +235,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
     if subscription is not None:
         if parsed.kind != "topic":
             raise ConfigurationError(
-                f"subscription= is for topics only, and {parsed} is none; did you mean topic://{parsed.name}?",
+                f"subscription= is for topics only, and {parsed} is no topic; did you mean topic://{parsed.name}?",
                 option="subscription",
             )
         if settings.client_id is None:

@@ -131,7 +131,7 @@ def _bound(answers: ProbeAnswers, host: str, port: int) -> _ProbeServer:
         ) from None
     except UnicodeError:
         raise ConfigurationError(
-            f"health endpoint {host!r}: this is no name of a host", option="host"
+            f"health endpoint {host!r}: this is not the name of a host", option="host"
         ) from None
     except OSError as error:
         why = {

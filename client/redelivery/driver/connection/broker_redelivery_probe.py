@@ -63,19 +63,19 @@ def rescheduling_for(
         needs = capabilities.reschedule_needs
         why = f"{capabilities.broker} cannot hold a message back over this protocol{f': {needs}' if needs else ''}"
     elif destination.kind != "queue":
-        why = f"{destination}: only what comes from a queue can be sent again; a topic has other subscribers"
+        why = f"{destination}: only messages of a queue can be sent again; a topic has other subscribers"
         if destination.is_temporary:
             why = f"{destination}: a temporary queue may be gone before its message is due"
         elif destination.kind == "native":
-            why = f"{destination}: nothing tells whether it is a queue; consume it as queue://"
+            why = f"{destination}: it may be a queue or a topic; consume it as queue://"
     elif is_pattern(destination):
         why = f"{destination}: a copy may go to other queues of the wildcard too; make a consumer for each queue"
     elif (options.get("ordering") or "non_blocking") != "non_blocking":
-        why = f"ordering={options.get('ordering')} cannot be kept, for a copy goes behind the others"
+        why = f"ordering={options.get('ordering')} cannot be kept: a copy goes to the end of the queue"
     elif options.get("selector") is not None:
         why = f"selector={options.get('selector')!r}: a copy need not match it, and would stay on the queue"
     elif transacted:
-        why = "a transacted session rolls back what it has received, and a copy would have left it before"
+        why = "a transacted session may roll back a message whose copy was sent already"
     if why is not None:
         raise ConfigurationError(f"{SCHEDULER}=broker: {why}", option=SCHEDULER)
     return BrokerRedelivery(
@@ -235,8 +235,8 @@ class DelayProbe:
             )
         if arrived is None and self._able.reschedule_proof == "arrival":
             raise AdapterError(
-                f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} that it was to "
-                f"hold back for {DELAY:g} s, within {LATEST:g} s after{needs}"
+                f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} within "
+                f"{LATEST:g} s after its delay of {DELAY:g} s{needs}"
             )
 
     def _slow(self, what: str) -> AdapterError:
@@ -247,7 +247,7 @@ class DelayProbe:
         if isinstance(error, TransportError):
             return another(error)
         needs = f"; it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
-        return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}{needs}")
+        return AdapterError(f"{SCHEDULER}=broker: the probe with {self._queue} failed: {error}{needs}")
 
 
 class DelayProbes:

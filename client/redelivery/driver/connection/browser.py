@@ -93,7 +93,7 @@ class Browser:
                     self._owed += WINDOW
                 elif (left := deadline - self._clock.monotonic()) <= 0:
                     raise TransportError(
-                        f"the broker has shown nothing more of {self.subscribe.destination} for {SILENCE:g} s"
+                        f"the broker has sent no further message of {self.subscribe.destination} for {SILENCE:g} s"
                     )
                 else:
                     self._clock.wait(self._changed, left)

@@ -141,7 +141,7 @@ class ConnectionDriver:
         with self._introducing:
             with self._lock:
                 if self._lost_epoch == self._epoch:
-                    raise TransportError(f"{endpoint}: the connection was lost at once")
+                    raise TransportError(f"{endpoint}: the connection was lost while it was opened")
                 self._connected_at = self._clock.monotonic()
                 if not self._closing:
                     self._up = True
@@ -165,7 +165,7 @@ class ConnectionDriver:
         """Subscribe a dispatcher on the connection of this epoch, unless the dispatcher has ended."""
         if dispatcher.closed:
             future = self._subscribing.pop(dispatcher.subscribe.consumer, None)
-            end(future, TransportError("the consumer was closed before it began"))
+            end(future, TransportError("the consumer was closed before it was subscribed"))
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of that epoch; credit follows the subscription.
@@ -425,7 +425,7 @@ class ConnectionDriver:
         failures: list[str] = []
         for endpoint in self._addresses.round():
             if self._closing:
-                raise RedeliveryError("closed while it was connecting")
+                raise RedeliveryError("the connection was closed while it was connecting")
             try:
                 return self._connect(endpoint)
             except TransportError as error:

@@ -90,7 +90,7 @@ class PendingSends:
             given_up = sum(self._abandoned.values())
             if given_up >= MOST_ABANDONED:
                 raise TransportError(
-                    f"the broker has not answered {len(self._abandoned)} messages ({given_up} bytes) in their time: "
+                    f"the broker has not confirmed {len(self._abandoned)} messages ({given_up} bytes) in time: "
                     f"nothing was sent to {', '.join(message.destination for message in messages) or 'it'}"
                 )
             self._waiting[token] = future, size

@@ -88,7 +88,7 @@ class IdleWatch:
             if waits and lasted is not None and lasted >= max(OPEN, self._seconds):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
-                    f"nothing has succeeded for {lasted:.0f} s: {why}; until_idle waits no longer"
+                    f"no message has succeeded for {lasted:.0f} s: {why}; until_idle does not wait longer"
                 )
         return None
 
@@ -100,5 +100,5 @@ class IdleWatch:
             self._stood = at, now
         elif now - self._stood[1] >= max(self._seconds, STANDS):
             raise ConfigurationError(
-                "run() waits for a clock that nobody moves: use start() and clock.advance()", option="clock"
+                "run() waits for a clock that does not move; use start() and clock.advance()", option="clock"
             )

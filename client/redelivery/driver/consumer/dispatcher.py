@@ -283,7 +283,7 @@ class Dispatcher:
         with Uninterrupted():
             with self._lock:
                 if delivery.state != "running":
-                    raise AlreadySettled("this message has been settled before: once is all that it can be")
+                    raise AlreadySettled("this message is settled already; settle each message once")
                 now = self._now()
                 self._result(event, now)
                 outcome = delivery.outcome

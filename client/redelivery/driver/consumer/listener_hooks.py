@@ -54,8 +54,8 @@ def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> No
             raise ConfigurationError(f"{name}= is async def; use redelivery.connect_async", option=name)
         if mode in ("transacted", "client"):
             raise ConfigurationError(
-                f"{name}=: a {mode} session settles messages together, later than their handlers end; use "
-                "observers=[...], which are shown the result then",
+                f"{name}=: a {mode} session settles messages together, after their handlers have ended; use "
+                "observers=[...], which get the result then",
                 option=name,
             )
 

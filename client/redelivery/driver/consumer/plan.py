@@ -144,7 +144,7 @@ def _refuse(
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(
-            f"ordering=per_group: {capabilities.broker} does not tell the group of a message over this protocol",
+            f"ordering=per_group: {capabilities.broker} does not send the group of a message over this protocol",
             option="redelivery.ordering",
         )
     native = capabilities.poison_persistent or capabilities.poison_on_request
@@ -177,17 +177,18 @@ def _refuse_own_dead_letters(
         found = individual.returns_to(destination, capabilities, dead_letters.subscriber)
         if found is not None:
             raise ConfigurationError(
-                f"{destination} takes in its own dead-letter destinations, {found} among them, so what fails would go "
-                "round for ever: name them with another redelivery.queuePrefix or topicPrefix, or consume less",
+                f"{destination} includes its own dead-letter destinations, {found} among them: failed messages would "
+                "circulate for ever; name them with another redelivery.queuePrefix or topicPrefix, or consume fewer "
+                "destinations",
                 option="redelivery.deadLetterStrategy",
             )
         return
     own = str(dead_letters.destination_on(capabilities))
     if covers(destination, Destination.parse(own)):
-        among = "is" if own == str(destination) else f"takes in {own}, which is"
+        among = "is" if own == str(destination) else f"includes {own}, which is"
         raise ConfigurationError(
             f"{destination} {among} the dead-letter destination of this connection: to read the dead letters, add "
-            "redelivery.deadLetterDestination=<another queue> to the URI: what fails again goes there",
+            "redelivery.deadLetterDestination=<another queue> to the URI: messages that fail again go there",
             option="redelivery.deadLetterDestination",
         )
 
@@ -201,8 +202,8 @@ def _refuse_features(destination: Destination, options: ConsumerOptions, capabil
         )
     if options.get("selector") is not None and not capabilities.selectors:
         raise ConfigurationError(
-            f"selector=: {capabilities.broker} ignores selectors over this protocol, so the consumer would get every "
-            "message; filter in the handler, or bind a queue to what you want",
+            f"selector=: {capabilities.broker} ignores selectors over this protocol: the consumer would get every "
+            "message; filter in the handler, or bind a queue to the messages that you want",
             option="selector",
         )
     if options.get("subscription") is not None and not capabilities.subscriptions:

@@ -62,7 +62,7 @@ def unrun(message: Message, result: object) -> ConfigurationError:
         kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"
         hint = "use redelivery.connect_async, and await it in the handler"
     return ConfigurationError(
-        f"the handler of {message.destination} returned {kind}, which nobody runs here; {hint}",
+        f"the handler of {message.destination} returned {kind}, which nothing runs here; {hint}",
         option="handler",
     )
 

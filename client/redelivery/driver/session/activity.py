@@ -75,8 +75,8 @@ class SessionActivity:
         """Raise ConfigurationError if a handler runs in another thread or task."""
         if self.others():
             raise ConfigurationError(
-                f"{call}(): a handler of this session is at work in another thread or task, and only there may it be "
-                "settled, or sent with; make a session for each thread"
+                f"{call}(): a handler of this session runs in another thread or task, and only that handler may settle "
+                "or send; make a session for each thread"
             )
 
     def check_pull(self, call: str) -> None:
@@ -84,7 +84,7 @@ class SessionActivity:
         if self.listens:
             whose = "its" if call == "receive" else "this"
             raise ConfigurationError(
-                f"{call}(): {whose} session has a listener, and gives no message to others; make a session for each"
+                f"{call}(): {whose} session has a listener, which gets all its messages; make a session for each"
             )
 
     @staticmethod

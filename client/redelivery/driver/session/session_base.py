@@ -117,8 +117,8 @@ class SessionBase(Listening):
         # A commit by one listener's handler would accept the message that the other one handles.
         if self._listeners and self.mode in KEPT:
             raise ConfigurationError(
-                f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
-                "make a session for each",
+                f"a {self.mode} session has one listener: it settles all messages of its session together; make a "
+                "session for each",
                 option="mode",
             )
 
@@ -210,8 +210,8 @@ class SessionBase(Listening):
         self._state.late(attempt.messages)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
-            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
-            "its messages are settled when the answer comes, and come again if the connection is lost before"
+            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out: its "
+            "messages are settled when the answer arrives, and are redelivered if the connection is lost before"
         )
 
     def _begin_end(self) -> bool:

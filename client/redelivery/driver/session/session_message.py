@@ -103,7 +103,7 @@ class SessionMessage(Message):
     def _settle(self, event: Event) -> bool:
         if self._state.mode == "transacted":
             raise ConfigurationError(
-                "in a transacted session commit() and rollback() settle messages, all of them together"
+                "in a transacted session only commit() and rollback() settle messages, all of them together"
             )
         if self._state.mode == "client" and isinstance(event, Succeeded) and self._outcome is None:
             self._state.acknowledge("accept")

@@ -53,8 +53,8 @@ def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
         )
     if known == "transacted" and capabilities is not None and not capabilities.transactions:
         raise ConfigurationError(
-            f"session('transacted'): {capabilities.broker} has no transactions over this protocol that cover what is "
-            "received; use 'individual' or 'client', or another protocol",
+            f"session('transacted'): {capabilities.broker} has no transactions over this protocol that cover received "
+            "messages; use 'individual' or 'client', or another protocol",
             option="mode",
         )
     return known
@@ -150,7 +150,7 @@ class SessionState:
             elif gone:
                 error = TransactionRolledBack(
                     f"the transaction is rolled back: {len(gone)} of its {len(messages)} messages came over a "
-                    "connection that is lost, or to a consumer that is closed; what was received comes again, and "
+                    "connection that is lost, or to a consumer that is closed; its messages are redelivered, and "
                     "nothing was sent"
                 )
             elif messages or sends:
@@ -202,7 +202,7 @@ class SessionState:
         for message in messages:
             if not any(message is one for one in held):
                 raise ConfigurationError(
-                    f"charge=: {message!r} is none of this transaction's messages", option="charge"
+                    f"charge=: {message!r} is not a message of this transaction", option="charge"
                 )
 
     def conclude(self, messages: Sequence[SessionMessage], error: RedeliveryError | None) -> None:
@@ -259,5 +259,5 @@ def in_doubt(error: RedeliveryError) -> RedeliveryError:
     if isinstance(error, TransactionRolledBack):
         return error
     return TransportError(
-        f"{error}; the transaction has been committed as a whole or not at all: what was not committed comes again"
+        f"{error}; the transaction has been committed as a whole or not at all: if not, its messages are redelivered"
     )
