@@ -31,7 +31,7 @@ def answer_by(deadline: float, future: Future[None], clock: Clock) -> None:
         with ended:
             while not future.done() and (left := deadline - clock.monotonic()) > 0:
                 clock.wait(ended, left)
-    if not future.done() and future.cancel():  # no thread waits for it any longer
+    if not future.done() and future.cancel():  # no thread waits for it
         raise TimeoutError
     future.result()
 

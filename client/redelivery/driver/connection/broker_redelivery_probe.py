@@ -275,7 +275,7 @@ class DelayProbes:
                     self._link, -dispatcher.subscribe.consumer, destination, able, self._clock
                 ).carry_out()
                 self._proved.add(what)
-                if not (future.done() or dispatcher.closed):  # else no caller waits any longer
+                if not (future.done() or dispatcher.closed):  # else no caller waits
                     subscribe(dispatcher).add_done_callback(lambda done: end(future, _error_of(done)))
             except TransportError:
                 # The probe waits for the next connection, as a subscription does.

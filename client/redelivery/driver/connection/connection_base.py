@@ -161,11 +161,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._pauses.change(destination, [each.destination for each in self._listeners], paused=False)
 
     def report(self) -> Report:
-        """Return the totals of the connection so far: how its dispatches ended, and how many still run.
-
-        Returns:
-            A copy: it does not change later.
-        """
+        """Return a copy of the connection's totals so far: how its dispatches ended, and how many still run."""
         return self._driver.open_consumers.report()
 
     def _patience(self, timeout: float) -> float:
@@ -343,10 +339,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         session_state: SessionState | None = None,
         workers: int = 0,
     ) -> Dispatcher:
-        """Make the dispatcher of a new consumer.
-
-        `session_state`: of the session, if it has one. `workers`: of its listener; 0: the application pulls from it.
-        """
+        """Make the dispatcher of a new consumer. `workers`: of its listener; 0: the application pulls from it."""
         dispatcher = new_dispatcher(self._parts, destination, options, session_state, workers)
         self._pauses.begin(dispatcher)
         self._driver.open_consumers.add(dispatcher)

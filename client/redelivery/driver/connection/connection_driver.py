@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 
-MANY = 1000  # threads to wake; more than can ever wait
+# Threads to wake: more than ever wait for the condition.
+MANY = 1000
 # Seconds. Closing waits at least this long for commands that another thread is writing: a write ends quickly.
 IN_HAND = 1.0
 # Seconds that closing a consumer or a connection may take, unless the application gives another limit.
@@ -100,7 +101,7 @@ class ConnectionDriver:
         self._lost_epoch = 0
         self._up = False
         self._closing = False
-        self._failure: RedeliveryError | None = None  # why the connection was given up
+        self._failure: RedeliveryError | None = None  # why it was given up
         self._deferred: list[AdapterCommand] = []
         self._sends = PendingSends()
         self._subscribing: dict[int, Future[None]] = {}

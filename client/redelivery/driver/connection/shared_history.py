@@ -89,8 +89,8 @@ class SharedHistory:
     def connection_lost(self, now: float, epoch: int, age: float) -> None:
         """Record in all histories that the connection was lost at `now`.
 
-        Engines do that for their own histories; closed consumers have none. A consumer that is about to close has one
-        that does not hear of the loss any more.
+        The engines of open consumers do that for their histories, too. Those of closed consumers, and of consumers that
+        are about to close, have no engine that hears of the loss.
         """
         with self._lock:
             histories = [history for history, _ in (*self._left.values(), *self._open.values())]

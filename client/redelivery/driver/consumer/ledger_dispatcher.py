@@ -57,7 +57,7 @@ class LedgerDispatcher(Dispatcher):
         self._unknown: deque[Delivery] = deque()
         # Deliveries to dispatch, for the next thread that takes one.
         self._decided: deque[Delivery] = deque()
-        self._inside = 0  # number of attempts and of lookups
+        self._inside = 0  # attempts and lookups
         # True if this consumer may be queued for an exclusive run.
         self._claims = False
         # True while this consumer has the exclusive run of this process.

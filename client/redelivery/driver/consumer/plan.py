@@ -51,17 +51,9 @@ def planned(
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    Args:
-        number: Number of the consumer on its connection.
-        destination: Its destination.
-        options: Its keyword arguments.
-        settings: Settings of the connection.
-        capabilities: Capabilities of the broker over this protocol.
-        transacted: True: it belongs to a transacted session.
-        redrive: Route of dead letters instead of that of the settings.
-        counted: True: a ledger counts its attempts.
-        breaker: Circuit breaker; None: every failure is charged.
-        workers: Number of workers of its listener; 0: the application pulls; None: the credit is never `auto`.
+    `transacted`: it belongs to a transacted session. `redrive`: route of dead letters instead of that of the settings.
+    `counted`: a ledger counts its attempts. `breaker`: None: every failure is charged. `workers`: of its listener; 0:
+    the application pulls; None: the credit is never `auto`.
 
     Raises:
         ConfigurationError: This broker, over this protocol, cannot do what is asked for.

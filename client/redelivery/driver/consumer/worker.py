@@ -56,7 +56,8 @@ def unrun(message: Message, result: object) -> ConfigurationError:
     message.give_back()
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         with suppress(BaseException):
-            result.close()  # else Python warns that it never ran
+            # Without it Python warns that the coroutine never ran.
+            result.close()
     kind, hint = "a generator", "a handler must not yield"
     if inspect.isawaitable(result):
         kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"

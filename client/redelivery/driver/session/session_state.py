@@ -102,7 +102,7 @@ class SessionState:
         return bool(self._given or self._sends)
 
     def idle(self, dispatcher: object) -> int:
-        """Return the number of unsettled messages of a dispatcher for which no handler runs and no commit waits."""
+        """Return the number of unsettled messages of a dispatcher for which no handler runs and no `commit` waits."""
         with self._lock:
             busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]
