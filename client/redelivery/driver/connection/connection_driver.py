@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 
-# Threads to wake: more than ever wait for the condition.
-MANY = 1000
+MANY = 1000  # more threads than ever wait
 # Seconds. Closing waits at least this long for commands that another thread is writing: a write ends quickly.
 IN_HAND = 1.0
 # Seconds that closing a consumer or a connection may take, unless the application gives another limit.
@@ -237,10 +236,7 @@ class ConnectionDriver:
         return self._sends.ask((message,), lambda token: Send(token, message), None, self)
 
     def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
-        """Accept and send in one transaction; the future ends as that of `send`.
-
-        TransactionRolledBack as its error: nothing was sent.
-        """
+        """Accept and send in one transaction; the future ends as that of `send`. TransactionRolledBack: unsent."""
         rolled_back = TransactionRolledBack
         return self._sends.ask(messages, lambda token: Commit(token, deliveries, messages), rolled_back, self)
 
@@ -386,10 +382,8 @@ class ConnectionDriver:
     def open(self, *, later: bool = False, patient: bool = False) -> None:
         """Connect for the first time, then start the driver's thread.
 
-        Args:
-            later: If no address answers, try again in the background, as after a loss, instead of raising
-                TransportError.
-            patient: Try the addresses until one answers; else each address once.
+        `patient`: try the addresses until one answers; else each once. `later`: if no address answers, try again in the
+        background, as after a loss, instead of raising TransportError.
 
         Raises:
             TransportError: No address answered.
@@ -434,10 +428,7 @@ class ConnectionDriver:
         raise TransportError("; ".join(failures))
 
     def close(self, timeout: float) -> None:
-        """Close the connection and end its thread, within `timeout` seconds.
-
-        Before that, wait for the confirmations of dead letters, and write all collected settlements.
-        """
+        """Wait for confirmations of dead letters, write settlements, close, end the thread; within `timeout` seconds."""
         # Real time: the limit is for the broker's answers, not for a schedule.
         deadline = time.monotonic() + timeout
         dispatchers = list(self.dispatchers.values())
