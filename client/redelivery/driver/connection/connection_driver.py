@@ -428,7 +428,7 @@ class ConnectionDriver:
         raise TransportError("; ".join(failures))
 
     def close(self, timeout: float) -> None:
-        """Wait for confirmations of dead letters, write settlements, close, end the thread; within `timeout` seconds."""
+        """Wait for confirmed dead letters, write settlements, close, and end the thread, within `timeout` seconds."""
         # Real time: the limit is for the broker's answers, not for a schedule.
         deadline = time.monotonic() + timeout
         dispatchers = list(self.dispatchers.values())
