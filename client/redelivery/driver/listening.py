@@ -17,7 +17,7 @@ Handler = TypeVar("Handler", bound="Callable[[Message], Any]")
 
 
 class Listening(ABC):
-    """Base of classes that register handlers: `ConnectionBase` and `SessionBase`."""
+    """Interface of classes that register handlers; `ConnectionBase` and `SessionBase` implement it."""
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...

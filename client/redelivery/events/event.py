@@ -49,7 +49,7 @@ def _plain(value: object) -> object:
 
 @dataclass(slots=True, repr=False, eq=False)
 class ConsumerEvent(Event):
-    """Base of the events of one consumer."""
+    """Interface of the events of one consumer."""
 
     computed: ClassVar[tuple[str, ...]] = ("destination", "consumer")
     logger = "redelivery.consumers"
@@ -74,7 +74,7 @@ class ConsumerEvent(Event):
 
 @dataclass(slots=True, repr=False, eq=False)
 class MessageEvent(ConsumerEvent):
-    """Base of the events of one delivery of a message."""
+    """Interface of the events of one delivery of a message."""
 
     computed: ClassVar[tuple[str, ...]] = ("destination", "consumer", "message_destination", "message_id")
     logger = "redelivery.messages"
