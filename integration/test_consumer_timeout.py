@@ -81,7 +81,7 @@ def test_what_is_taken_back_is_stale_and_the_others_flow(
         eventually(lambda: len(handler.counts["hangs"]) == 2, 30.0, message="the first one comes again")
     assert handler.counts == {"hangs": [1, 2], "flows": [1]}
     assert len(taken_back()) == 1
-    assert sum("a result came too late" in each.getMessage() for each in caplog.records) == 1
+    assert sum("a result is stale" in each.getMessage() for each in caplog.records) == 1
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == [], "all is accepted"
 
@@ -145,7 +145,7 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
     assert seen == [names[0], "fresh"]
     lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
     # The broker takes them back one by one, or a few at once; of more than one line in ten seconds one is written.
-    assert "and their results come too late" in lines[0]
+    assert "and their results will be stale" in lines[0]
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == []
 

@@ -73,7 +73,9 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
             ready.wait(60)
             with out_of_memory(rabbitmq, connection, graves):
                 alarmed.set()
-                eventually(lambda: caplog.text.count("no answer to its poison acknowledgement") >= MESSAGES)
+                eventually(
+                    lambda: caplog.text.count("has not confirmed its poison acknowledgement") >= MESSAGES
+                )
                 with pytest.raises(redelivery.TransportError, match="may have been sent"):
                     connection.send(graves, "impatient", timeout=3 * LONG)
                 assert (running.ended, connection.connected) == (False, True)
@@ -117,7 +119,9 @@ def test_a_consumer_that_begins_during_a_memory_alarm(
             ready.wait(60)
             with out_of_memory(rabbitmq, connection, graves):
                 alarmed.set()
-                eventually(lambda: caplog.text.count("no answer to its poison acknowledgement") >= MESSAGES)
+                eventually(
+                    lambda: caplog.text.count("has not confirmed its poison acknowledgement") >= MESSAGES
+                )
                 begins = threading.Thread(target=begin)
                 begins.start()
                 never(lambda: "has not answered a consumer" in caplog.text or served.is_set(), 4 * PATIENCE)

@@ -70,7 +70,7 @@ def test_a_stuck_handler_is_shown_by_its_own_frames(cli: Any, shop: MemoryBroker
     sys.modules["enders"].hold.set()
     assert ended.code == 70
     first, frame, code, *_ = ended.err.splitlines()
-    assert first.endswith("its time is over; nothing can stop a thread")
+    assert first.endswith("its timeout; nothing can stop a thread")
     assert frame.endswith(", in hangs")
     assert code.strip() == "hold.wait(60)"
     assert "redelivery/" not in ended.err.partition("error:")[0]

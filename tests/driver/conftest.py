@@ -1,4 +1,4 @@
-"""Both twins on an empty broker in virtual time; no thread may outlive a test."""
+"""Fixture of both twins on an empty broker in virtual time; no thread may outlive a test."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     from redelivery.testing import ManualClock, MemoryBroker
 
-# Seconds after which a test that hangs shows where. With it ends the process, and all that is started for its tests.
+# Seconds after which a hanging test shows its stacks. Then the process ends, with all processes that its tests
+# started.
 STUCK = 120.0
 
 
 class Watch:
-    """Ends the process, with all stacks, when a test hangs: one thread for all tests, where one a test costs 2 ms."""
+    """Watch that ends the process, with all stacks, when a test hangs: one thread for all, as one each costs 2 ms."""
 
     def __init__(self) -> None:
         self.began: float | None = None
@@ -36,14 +37,14 @@ class Watch:
                 os._exit(1)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._over.set()
         self.thread.join()
 
 
 @pytest.fixture(scope="package")
 def watch() -> Iterator[Watch]:
-    """Return the one watch over all tests here."""
+    """Return the one watch over all tests of this folder."""
     made = Watch()
     yield made
     made.end()
@@ -62,10 +63,12 @@ def nothing_left(watch: Watch) -> Iterator[None]:
 def twin(
     request: pytest.FixtureRequest, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> Iterator[Twin]:
-    """Return one of the two connections' faces; what it opened is closed after the test, and counted out."""
+    """Return a twin for each kind of connection; after the test it closes all that it opened."""
     kind = SyncTwin if request.param == "sync" else AsyncTwin
     made = kind(redelivery_broker, redelivery_clock)
     yield made
     made.close()
     assert threads_left() == []
-    assert redelivery_clock._threads._slots == []  # each thread that was counted in was counted out
+    assert (
+        redelivery_clock._threads._slots == []
+    )  # each thread that attached itself to the clock has detached itself

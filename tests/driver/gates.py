@@ -1,4 +1,4 @@
-"""Handlers that hang in their thread for as long as a test wants, and what the log says meanwhile."""
+"""Handlers that hang in their thread for as long as a test wants, and the log lines meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds
 
 
 class Gate:
-    """What a handler in a thread hangs at; a clock that a test moves does not wait for it."""
+    """Gate at which a handler hangs in its thread; the test's clock does not wait for it."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.open = threading.Event()
@@ -26,7 +26,7 @@ class Gate:
 
     def __call__(self, _: Any) -> None:
         """Hang."""
-        # A thread of a pool was not counted in.
+        # A thread of a pool has not attached itself to the clock.
         counted = threading.current_thread().name == "redelivery-worker"
         if counted:
             self._clock.detach()

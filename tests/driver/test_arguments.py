@@ -1,4 +1,4 @@
-"""Arguments are refused before any I/O, by name."""
+"""Checks of arguments before any I/O, with the name of the argument in the error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEND: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("wrong", NO_DURATION)
 def test_what_is_no_duration_is_refused_at_the_call(twin: Twin, wrong: Any) -> None:
-    """Text, a negative number, NaN: one sentence that names the argument, and nothing is begun."""
+    """Text, a negative number or NaN as a duration is refused before anything happens, with the argument's name."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     connection.listen("orders", twin.handler(print))
@@ -64,7 +64,7 @@ def test_what_is_no_duration_is_refused_at_the_call(twin: Twin, wrong: Any) -> N
 
 
 def test_durations_may_be_timedeltas(twin: Twin) -> None:
-    """As everywhere else."""
+    """Every duration may be a `timedelta`."""
     consumer = twin.call(twin.connect().consumer("orders"))
     assert twin.call(consumer.receive(timedelta(0))) is None
     assert redelivery.Defer(timedelta(seconds=2)).delay == 2
@@ -72,7 +72,7 @@ def test_durations_may_be_timedeltas(twin: Twin) -> None:
 
 @pytest.mark.parametrize(("options", "text"), LISTENER)
 def test_listen(redelivery_broker: MemoryBroker, options: dict[str, Any], text: str) -> None:
-    """`listen` refuses what cannot be honoured before the connection is even open."""
+    """`listen` refuses arguments that cannot be used before the connection is open."""
     for connect in (redelivery.connect, redelivery.connect_async):
         connection: Any = connect(redelivery_broker.uri)
         with pytest.raises(ConfigurationError, match=text):
@@ -83,7 +83,7 @@ def test_listen(redelivery_broker: MemoryBroker, options: dict[str, Any], text: 
 
 @pytest.mark.parametrize(("options", "text"), CONSUMER)
 def test_consumer(twin: Twin, options: dict[str, Any], text: str) -> None:
-    """`consumer` refuses it before anything is subscribed."""
+    """`consumer` refuses arguments that cannot be used before anything is subscribed."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match=text):
         twin.call(connection.consumer("orders", **options))
@@ -92,7 +92,7 @@ def test_consumer(twin: Twin, options: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize(("options", "text"), SEND)
 def test_send(twin: Twin, options: dict[str, Any], text: str) -> None:
-    """`send` refuses it before anything is sent."""
+    """`send` refuses arguments that cannot be used before anything is sent."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match=text):
         twin.call(connection.send("orders", "x", **options))
@@ -112,7 +112,7 @@ def test_destinations(twin: Twin, destination: str) -> None:
 
 
 def test_unknown_arguments(twin: Twin) -> None:
-    """A misspelt keyword argument is a TypeError that names the near miss."""
+    """A misspelt keyword argument is a TypeError with the nearest known name."""
     connection = twin.connect()
     with pytest.raises(TypeError, match="did you mean 'workers'"):
         connection.listen("orders", lambda _: None, worker=2)
@@ -123,19 +123,19 @@ def test_unknown_arguments(twin: Twin) -> None:
 
 
 def test_one_policy(twin: Twin) -> None:
-    """`policy=` is told where policies are given."""
+    """`policy=` is refused with the argument to use instead."""
     with pytest.raises(TypeError, match=r"policies=RedeliveryPolicyMap\(default=policy\)"):
         twin.call(twin.connect().consumer("orders", policy=RedeliveryPolicy()))
 
 
 def test_a_handler_must_be_callable(twin: Twin) -> None:
-    """Anything else is refused."""
+    """A handler that is not callable is refused."""
     with pytest.raises(ConfigurationError, match="callable"):
         twin.make().listen("orders", "handler")
 
 
 def test_durable_subscriptions_need_a_client_id(twin: Twin) -> None:
-    """Without `jms.clientID` nobody could find the subscription again."""
+    """A durable subscription without `jms.clientID` is refused: the broker could not find it again."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match=r"jms\.clientID"):
         twin.call(connection.consumer("topic://news", subscription="mine"))
@@ -157,7 +157,7 @@ def test_policies_from_two_sides(twin: Twin, option: str) -> None:
 
 
 def test_other_options_go_with_the_argument(twin: Twin) -> None:
-    """Options that set no policy are no contradiction."""
+    """`policies=` may be used with options of the URI that set no policy."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
     connection = twin.connect("?redelivery.credit=5&redelivery.deadLetter=forward", policies=policies)
     consumer = twin.call(connection.consumer("orders"))
@@ -177,19 +177,19 @@ def test_other_options_go_with_the_argument(twin: Twin) -> None:
     ],
 )
 def test_arguments_of_connect(twin: Twin, arguments: dict[str, Any], text: str) -> None:
-    """What cannot be honoured is refused, never ignored."""
+    """An argument of `connect` that cannot be used is refused, never ignored."""
     with pytest.raises(ConfigurationError, match=text):
         twin.make(**arguments)
 
 
 def test_nothing_is_connected_before_with(twin: Twin) -> None:
-    """Making a connection opens none."""
+    """Making a connection does not connect."""
     twin.make()
     assert twin.broker.connections == 0
 
 
 def test_an_observer_sees_what_happens(twin: Twin) -> None:
-    """A function is called with each event, in order."""
+    """A function as an observer is called with each event, in order."""
     seen: list[str] = []
     connection = twin.connect(observers=[lambda event: seen.append(event.name)])
     consumer = twin.call(connection.consumer("orders"))
@@ -200,7 +200,7 @@ def test_an_observer_sees_what_happens(twin: Twin) -> None:
 
 
 def test_an_observer_that_fails_changes_nothing(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """Its exception is logged, and what was decided is carried out."""
+    """An observer's exception is logged, and has no effect on messages."""
 
     def observer(*_: object) -> None:
         raise ValueError("no")

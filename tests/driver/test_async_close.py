@@ -1,4 +1,4 @@
-"""What closing an asyncio connection stops."""
+"""Handlers of an asyncio connection while it closes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def test_a_handler_that_swallows_its_cancellation_gets_no_other_message(
     redelivery_broker: MemoryBroker,
 ) -> None:
-    """Its worker was cancelled once, and would go on for as long as closing may take."""
+    """A handler that swallows its cancellation gets no further message during the close."""
     handled: list[str] = []
     for number in range(20):
         redelivery_broker.send("orders", str(number))

@@ -1,4 +1,4 @@
-"""What only an event loop has: plain handlers beside it, and being busy."""
+"""Behaviour on an event loop only: plain handlers in threads, and a busy loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_plain_handlers_run_in_threads(redelivery_broker: MemoryBroker) -> None:
-    """A handler that blocks does not block the loop; as many run at a time as there are workers."""
+    """A plain handler that blocks does not block the loop; as many run at a time as there are workers."""
 
     async def main() -> None:
         together = threading.Barrier(3, timeout=60)
@@ -39,7 +39,7 @@ def test_plain_handlers_run_in_threads(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_callables_around_asynchronous_functions(redelivery_broker: MemoryBroker) -> None:
-    """A partial, and an object whose call is asynchronous, are awaited."""
+    """A partial of an async function, and an object with an async call, are awaited."""
     calls: list[str] = []
 
     class Handler:
@@ -64,7 +64,7 @@ def test_callables_around_asynchronous_functions(redelivery_broker: MemoryBroker
 
 
 def test_a_busy_loop_does_not_stop_redelivery() -> None:
-    """While other callbacks keep the loop busy, and another handler never waits, redeliveries come."""
+    """Redeliveries are on time while other callbacks, and a handler that never waits, keep the loop busy."""
     attempts: list[int] = []
     policies = "?jms.redeliveryPolicy.initialRedeliveryDelay=5&jms.redeliveryPolicy.redeliveryDelay=5"
 
@@ -101,7 +101,7 @@ def test_a_busy_loop_does_not_stop_redelivery() -> None:
 
 
 def test_a_thread_that_still_runs_keeps_its_message(redelivery_broker: MemoryBroker) -> None:
-    """Closing does not release what a plain handler still has: the report says that it runs."""
+    """Closing does not release a message whose plain handler still runs; the report counts it as running."""
     started, finish = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -123,7 +123,7 @@ def test_a_thread_that_still_runs_keeps_its_message(redelivery_broker: MemoryBro
 
 
 def test_stop_from_another_thread(redelivery_broker: Any) -> None:
-    """`stop` may be called from anywhere, also when the loop has ended."""
+    """`stop` may be called from any thread, also after the loop has ended."""
 
     async def main() -> redelivery.AsyncConnection:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:

@@ -1,4 +1,4 @@
-"""What a task that waits for a delivery learns."""
+"""Errors for a task that waits for a delivery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_a_consumer_that_stops_between_a_look_and_its_end_raises_why(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error that stops a consumer just after a task has looked for a delivery reaches that task."""
+    """An error that stops a consumer just after a task has polled it is raised in that task."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:

@@ -1,4 +1,4 @@
-"""Observers that ask for their connection, for a few types of events, and for what a session makes of a message."""
+"""Observers that want their connection, some types of events only, or results of sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Runs(Observer):
-    """Keeps results."""
+    """Observer that keeps results."""
 
     def __init__(self) -> None:
         self.ended: list[Finished] = []
@@ -31,7 +31,7 @@ def handle(_: Message) -> None:
 
 
 def test_an_observer_names_the_events_that_it_wants(twin: Twin) -> None:
-    """`event` is called for these alone, and arrivals are made for no other observer."""
+    """`event` is called only for the types in `event_types`; `Received` is not made unless an observer wants it."""
 
     class Few(Observer):
         event_types = (ConsumerStarted, Connected)
@@ -48,7 +48,7 @@ def test_an_observer_names_the_events_that_it_wants(twin: Twin) -> None:
 
 
 class Attached(Observer):
-    """Keeps the connections that it is given to."""
+    """Observer that keeps its connections."""
 
     def __init__(self) -> None:
         self.connections: list[ObservedConnection] = []
@@ -58,7 +58,7 @@ class Attached(Observer):
 
 
 def test_an_observer_has_its_connection_before_it_is_open(twin: Twin) -> None:
-    """Its name, health and counts by destination can be read at any time; after the close the counts are left."""
+    """An observer can read name, health and counters at any time; after the close the counters remain."""
     one, own = Attached(), Attached()
     connection = twin.make(observers=[one])
     [known] = one.connections
@@ -78,7 +78,7 @@ def test_an_observer_has_its_connection_before_it_is_open(twin: Twin) -> None:
 
 
 def test_what_attached_raises_is_logged(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The connection is made, as if it had not."""
+    """An exception in `attached` is logged, and the connection is made."""
 
     class Broken(Observer):
         def attached(self, connection: ObservedConnection) -> None:
@@ -86,11 +86,11 @@ def test_what_attached_raises_is_logged(twin: Twin, caplog: pytest.LogCaptureFix
 
     connection = twin.connect(observers=[Broken()])
     assert connection.connected
-    assert caplog.messages[0] == "the observer failed; what was decided is carried out"
+    assert caplog.messages[0] == "the observer failed; that has no effect on messages"
 
 
 def test_a_commit_after_its_handler_has_a_result_of_its_own(twin: Twin) -> None:
-    """The run ends without an outcome, the commit shows it, and the next run has nothing of that."""
+    """A commit after the handler's end is a result of its own; the run before ends without an outcome."""
     spans = Runs()
     connection = twin.connect(observers=[spans])
     session = connection.session("transacted")

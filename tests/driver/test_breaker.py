@@ -1,4 +1,4 @@
-"""A breaker around handlers, with default options and others, on threads and on a loop."""
+"""Circuit breakers around handlers, with default and other options, on threads and on a loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ONCE = redelivery.RedeliveryPolicyMap(
 
 
 class DatabaseDown(ConnectionError):
-    """A service that handlers need is down."""
+    """Failure because a service is down."""
 
 
 class Service:
-    """A handler that needs a service."""
+    """Handler that needs a service."""
 
     def __init__(self, error: type[Exception] = DatabaseDown) -> None:
         self.up = False
@@ -77,13 +77,13 @@ def test_an_outage_with_default_options_dead_letters_nothing(
     opened, *others = [line for line in warnings if line.startswith("queue://orders: ")]
     assert opened == (
         "queue://orders: 200 failures in a row, of 200 messages (DatabaseDown: connection refused): handling pauses, "
-        "one message is tried at growing intervals, nothing is charged; if the messages are at fault and not a "
-        "service, see errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
+        "one message is tried at growing intervals, nothing is charged; if the messages are the cause and not a "
+        "service, use errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
     )
-    # Every ten minutes, and at the end.
+    # A reminder every ten minutes, and a line at the end.
     reminders = [line for line in others if "has been open for" in line]
     assert len(reminders) == 5
-    # A log without INFO says that it is over.
+    # A log without INFO shows the end of the outage.
     assert re.fullmatch(r".*the breaker has closed after 36\d\d s; \d+ failures were not charged", others[-1])
 
 
@@ -94,7 +94,7 @@ def test_an_outage_with_default_options_dead_letters_nothing(
 def test_without_a_breaker_the_policy_alone_decides(
     twin: Twin, options: str, arguments: dict[str, Any]
 ) -> None:
-    """Switched off, or for told exceptions only, all are dead-lettered as the policy says."""
+    """Without a breaker, or with one for named exceptions only, all messages are dead-lettered by the policy."""
     sent(twin, 250)
     connection = twin.connect(options, policies=ONCE, **arguments)
     twin.listen(connection, "orders", Service())
@@ -103,7 +103,7 @@ def test_without_a_breaker_the_policy_alone_decides(
 
 
 def test_thirty_bad_messages_are_dead_lettered_as_the_policy_says(twin: Twin) -> None:
-    """With default options: too few messages for an outage."""
+    """Thirty bad messages are dead-lettered by the policy: with default options that is no outage."""
     sent(twin, 30)
     connection = twin.connect()
     twin.listen(connection, "orders", Service())
@@ -113,7 +113,7 @@ def test_thirty_bad_messages_are_dead_lettered_as_the_policy_says(twin: Twin) ->
 
 
 def test_a_told_exception_opens_it_after_three(twin: Twin) -> None:
-    """What `trip` names is not charged from the first; a listener's breaker is seen in its consumer."""
+    """An exception that `trip` names is never charged, and opens a listener's breaker after three failures."""
     sent(twin, 3)
     connection = twin.connect(errors=Classifier().trip(DatabaseDown))
     consumer = twin.call(connection.consumer("orders"))
@@ -135,7 +135,7 @@ def test_a_told_exception_opens_it_after_three(twin: Twin) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, Poison])
 def test_what_is_about_a_value_never_opens_it(twin: Twin, error: type[Exception]) -> None:
-    """Errors about values, and `Poison`, are the message's own: none of 300 is spared."""
+    """Errors about values, and `Poison`, never open the breaker: none of 300 failures is spared."""
     sent(twin, 300)
     connection = twin.connect(policies=ONCE)
     twin.listen(connection, "orders", Service(error))
@@ -183,7 +183,7 @@ def run(broker: MemoryBroker) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_it_may_stop_the_consumer(asynchronous: bool) -> None:
-    """With `at_maximum="stop"` run raises BreakerOpen; the messages stay on the broker, uncharged."""
+    """With `at_maximum="stop"` `run` raises BreakerOpen; the messages stay on the broker, uncharged."""
     with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
         for number in range(10):
             broker.send("orders", str(number))
@@ -197,20 +197,20 @@ def test_it_may_stop_the_consumer(asynchronous: bool) -> None:
 def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
     monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:
-    """With `until_idle` a breaker that is open for a minute ends the run with BreakerOpen."""
+    """A breaker that is open for a minute ends `run(until_idle=…)` with BreakerOpen."""
     monkeypatch.setattr(sys.modules[__name__], "STOPS", SMALL)
     with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
         for number in range(10):
             broker.send("orders", str(number))
         with pytest.raises(
-            BreakerOpen, match=r"succeeded for \d+ s: DatabaseDown: down; until_idle waits no longer"
+            BreakerOpen, match=r"succeeded for \d+ s: DatabaseDown: down; until_idle does not wait longer"
         ):
             asyncio.run(run_async(broker)) if asynchronous else run(broker)
         assert len(broker.messages("orders")) == 10
 
 
 def test_an_open_breaker_is_live_and_not_ready(twin: Twin) -> None:
-    """`health` says why, for how long, and what failed last; `ready_when="connected"` leaves it out."""
+    """An open breaker is live and not ready; `health` has the cause; `ready_when="connected"` ignores it."""
     sent(twin, 4)
     connection = twin.connect(breaker=SMALL)
     assert connection.health().consumers == ()
@@ -227,7 +227,7 @@ def test_an_open_breaker_is_live_and_not_ready(twin: Twin) -> None:
 
 
 def test_a_consumer_may_have_a_breaker_of_its_own(twin: Twin) -> None:
-    """`breaker=` of a consumer comes before the connection's, None included."""
+    """`breaker=` of a consumer replaces the connection's breaker; None switches it off."""
     connection = twin.connect("?redelivery.breakerFailures=4&redelivery.breakerMessages=2")
     sent(twin, 6)
     consumer = twin.call(connection.consumer("orders", breaker=None))
@@ -241,7 +241,7 @@ def test_a_consumer_may_have_a_breaker_of_its_own(twin: Twin) -> None:
 
 @pytest.mark.parametrize("mode", ["client", "transacted"])
 def test_sessions_that_settle_by_themselves_have_none(twin: Twin, mode: str) -> None:
-    """There `breaker=` is refused, and without it nothing is spared."""
+    """A session that settles messages together refuses `breaker=`, and spares no failure."""
     connection = twin.connect()
     session = connection.session(mode)
     with pytest.raises(ConfigurationError, match=f"breaker=: in a session of mode '{mode}'"):
@@ -268,13 +268,13 @@ def test_sessions_that_settle_by_themselves_have_none(twin: Twin, mode: str) -> 
 def test_what_makes_no_sense_is_refused(
     twin: Twin, options: str, arguments: dict[str, Any], text: str
 ) -> None:
-    """Before any I/O, with the option's name."""
+    """A breaker that makes no sense is refused before any I/O, with the option's name."""
     with pytest.raises(ConfigurationError, match=text):
         twin.make(options, **arguments)
 
 
 def test_what_is_spared_leaves_the_ledger_as_it_was(twin: Twin, tmp_path: Path) -> None:
-    """The next process knows each failure that was charged, and none that was spared."""
+    """With a ledger the next process knows each charged failure, and no spared one."""
     sent(twin, 4)
     ledger = f"?redelivery.ledger=sqlite:///{tmp_path}/ledger.db"
     connection = twin.connect(ledger, breaker=SMALL)
@@ -292,7 +292,7 @@ def test_what_is_spared_leaves_the_ledger_as_it_was(twin: Twin, tmp_path: Path) 
 
 
 def test_what_is_spared_is_held_here_though_the_broker_holds_what_waits(twin: Twin) -> None:
-    """With `scheduler=broker` what is charged leaves as a delayed copy; what is spared makes none."""
+    """With `scheduler=broker` a charged failure makes a delayed copy; a spared one is parked here."""
     sent(twin, 3)
     connection = twin.connect("?redelivery.scheduler=broker", errors=Classifier().trip(DatabaseDown))
     consumer = twin.call(connection.consumer("orders"))

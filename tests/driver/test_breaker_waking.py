@@ -1,4 +1,4 @@
-"""Tasks of a loop that wait while the breaker is open: they are woken when it lets more go."""
+"""Wake-ups of tasks that wait while the breaker is open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redelivery.testing import ManualClock, MemoryBroker
 
 
 async def outage(broker: MemoryBroker, clock: ManualClock, ramp: int) -> tuple[int, int]:
-    """Return how many handlers run at a time in the ramp, or after it, and how many messages are left."""
+    """Return how many handlers run at a time in the ramp, or after it, and the number of messages left."""
     up, probe, enough, running, peak = False, asyncio.Event(), asyncio.Event(), 0, 0
     done = 0
 
@@ -22,7 +22,7 @@ async def outage(broker: MemoryBroker, clock: ManualClock, ramp: int) -> tuple[i
         nonlocal running, peak, done
         if not up:
             raise ConnectionError("down")
-        # Meanwhile the others look, and find that none may go.
+        # Meanwhile the other tasks poll, and get no message.
         await probe.wait()
         if done >= 2:
             running += 1
@@ -48,8 +48,8 @@ async def outage(broker: MemoryBroker, clock: ManualClock, ramp: int) -> tuple[i
 
 @pytest.mark.parametrize(("ramp", "most"), [(2, 4), (8, 3)])
 def test_tasks_are_woken_when_more_may_run(monkeypatch: pytest.MonkeyPatch, ramp: int, most: int) -> None:
-    """After two successes: all four workers if it has closed, three in the ramp; no arrival is needed for that."""
-    # So all messages stay here.
+    """After two successes all four workers run if the breaker is closed, three in the ramp; no arrival is needed."""
+    # Without releases, so that all messages stay here.
     able = replace(redelivery_memory.CAPABILITIES, release=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     clock = ManualClock()

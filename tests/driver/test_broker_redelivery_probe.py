@@ -1,4 +1,4 @@
-"""The proof that a broker holds messages back, when the broker is slow."""
+"""The probe of redelivery by the broker, with a slow broker."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class SlowBroker:
-    """A link, and its clock: what is to happen happens while the proof waits.
+    """Link and clock of a slow broker: each wait of the probe carries out what is due.
 
-    It answers a SUBSCRIBE and a SEND after so many seconds (None: never), and holds no message: each is handed out as
-    soon as it has been taken and somebody is subscribed, or `held` seconds after it was sent.
+    The broker answers a SUBSCRIBE and a SEND after the given seconds (None: never). It delivers each message as soon as
+    it has the message and a subscription, or `held` seconds after it was sent.
     """
 
     def __init__(self, subscribed: float, taken: float | None, held: float = 0.0) -> None:
@@ -83,7 +83,7 @@ def prove(broker: SlowBroker, proof: str) -> None:
 @pytest.mark.parametrize("proof", ["arrival", "held"])
 @pytest.mark.parametrize(("subscribed", "taken"), [(0.0, 0.1), (3.0, 0.1), (3.0, 0.9)])
 def test_slowness_is_no_proof(proof: str, subscribed: float, taken: float) -> None:
-    """What comes late because nobody was subscribed yet has not been held."""
+    """A message that arrives late because the subscription was slow does not count as held back."""
     with pytest.raises(AdapterError, match="did not hold a message back"):
         prove(SlowBroker(subscribed, taken), proof)
     prove(SlowBroker(subscribed, taken, held=DELAY), proof)
@@ -91,7 +91,7 @@ def test_slowness_is_no_proof(proof: str, subscribed: float, taken: float) -> No
 
 @pytest.mark.parametrize("proof", ["arrival", "held"])
 def test_silence_is_no_proof(proof: str) -> None:
-    """A message that the broker has not confirmed, or a consumer, proves nothing by not coming."""
+    """A probe without a confirmation of its message or subscription fails, even if nothing arrives early."""
     with pytest.raises(AdapterError, match=r"did not (confirm|deliver) a message to"):
         prove(SlowBroker(0.0, None), proof)
     with pytest.raises(AdapterError, match="did not confirm a consumer"):

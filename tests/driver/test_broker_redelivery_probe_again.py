@@ -1,4 +1,4 @@
-"""A proof whose connection is lost: as a subscription, it waits for the next one."""
+"""A probe whose connection is lost: it waits for the next connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_a_connection_lost_during_the_proof(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
-    """It is proved again over the next one, and the consumer starts then; also if it was lost before it began."""
+    """A probe whose connection is lost, also before its begin, is repeated on the next; the consumer starts then."""
     able = replace(redelivery_memory.CAPABILITIES, reschedule_proof="arrival", selectors=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     probes: list[Any] = []

@@ -25,7 +25,7 @@ MANY = 1 << 30
 
 
 class Bench:
-    """An open port with a consumer of `orders`, and its intake."""
+    """Open port with a consumer of `orders`, and its intake."""
 
     def __init__(self, broker: MemoryBroker, clock: ManualClock, **options: Any) -> None:
         self.broker = broker
@@ -36,34 +36,34 @@ class Bench:
         self.consumer: ConsumerPort = self.port.subscribe(self.port.plan("orders", {}), hooks)
 
     def take(self, most: int = 99, most_bytes: int = MANY) -> list[Delivery]:
-        """Take what is here."""
+        """Take all ready deliveries."""
         return self.intake.take(most, most_bytes, 0.0)
 
     def bodies(self, most: int = 99, most_bytes: int = MANY) -> list[bytes]:
-        """Take, and show bodies."""
+        """Take all ready deliveries; return their bodies."""
         return [each.body for each in self.take(most, most_bytes)]
 
     def unsettled(self) -> list[bytes]:
-        """What the broker holds."""
+        """Return the bodies that are unsettled at the broker."""
         return [held.body for held in self.broker.messages("orders")]
 
 
 @pytest.fixture
 def bench(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[Bench]:
-    """Return one that stands."""
+    """Return a connected bench."""
     made = Bench(redelivery_broker, redelivery_clock)
     yield made
     made.port.close()
 
 
 def sent(broker: MemoryBroker, *bodies: str | bytes, **options: Any) -> None:
-    """Put messages on the queue."""
+    """Send messages to the queue."""
     for body in bodies:
         broker.send("orders", body, **options)
 
 
 def test_messages_are_taken_and_accepted_in_lists(bench: Bench) -> None:
-    """What is taken stays at the broker until it is accepted; then credit is granted, and more comes."""
+    """A taken message stays on the broker until it is accepted; then credit is granted, and the next arrives."""
     sent(bench.broker, *map(str, range(25)))
     assert bench.intake.ready() == 10
     first = bench.take()
@@ -78,7 +78,7 @@ def test_messages_are_taken_and_accepted_in_lists(bench: Bench) -> None:
 
 
 def test_lists_end_within_limits(bench: Bench) -> None:
-    """By number, and with the body that reaches so many bytes; one larger than the limit comes alone."""
+    """A list ends at its number of messages or bytes; a body larger than the limit is a list of its own."""
     sent(bench.broker, "aaaa", "bbbb", "cccc", "d" * 99, "e")
     assert bench.bodies(2) == [b"aaaa", b"bbbb"]
     assert bench.bodies(9, 5) == [b"cccc", b"d" * 99]
@@ -92,7 +92,7 @@ def test_lists_end_within_limits(bench: Bench) -> None:
 @pytest.mark.parametrize("most", range(1, 8))
 @pytest.mark.parametrize("most_bytes", range(1, 14, 3))
 def test_nothing_is_lost_between_lists(redelivery_clock: ManualClock, most: int, most_bytes: int) -> None:
-    """However lists are cut, all come in order, and what is ready is counted right."""
+    """All messages arrive in order, however the lists are cut, and `ready` counts them right."""
     intake = BulkIntake(redelivery_clock)
     intake.connect(Connected(1, Capabilities(broker="none")))
     for lot in ("ab", "c", "defgh", "ij"):
@@ -107,7 +107,7 @@ def test_nothing_is_lost_between_lists(redelivery_clock: ManualClock, most: int,
 
 
 def test_a_taker_waits_for_the_first(bench: Bench, redelivery_clock: ManualClock) -> None:
-    """By the clock: for as long as it says, or until a message comes."""
+    """`take` waits for its timeout by the clock, or until a message arrives."""
     found: list[list[bytes]] = []
 
     def run() -> None:
@@ -129,7 +129,7 @@ def test_a_taker_waits_for_the_first(bench: Bench, redelivery_clock: ManualClock
 
 
 def test_what_the_engine_must_see_goes_to_it(bench: Bench, redelivery_clock: ManualClock) -> None:
-    """What has expired is dead-lettered by it, and what is not whole, or may not be, is dispatched by it."""
+    """The engine dead-letters expired messages, and dispatches those that may not be whole."""
     sent(bench.broker, "plain")
     sent(bench.broker, "partial", body_kind="partial")
     sent(bench.broker, "", body_kind="unknown")
@@ -157,7 +157,7 @@ def test_empty_bodies_that_are_vouched_for_are_plain(
 
 
 def test_the_engine_and_the_intake_grant_credit_each_for_its_own(bench: Bench) -> None:
-    """With messages of both kinds mixed, neither starves the other, and never is more than the credit unsettled."""
+    """Engine and intake each grant credit for their own messages; never more than the credit is unsettled."""
     for number in range(60):
         bench.broker.send("orders", str(number), body_kind="partial" if number % 3 == 0 else "text")
     done = 0
@@ -172,7 +172,7 @@ def test_the_engine_and_the_intake_grant_credit_each_for_its_own(bench: Bench) -
 
 
 def test_a_lost_connection_forgets_what_was_not_taken(bench: Bench, redelivery_clock: ManualClock) -> None:
-    """What was taken before is accepted no more, and grants no credit; all comes again over the next connection."""
+    """Deliveries of a lost connection are not accepted, and grant no credit; the broker redelivers all messages."""
     sent(bench.broker, *"abcdefghijklmn")
     old, since = bench.take(4), bench.intake.since
     assert (bench.intake.epoch, bench.intake.connected, bench.intake.ready()) == (1, True, 6)
@@ -195,7 +195,7 @@ def test_a_lost_connection_forgets_what_was_not_taken(bench: Bench, redelivery_c
 def test_deliveries_of_an_older_connection_are_not_taken_in(
     bench: Bench, redelivery_clock: ManualClock
 ) -> None:
-    """One that arrives behind the loss of its connection is the engine's, which drops it."""
+    """A delivery that arrives after the loss of its connection goes to the engine, which drops it."""
     bench.broker.cut()
     redelivery_clock.advance(60.0)
     dispatcher: Any = bench.consumer
@@ -204,7 +204,7 @@ def test_deliveries_of_an_older_connection_are_not_taken_in(
 
 
 def test_the_end_of_a_consumer_gives_back_what_is_unsettled(bench: Bench) -> None:
-    """Nothing is handed out after it, and what was accepted before is gone."""
+    """After the end of the consumer `take` returns nothing; all but accepted messages are on the broker."""
     sent(bench.broker, *"abc")
     bench.consumer.accept_bulk(bench.take(1))
     taken = bench.take(1)
@@ -215,7 +215,7 @@ def test_the_end_of_a_consumer_gives_back_what_is_unsettled(bench: Bench) -> Non
 
 
 def test_what_stops_the_consumer_is_raised(bench: Bench) -> None:
-    """Also in a thread that waits; what is ready is not handed out."""
+    """The error that stops a consumer is raised by `take`, also in a waiting thread; ready messages stay there."""
     sent(bench.broker, "a")
     dispatcher: Any = bench.consumer
     dispatcher.stop(AdapterError("no more"))
@@ -224,7 +224,7 @@ def test_what_stops_the_consumer_is_raised(bench: Bench) -> None:
 
 
 def test_a_message_that_breaks_connections_stops_the_consumer(bench: Bench) -> None:
-    """The list that it comes with is handed out no more, although each message of it is plain."""
+    """A list with a message that breaks connections stops the consumer, and is not returned."""
     dispatcher: Any = bench.consumer
     pill = Known("pill")
     poison = dispatcher._driver.protocol_poison
@@ -238,7 +238,7 @@ def test_a_message_that_breaks_connections_stops_the_consumer(bench: Bench) -> N
 
 
 def test_what_the_broker_takes_back_is_not_handed_out(bench: Bench) -> None:
-    """Its credit is granted again, once; what was taken of it is not accepted; the engine hears of its own alone."""
+    """For messages that the broker took back credit is granted once; they are not accepted, nor sent to the engine."""
     sent(bench.broker, *"abc")
     sent(bench.broker, "own", body_kind="partial")
     taken = bench.take(1)
@@ -257,7 +257,7 @@ def test_what_the_broker_takes_back_is_not_handed_out(bench: Bench) -> None:
 
 
 def test_two_consumers_share_a_queue(bench: Bench) -> None:
-    """Each takes and accepts its own, and leaves the other's."""
+    """Two consumers of one queue each take and accept their own messages."""
     other = BulkIntake(bench.port.clock)
     second = bench.port.subscribe(bench.port.plan("orders", {}), ConsumerHooks(bulk=other))
     sent(bench.broker, *map(str, range(8)))
@@ -271,7 +271,7 @@ def test_two_consumers_share_a_queue(bench: Bench) -> None:
 
 
 def test_a_full_intake_pauses_the_reader(redelivery_clock: ManualClock) -> None:
-    """Beyond its bytes each read waits for a moment, or until something is taken: no read waits for ever."""
+    """A full intake makes each read wait for a moment, or until something is taken, but not for ever."""
     intake = BulkIntake(redelivery_clock, most_ready_bytes=3000)
     intake.connect(Connected(1, Capabilities(broker="none")))
     for body in ("a" * 2000, "b", "c"):
@@ -280,7 +280,7 @@ def test_a_full_intake_pauses_the_reader(redelivery_clock: ManualClock) -> None:
 
 
 class Known(Delivery):
-    """One arrival with a key of its own, on the first connection."""
+    """Delivery with a key of its own, on the first connection."""
 
     __slots__ = ()
 
@@ -289,17 +289,17 @@ class Known(Delivery):
 
     @property
     def key(self) -> bytes:
-        """Its body."""
+        """Return its body."""
         return self.body
 
     @property
     def destination(self) -> str:
-        """Where it was sent."""
+        """Return its destination."""
         return "queue://orders"
 
 
 class Late(Delivery):
-    """One arrival that had expired on its way."""
+    """Delivery that expired before it arrived."""
 
     __slots__ = ("_at",)
 
@@ -309,10 +309,10 @@ class Late(Delivery):
 
     @property
     def destination(self) -> str:
-        """Where it was sent."""
+        """Return its destination."""
         return "queue://orders"
 
     @property
     def expires_at(self) -> float:
-        """It has passed."""
+        """Return a time in the past."""
         return self._at

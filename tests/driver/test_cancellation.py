@@ -1,4 +1,4 @@
-"""Cancellation: what is given back, what is kept, and what is never left behind."""
+"""Cancellation of tasks: which messages are released, kept, or accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_cancellation_inside_a_block_releases(redelivery_broker: MemoryBroker) -> None:
-    """A task that is cancelled inside `async with message` gives the message back, uncounted."""
+    """A task that is cancelled inside `async with message` releases the message, uncounted."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -48,7 +48,7 @@ def test_cancellation_inside_a_block_releases(redelivery_broker: MemoryBroker) -
 
 
 def test_a_cancelled_receive_loses_nothing(redelivery_broker: MemoryBroker) -> None:
-    """Waiting may be given up at any time; the message that comes then is for the next one."""
+    """A cancelled `receive` loses nothing: the next call gets the message."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -62,7 +62,7 @@ def test_a_cancelled_receive_loses_nothing(redelivery_broker: MemoryBroker) -> N
 
 
 def test_a_cancelled_run_gives_everything_back(redelivery_broker: MemoryBroker) -> None:
-    """Cancelling `run` cancels the handlers when the connection closes; their messages stay with the broker."""
+    """Cancelling `run` cancels the handlers when the connection closes; the broker keeps their messages."""
 
     async def main() -> None:
         started = asyncio.Event()
@@ -86,7 +86,7 @@ def test_a_cancelled_run_gives_everything_back(redelivery_broker: MemoryBroker) 
 
 
 def test_a_cancellation_that_no_one_asked_for_ends_the_run(redelivery_broker: MemoryBroker) -> None:
-    """Something that a handler waits for is cancelled: the message is released, and `run` raises the error."""
+    """A cancellation by other code than the connection releases the message, and `run` raises it."""
 
     async def main() -> redelivery.Report:
         async def handle(message: Message) -> None:
@@ -103,14 +103,14 @@ def test_a_cancellation_that_no_one_asked_for_ends_the_run(redelivery_broker: Me
 
     report = asyncio.run(
         main()
-    )  # released, it came again at once, and was released by the end of the consumer
+    )  # released, it was dispatched again at once, and was released by the end of the consumer
     assert report == redelivery.Report(released=report.released)
     assert report.released in (1, 2)
     assert [held.delivered for held in redelivery_broker.messages("orders")] == [False]
 
 
 def test_a_cancelled_opening_leaves_nothing(redelivery_broker: MemoryBroker) -> None:
-    """`async with` under a time-out: the thread that is still connecting ends, and so does its connection."""
+    """`async with` under a time-out leaves nothing: the connecting thread ends, and so does its connection."""
     reached, go_on = threading.Event(), threading.Event()
 
     def slow() -> TransportError:
@@ -134,7 +134,7 @@ def test_a_cancelled_opening_leaves_nothing(redelivery_broker: MemoryBroker) -> 
 
 
 def test_a_cancelled_consumer_leaves_no_trace() -> None:
-    """Giving up on `consumer` while the link is down: it is not made afterwards."""
+    """A consumer whose `consumer` call is cancelled while the connection is down is not made later."""
 
     async def main(broker: MemoryBroker, clock: ManualClock) -> None:
         async with redelivery.connect_async(broker.uri, clock=clock) as connection:
@@ -158,7 +158,7 @@ def test_a_cancelled_consumer_leaves_no_trace() -> None:
 
 
 def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: MemoryBroker) -> None:
-    """A worker that is cancelled between two messages has its last result written."""
+    """The last result of a worker that is cancelled between two messages is written."""
     from redelivery.driver.consumer.async_worker import TURN  # noqa: PLC0415
 
     async def main() -> None:
@@ -180,11 +180,11 @@ def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: Memor
             connection.listen("orders", handle, credit=1000)
             await connection.start()
             await closing.wait()
-            # It was not asked for by the connection.
+            # The connection did not ask for the cancellation.
             with pytest.raises(asyncio.CancelledError):
                 await connection.wait()
         assert handled == TURN
-        # Nobody else is at work there: what was not begun goes back.
+        # No other worker runs: messages that were not dispatched are released.
         assert connection.report() == redelivery.Report(accepted=TURN, released=10)
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What becomes of a message by the type of its exception, on threads and on a loop."""
+"""Classifiers: rules by the type of an exception, on threads and on a loop."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ POLICIES = redelivery.RedeliveryPolicyMap(default=QUICK)
 
 
 class Busy(OSError):
-    """Come back later."""
+    """Failure by a busy service."""
 
 
 class BusyDisk(Busy):
-    """As its parent, unless it has a rule of its own."""
+    """Failure with its parent's rule, unless it has its own."""
 
 
 class AlreadyDone(Exception):
-    """Nothing to do."""
+    """Failure of an action that was done before."""
 
 
 class Mixed(BusyDisk, ValueError):
-    """Two parents with rules."""
+    """Exception with two parents that have rules."""
 
 
 class OwnPoison(Poison):
-    """Steers as its parent does."""
+    """Poison of the application's own type."""
 
 
 def rules() -> Classifier:
@@ -47,7 +47,7 @@ def rules() -> Classifier:
 
 
 def told(error: Exception, errors: Classifier | None = None) -> tuple[str, Any, str]:
-    """Return what an exception comes to: what, with which delay or policy, and the cause."""
+    """Return an exception's verdict, its delay or policy, and its cause."""
     event = (rules() if errors is None else errors).event_for(Delivery(1, 1, b""), error)
     match event:
         case Failed():
@@ -63,7 +63,7 @@ def told(error: Exception, errors: Classifier | None = None) -> tuple[str, Any, 
 
 
 def test_the_most_specific_class_decides() -> None:
-    """The first class along the MRO that has a rule; nothing else does, and no type is special by default."""
+    """The first class along the MRO with a rule decides; no type is special by default."""
     vectors: list[tuple[Exception, tuple[str, Any]]] = [
         (ValueError("no"), ("poison", None)),
         (UnicodeError("no"), ("poison", None)),
@@ -85,7 +85,7 @@ def test_the_most_specific_class_decides() -> None:
 
 
 def test_the_last_rule_of_a_type_counts() -> None:
-    """A type that is registered again has its last rule; a rule for all leaves steering exceptions alone."""
+    """The last rule of a type counts; a rule for `Exception` does not change steering exceptions."""
     errors = rules().retry(ValueError).poison(Exception, Busy)
     vectors = {ValueError: "retry", Busy: "poison", KeyError: "poison", AlreadyDone: "discard"}
     assert {kind: told(kind("x"), errors)[0] for kind in vectors} == vectors
@@ -94,7 +94,7 @@ def test_the_last_rule_of_a_type_counts() -> None:
 
 
 def test_of_a_group_the_gravest_decides() -> None:
-    """Poison, then a failure, then the longest deferral, then a discard; its own text is the cause."""
+    """In a group Poison comes first, then a failure, the longest deferral, a discard; its text is the cause."""
     value, busy, done, os, key = ValueError("v"), Busy("b"), AlreadyDone("d"), OSError("o"), KeyError("k")
     vectors: list[tuple[list[Exception], tuple[str, Any, str]]] = [
         ([done, busy, os, value], ("poison", None, "ValueError: v")),
@@ -117,7 +117,7 @@ def test_of_a_group_the_gravest_decides() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    """A rule for what is no exception, for what steers by itself, without a type, or with no policy or delay."""
+    """A rule is refused for a non-exception, a steering exception, no type, and without a policy or delay."""
     wrong: list[tuple[Any, str]] = [
         (lambda: Classifier().poison(), r"poison\(\) needs an exception type"),
         (lambda: Classifier().poison(ValueError("x")), "subclasses of Exception"),  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 @pytest.mark.parametrize("way", ["handler", "with", "fail"])
 def test_one_count_over_all_policies(twin: Twin, way: str) -> None:
-    """Each failure is charged to the one count; its own policy gives the maximum and the delay for that count."""
+    """All failures use one count; the policy of each failure gives the maximum and the delay."""
     connection = twin.connect(policies=POLICIES, errors=rules())
     script = iter([OSError("1"), KeyError("2"), OSError("3"), OSError("4"), KeyError("5")])
     seen: list[tuple[int, float]] = []
@@ -161,7 +161,7 @@ def test_one_count_over_all_policies(twin: Twin, way: str) -> None:
 
 
 def test_each_rule_in_a_handler(twin: Twin) -> None:
-    """A listener's own classifier takes the place of the connection's; what is changed later changes nothing."""
+    """A listener's classifier replaces the connection's; a later change has no effect."""
     errors = rules()
     connection = twin.connect(policies=POLICIES, errors=errors)
     outcomes: list[tuple[str, str]] = []
@@ -187,7 +187,7 @@ def test_each_rule_in_a_handler(twin: Twin) -> None:
 
 
 def test_a_policy_that_outlasts_the_broker_is_refused() -> None:
-    """A policy of the classifier is compared with what the broker lets a consumer hold, like any other."""
+    """A classifier's policy is compared with the time that the broker leaves a message unsettled."""
     settings = redelivery.connect("memory://plan").settings
     able = Capabilities("impatient", max_hold=60.0)
     with pytest.raises(ConfigurationError, match="for OSError holds a message for 90 s"):
@@ -195,7 +195,7 @@ def test_a_policy_that_outlasts_the_broker_is_refused() -> None:
 
 
 def test_sessions_that_settle_by_themselves(twin: Twin) -> None:
-    """A transacted session takes no classifier; in a client session it is asked where a message settles by itself."""
+    """A transacted session refuses a classifier; a client session uses it for messages settled one by one."""
     connection = twin.connect(policies=POLICIES, errors=rules())
     with pytest.raises(ConfigurationError, match="in a transacted session"):
         twin.call(connection.session("transacted").consumer("orders", errors=rules()))

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from redelivery.testing import ManualClock, MemoryBroker
 
-MEANWHILE = 0.05  # seconds that another thread gets; more changes nothing where it is made to wait
+MEANWHILE = 0.05  # seconds for another thread; a longer time makes no difference if it has to wait
 
 
 def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closed between learning of the new connection and subscribing on it: the broker knows of no consumer."""
+    """A consumer that is closed during a reconnect is not subscribed on the new connection."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         dispatcher, adapter = consumer._dispatcher, connection._driver._adapter
@@ -36,7 +36,7 @@ def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
         def preempted(event: Any) -> Any:
             commands = connected(event)
             closer.start()
-            closer.join(0.05)  # a close that waits for this subscription is as good as one that came first
+            closer.join(0.05)  # a close that waits for this subscription may end later
             return commands
 
         def noted(commands: Any) -> None:
@@ -58,7 +58,7 @@ def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
 def test_a_consumer_closed_by_its_own_subscribing_is_not_subscribed(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closed on the very thread that introduces it: nothing is written after UNSUBSCRIBE."""
+    """After UNSUBSCRIBE nothing is written for a consumer that its own subscribing thread closes."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         dispatcher, adapter = consumer._dispatcher, connection._driver._adapter
@@ -82,7 +82,7 @@ def test_a_consumer_closed_by_its_own_subscribing_is_not_subscribed(
 
 @pytest.mark.parametrize("closes", ["consumer", "connection"])
 def test_closing_waits_for_dead_letters_in_doubt(twin: Twin, closes: str) -> None:
-    """A copy that was sent and not confirmed yet is waited for: it counts, and nobody handles the message again."""
+    """Closing waits for the confirmation of a copy: it counts, and the message is not handled again."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
@@ -103,7 +103,7 @@ def test_closing_waits_for_dead_letters_in_doubt(twin: Twin, closes: str) -> Non
 
 @pytest.mark.parametrize("closes", ["consumer", "connection"])
 def test_closing_waits_until_its_deadline_only(twin: Twin, closes: str) -> None:
-    """No answer comes: the consumer is closed all the same, and what is in doubt is not counted."""
+    """Closing ends at its deadline without an answer; the unconfirmed dead letter is not counted."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
@@ -116,7 +116,7 @@ def test_closing_waits_until_its_deadline_only(twin: Twin, closes: str) -> None:
 
 @pytest.mark.parametrize("ended", ["refused", "lost"])
 def test_what_is_in_doubt_no_longer_is_not_waited_for(twin: Twin, ended: str) -> None:
-    """A copy that was refused is tried again much later, and one of a lost connection has no answer: no wait."""
+    """Closing does not wait for a refused copy, nor for one that was sent on a lost connection."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -137,7 +137,7 @@ def test_what_is_in_doubt_no_longer_is_not_waited_for(twin: Twin, ended: str) ->
 def test_a_consumer_closed_while_its_subscription_is_written_leaves_no_ghost(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the moment: the last that the broker hears of a closed consumer is its end."""
+    """The last command to the broker for a closed consumer is its UNSUBSCRIBE, at whatever moment it is closed."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         adapter = connection._driver._adapter
@@ -161,7 +161,7 @@ def test_a_consumer_closed_while_its_subscription_is_written_leaves_no_ghost(
 def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is lost while a consumer is being made: it ends up on the new one, not back on the old."""
+    """A consumer that is made while the connection is lost is subscribed on the next one, and only there."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         driver = connection._driver
         introduce = driver._introduce
@@ -170,7 +170,7 @@ def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
         def slow(*arguments: Any) -> None:
             if threading.current_thread() is me:
                 redelivery_broker.cut()
-                never.wait(2 * MEANWHILE)  # for the driver's thread to connect again, and to be made to wait
+                never.wait(2 * MEANWHILE)  # for the driver's thread to connect again, and to wait
             introduce(*arguments)
 
         monkeypatch.setattr(driver, "_introduce", slow)
@@ -182,7 +182,7 @@ def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
 
 
 class Written:
-    """What reaches the adapter of a connection, by type, and its close."""
+    """Commands that reach the adapter of a connection, by type, and its close."""
 
     def __init__(self, connection: redelivery.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.order: list[str] = []
@@ -209,7 +209,7 @@ class Written:
 def test_nothing_overtakes_a_settlement_that_is_about_to_be_written(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, closes: str, takes: str
 ) -> None:
-    """A thread that has taken a settlement to write it is waited for, before the consumer or the connection ends."""
+    """The end of a consumer or connection waits for a thread that has taken a settlement to write it."""
     batch = replace(redelivery_memory.CAPABILITIES, batch=takes == "receive")
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", batch)
     with redelivery.connect(redelivery_broker.uri) as connection:
@@ -238,7 +238,7 @@ def test_nothing_overtakes_a_settlement_that_is_about_to_be_written(
 def test_closing_ends_with_the_last_write(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer that is closed beside a write ends when that is written, not at its deadline."""
+    """Closing a consumer during a write ends when the write ends, not at its deadline."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumer = connection.consumer("orders")
         written = Written(connection, monkeypatch)
@@ -260,7 +260,7 @@ def test_closing_ends_with_the_last_write(
 def test_nothing_overtakes_what_is_left_to_the_drivers_thread(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy that is to be tried again is the driver's to write before anybody can end the consumer."""
+    """A copy to be sent again is written by the driver before any thread can end the consumer."""
     slow = replace(redelivery_memory.CAPABILITIES, batch=True)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", slow)
     options = "?redelivery.deadLetter=forward"

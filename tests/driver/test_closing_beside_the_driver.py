@@ -1,4 +1,4 @@
-"""Consumers that end while the driver's own thread writes what it has collected of them."""
+"""Consumers that end while the driver's thread writes their collected settlements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_nothing_overtakes_what_the_driver_is_about_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker reads an acceptance that the driver has collected before it reads the end of the consumer."""
+    """The broker reads a collected acceptance before it reads the end of the consumer."""
     batch = replace(redelivery_memory.CAPABILITIES, batch=True)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", batch)
     with MemoryBroker() as broker, redelivery.connect(broker.uri) as connection:

@@ -1,4 +1,4 @@
-"""What a commit does while there is no connection, or a broker that answers nothing."""
+"""Commits while there is no connection, or with a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_a_commit_waits_for_the_connection(twin: Twin) -> None:
-    """A transaction that has received nothing goes on with the next connection: what it sends is kept until then."""
+    """A transaction without received messages is committed on the next connection."""
     connection = twin.connect("", policies=POLICY)
     session = connection.session("transacted")
     twin.call(session.send("out", "x"))
@@ -31,7 +31,7 @@ def test_a_commit_waits_for_the_connection(twin: Twin) -> None:
 
 
 def test_a_transaction_of_a_lost_connection_is_rolled_back(twin: Twin) -> None:
-    """What it received comes again, so nothing of it can be committed: told when the connection stands again."""
+    """A transaction with messages of a lost connection is rolled back; `commit` says so after the reconnect."""
     _, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(session.send("out", "x"))
@@ -52,7 +52,7 @@ def test_a_transaction_of_a_lost_connection_is_rolled_back(twin: Twin) -> None:
 
 
 def test_a_commit_does_not_wait_for_ever(twin: Twin) -> None:
-    """After its time-out the transaction is rolled back, and that is what it says."""
+    """A commit that gets no connection within its time-out rolls back, and says so."""
     connection = twin.connect("", policies=POLICY)
     session = connection.session("transacted")
     for given, limit in (({}, COMMIT_TIMEOUT), ({"timeout": 5}, 5)):
@@ -65,14 +65,14 @@ def test_a_commit_does_not_wait_for_ever(twin: Twin) -> None:
         assert twin.clock.monotonic() == pytest.approx(before + limit)
         twin.broker.accept_connections()
         twin.advance(60)
-        twin.call(session.commit())  # of nothing
+        twin.call(session.commit())  # empty
         assert twin.broker.depth("out") == 0
 
 
 def test_a_broker_that_answers_nothing_is_not_asked_in_a_hot_loop(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the limit of abandoned sends what was received comes again later each time, and uncharged."""
+    """Past the limit of abandoned sends received messages are redelivered later each time, and uncharged."""
     monkeypatch.setattr("redelivery.driver.connection.pending_sends.MOST_ABANDONED", 100)
     _, session, consumer = seated(twin, "transacted", "1", options="?redelivery.maximumDeferrals=2")
     twin.broker.stall_confirmations()
@@ -99,7 +99,7 @@ def test_a_broker_that_answers_nothing_is_not_asked_in_a_hot_loop(
 
 
 def test_a_handler_that_is_interrupted_in_its_commit(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its message is not given back behind the commit, which the broker may have carried out: its answer settles."""
+    """A message whose handler is interrupted in its commit is settled by the broker's answer, not released."""
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("transacted")
     done: list[str] = []
@@ -127,7 +127,7 @@ def test_a_handler_that_is_interrupted_in_its_commit(twin: Twin, monkeypatch: py
 
 
 def noting(execute: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
-    """Note which commands are carried out."""
+    """Record which commands are executed."""
 
     def noted(commands: Any) -> Any:
         names.extend(type(command).__name__ for command in commands)

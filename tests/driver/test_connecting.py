@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_the_first_connect_tries_each_address_once(twin: Twin, redelivery_clock: ManualClock) -> None:
-    """No address answers: TransportError, with what each said; no time passes."""
+    """The first connect tries each address once, without a delay; TransportError has the error of each."""
     tried = []
 
     def refuse(name: str) -> Callable[[], TransportError]:
@@ -49,7 +49,7 @@ def test_the_first_connect_tries_each_address_once(twin: Twin, redelivery_clock:
 
 
 def test_the_traceback_of_a_failed_connect_is_short(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It begins at the public call, and no other error stands before it; the way down is logged at DEBUG."""
+    """A failed connect has a short traceback from the public call; the inner one is logged at DEBUG."""
     caplog.set_level(logging.DEBUG, "redelivery")
     twin.broker.refuse_connections()
     for act in (twin.connect, lambda: twin.make("?nonsense=1")):
@@ -65,7 +65,7 @@ def test_the_traceback_of_a_failed_connect_is_short(twin: Twin, caplog: pytest.L
 
 
 def test_wrong_credentials_fail_at_once(twin: Twin) -> None:
-    """On the first connect a refused log-in is not tried again."""
+    """A refused log-in at the first connect is not tried again."""
     twin.broker.refuse_connections(lambda: AdapterError("wrong password"))
     with pytest.raises(AdapterError, match="wrong password"):
         twin.connect(uri=f"failover:({twin.broker.uri})?startupMaxReconnectAttempts=5")
@@ -87,7 +87,7 @@ def test_more_rounds_at_the_start(twin: Twin) -> None:
 
 
 def test_pauses_between_attempts_grow(twin: Twin) -> None:
-    """Reconnecting starts at once, then pauses longer and longer, up to the maximum."""
+    """Reconnecting starts at once, then waits longer each time, up to the maximum."""
     connection = twin.connect(
         uri=f"failover:({twin.broker.uri})?initialReconnectDelay=1000&maxReconnectDelay=4000"
     )
@@ -140,7 +140,7 @@ def test_giving_up_ends_run(twin: Twin) -> None:
 
 
 def test_closing_while_reconnecting(twin: Twin) -> None:
-    """The pause of a reconnect ends with the connection."""
+    """Closing ends the delay of a reconnect at once."""
     connection = twin.connect()
     twin.call(connection.consumer("orders"))
     twin.broker.refuse_connections()
@@ -151,7 +151,7 @@ def test_closing_while_reconnecting(twin: Twin) -> None:
 
 
 def test_closing_ends_all_that_wait_for_the_connection(twin: Twin) -> None:
-    """A send, and a new consumer, that wait for the next connection learn that there will be none."""
+    """A send and a new consumer that wait for the next connection get an error when it is closed."""
     connection = twin.connect()
     waiting = twin.call(connection.consumer("orders"))._dispatcher
     twin.broker.refuse_connections()
@@ -163,7 +163,7 @@ def test_closing_ends_all_that_wait_for_the_connection(twin: Twin) -> None:
 
 
 def test_closing_does_not_wait_for_a_connection_that_is_being_made(twin: Twin) -> None:
-    """The driver's thread hangs in connecting: `close` keeps to its deadline."""
+    """`close` keeps its deadline while the driver's thread hangs in connecting."""
     connection = twin.connect()
     began, let, ended = threading.Event(), threading.Event(), list[bool]()
 
@@ -181,7 +181,7 @@ def test_closing_does_not_wait_for_a_connection_that_is_being_made(twin: Twin) -
 
 
 def test_a_connection_that_is_lost_at_once_is_made_again(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lost before anybody could take it for one that stands: another try, and the consumer goes on there."""
+    """A connection that is lost during its opening is made again, and the consumer goes on there."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     adapter = connection._driver._adapter
@@ -205,7 +205,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(twin: Twin, monkeypatch
 def test_nothing_of_a_lost_connection_is_written_on_the_next(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was left to the driver's thread for the old one would give credit twice, or end what is made anew."""
+    """Commands that the driver's thread was to write on a lost connection are not written on the next one."""
     connection = twin.connect()
     driver, written = connection._driver, list[object]()
     twin.broker.refuse_connections()
@@ -219,7 +219,7 @@ def test_nothing_of_a_lost_connection_is_written_on_the_next(
 
 
 def test_draining_while_reconnecting(twin: Twin) -> None:
-    """What runs may finish, what waits stays with the broker, and a new connection brings nothing back."""
+    """During a drain without a connection handlers finish; the reconnect dispatches nothing."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -237,7 +237,7 @@ def test_draining_while_reconnecting(twin: Twin) -> None:
 
 
 def test_used_outside_of_with(twin: Twin) -> None:
-    """Before and after its `with` a connection says that it must be used inside."""
+    """A connection that is used before or after its `with` says that it must be used inside."""
     connection = twin.make()
     for state in ("not open yet", "closed"):
         with pytest.raises(ConfigurationError, match=state):
@@ -258,7 +258,7 @@ def test_used_outside_of_with(twin: Twin) -> None:
 def test_who_waits_for_a_consumer_that_is_drained_meanwhile_hears_of_it(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """At the next connection, which does not subscribe it any more; the broker is not blamed for its silence."""
+    """A `consumer` call that waits during a drain gets an error that does not name the broker as the cause."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         redelivery_broker.refuse_connections()
         redelivery_broker.cut()
@@ -267,5 +267,5 @@ def test_who_waits_for_a_consumer_that_is_drained_meanwhile_hears_of_it(
         assert not asked.done()
         redelivery_broker.accept_connections()
         redelivery_clock.advance(5)
-        with pytest.raises(TransportError, match="closed before it began"):
+        with pytest.raises(TransportError, match="closed before it was subscribed"):
             asked.result(0)

@@ -8,19 +8,19 @@ from redelivery.driver.connection.connection_ledger import ConnectionLedger
 
 
 class NoLedger:
-    """Counts nothing."""
+    """Ledger that counts nothing."""
 
     error = None
 
     def open(self, failed: object) -> None:
-        """Nothing can fail."""
+        """Open without an error."""
 
     def close(self, failed: object) -> None:
-        """Nothing is open."""
+        """Close; nothing is open."""
 
 
 def test_the_last_attempt_that_ends_wakes_every_connection() -> None:
-    """When nothing runs any more, each connection of the process is woken; the waiting one gets its turn."""
+    """The end of the last attempt wakes each connection of the process; the waiting one gets its exclusive run."""
     ledger = cast("Any", NoLedger())
     one, other, told = ConnectionLedger(ledger), ConnectionLedger(ledger), list[str]()
     one.open(lambda: told.append("one"))

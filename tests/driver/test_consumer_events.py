@@ -1,4 +1,4 @@
-"""Events of a consumer, one by one: what is said once, and what a line on the breaker says."""
+"""Events of a consumer, one by one: which are shown once, and the breaker's log lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def names(found: Sequence[Event]) -> list[str]:
 
 
 def test_a_message_that_is_set_aside_again_is_not_said_again(events: ConsumerEvents) -> None:
-    """It is said once, and then each hour that it still is."""
+    """A message that is set aside is reported once, and then each hour."""
     delivery, error = Arrival(Letter(1), 1, counts=False), AdapterError("use AMQP")
     for command in (
         SetAside(delivery, error), SetAside(delivery, error, again=True), StillAside(delivery, error),
@@ -52,7 +52,7 @@ def test_a_message_that_is_set_aside_again_is_not_said_again(events: ConsumerEve
 
 
 def test_what_lasts_is_said_once(events: ConsumerEvents) -> None:
-    """A full parking place, a spent credit, stale results; and of a policy each member that is wrong."""
+    """Full parking, a spent credit and stale results are reported once; a policy once for each faulty member."""
     policy = RedeliveryPolicy()
     for _ in range(2):
         events.full(1)
@@ -66,7 +66,7 @@ def test_what_lasts_is_said_once(events: ConsumerEvents) -> None:
 
 
 def test_a_failure_that_was_spared_is_not_parked_as_a_deferral(events: ConsumerEvents) -> None:
-    """It has failed, though nothing is charged for it."""
+    """A failure that was spared is shown as failed, not as deferred."""
     parked: list[bool] = []
     for spared in (True, False):
         delivery = Arrival(Letter(1), 1, counts=False)
@@ -87,7 +87,7 @@ def changed(cause: str, delay: float = 1.0, old: Any = "closed") -> BreakerChang
     ("cause", "proposed"), [("OSError: down", "retry(OSError, outage=False)"), ("no stock: of 1", None)]
 )
 def test_a_rule_is_proposed_for_an_exception_alone(cause: str, proposed: str | None) -> None:
-    """A reason in words is no name in Python."""
+    """The breaker's line proposes a rule only for an exception: a reason in words is no name in Python."""
     level, text = breaker_line(changed(cause))
     assert level == logging.WARNING
     assert ("Classifier()" in text) == (proposed is not None)
@@ -95,13 +95,13 @@ def test_a_rule_is_proposed_for_an_exception_alone(cause: str, proposed: str | N
 
 
 def test_a_try_that_has_proved_nothing_is_for_those_who_look_closely() -> None:
-    """Another message is tried at once: that may be many a second."""
+    """A tried message that proves nothing is logged at DEBUG: there may be many a second."""
     assert breaker_line(changed("OSError: down", 0.0, "probing"))[0] == logging.DEBUG
     assert breaker_line(changed("OSError: down", 1.0, "probing"))[0] == logging.INFO
 
 
 def test_a_result_of_the_spark_source_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Those before it are not logged again."""
+    """A result of the Spark source is one line; earlier results are not logged again."""
     log = result_log("queue://orders", POLICIES, ManualClock())
     for number in range(3):
         delivery = Arrival(Letter(number), 1, counts=False)
@@ -111,7 +111,7 @@ def test_a_result_of_the_spark_source_is_one_line(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_connection_of_another_process_has_no_health() -> None:
-    """In a child after a fork, what an observer has kept raises nothing."""
+    """An observed connection has no health in a child process after a fork, and raises nothing."""
 
     class Refuses:
         def health(self) -> Any:

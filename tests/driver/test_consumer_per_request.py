@@ -1,4 +1,4 @@
-"""A program that makes a consumer for each request, and closes it again."""
+"""Programs that make and close a consumer for each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> None:
-    """Nothing of it is kept, and the report is what it would be had it stayed open."""
+    """A closed consumer is not kept alive, and its counts stay in the report."""
     connection = twin.connect()
     gone: list[weakref.ref[object]] = []
     for number in range(5):
@@ -31,7 +31,7 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
         twin.call(consumer.close())
         gone.append(weakref.ref(consumer._dispatcher))
     del consumer, message
-    # The thread that has closed the last one may not be gone.
+    # The thread that closed the last one may still run.
     eventually(lambda: gc.collect() >= 0 and [dispatcher() for dispatcher in gone] == [None] * 5)
     assert connection._dispatchers == []
     assert connection._driver.dispatchers == {}
@@ -40,9 +40,9 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
 
 
 def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
-    """A message that outlives its consumer counts when it is settled; one that never is settled does not stay."""
+    """A message that is settled after its consumer's close counts; one that is never settled is not kept."""
     connection = twin.connect()
-    # The first task of an `asyncio.Runner` stays, with its result, in its handler of Ctrl-C.
+    # The first task of an `asyncio.Runner` stays, with its result, in the runner's handler of Ctrl-C.
     twin.call(connection.consumer("others"))
     consumer = twin.call(connection.consumer("orders"))
     for body in ("a", "b"):
@@ -55,13 +55,13 @@ def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
     dispatcher = weakref.ref(consumer._dispatcher)
     del consumer
     held.clear()
-    # The thread that has closed it may not be gone.
+    # The thread that closed it may still run.
     eventually(lambda: gc.collect() >= 0 and dispatcher() is None)
     assert connection.report() == redelivery.Report(stale=1)
 
 
 def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
-    """Nothing runs: its counts are final, though the application still has the object."""
+    """The counts of a closed consumer without running messages are final, though the application keeps the object."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -73,7 +73,7 @@ def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
 
 
 def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
-    """What the broker refuses leaves no dispatcher behind."""
+    """A consumer that the broker refuses leaves no dispatcher."""
     connection = twin.connect()
     try:
         twin.call(connection.consumer("orders", selector="a = 1"))
@@ -85,7 +85,7 @@ def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
 
 
 def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch sees what consumers hold that were made after it began, and nothing of those that have closed."""
+    """The idle watch checks consumers that were made after it began, and not closed ones."""
     now = 1000.0
     monkeypatch.setattr(
         "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=lambda: now)
@@ -99,14 +99,14 @@ def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytes
         now += 2
         assert not watch.over()
     twin.call(consumer.close())
-    assert not watch.over()  # something has changed
+    assert not watch.over()  # the counts have changed
     now += 1
     assert watch.over()
     assert message.outcome is None
 
 
 def test_draining_while_a_consumer_closes_itself(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draining reaches every consumer, whatever leaves the list meanwhile."""
+    """Draining reaches every consumer, even if one closes itself meanwhile."""
     connection = twin.connect()
     for _ in range(3):
         twin.call(connection.consumer("orders"))

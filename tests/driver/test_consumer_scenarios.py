@@ -1,4 +1,4 @@
-"""The reference's consumer scenarios on the embedded broker."""
+"""Consumer scenarios of the ActiveMQ Java client on the embedded broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTORS: list[dict[str, Any]] = json.loads(
 
 @for_each(VECTORS)
 def test_each_scenario_ends_as_the_references(vector: dict[str, Any]) -> None:
-    """Deliveries, what is left and what is dead are the reference's, or the deviation is named."""
+    """Deliveries, left messages and dead letters are those of the Java client, or the deviation is named."""
     clock = ManualClock(auto_advance=True)
     with MemoryBroker(clock=clock) as broker:
         for body in vector["sent"]:
@@ -29,7 +29,7 @@ def test_each_scenario_ends_as_the_references(vector: dict[str, Any]) -> None:
             return redelivery.connect(f"{broker.uri}?{options}", policies=policies, clock=clock)
 
         def drop(connection: redelivery.Connection) -> None:
-            broker.refuse_connections()  # nothing of it comes back: its process is gone
+            broker.refuse_connections()  # no reconnect: its process has ended
             broker.cut()
             connection.close()
             broker.accept_connections()
@@ -42,7 +42,7 @@ def test_each_scenario_ends_as_the_references(vector: dict[str, Any]) -> None:
 
 
 def test_the_deviations_are_few_and_have_reasons() -> None:
-    """Which scenarios end otherwise, and that nothing else does."""
+    """Only the named scenarios end otherwise."""
     found = {(vector["scenario"], vector["maximumRedeliveries"]) for vector in VECTORS if deviation(vector)}
     assert found == {
         ("client_ack_close_connection_without_ack_loop", 0),

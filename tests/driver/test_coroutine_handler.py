@@ -1,4 +1,4 @@
-"""Handlers that turn out to be asynchronous only when they are called."""
+"""Handlers whose return value has yet to be run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Handler:
-    """An object around an asynchronous function."""
+    """Object whose call is an async function."""
 
     async def __call__(self, message: redelivery.Message) -> None:
-        """Do nothing, later."""
+        """Do nothing."""
 
 
 def test_coroutine_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
-    """A handler that returns a coroutine to a synchronous connection ends the run; its message stays."""
+    """A handler that returns a coroutine to a synchronous connection ends the run; its message stays on the broker."""
     redelivery_broker.send("orders", "body")
     with redelivery.connect(redelivery_broker.uri) as connection:
         connection.listen("orders", Handler())
@@ -33,16 +33,16 @@ def test_coroutine_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> 
 
 
 class Request:
-    """Something that runs when it is awaited, as an HTTP client's requests do."""
+    """Awaitable that is no coroutine, as an HTTP client's request."""
 
     def __await__(self) -> Iterator[None]:
-        """Never get here."""
+        """Fail: nothing awaits it."""
         raise AssertionError
         yield
 
 
 def test_awaitable_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
-    """A handler that returns something to be awaited has not run; its message stays, on both connections."""
+    """A handler that returns an awaitable ends the run on both connections; its message stays on the broker."""
 
     async def handle(message: redelivery.Message) -> Request:
         return Request()
@@ -63,12 +63,12 @@ def test_awaitable_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> 
 
 
 def generator(message: redelivery.Message) -> Iterator[None]:
-    """Yield, so that nothing of it runs."""
+    """Yield, so that calling it runs nothing."""
     yield
 
 
 async def asynchronous_generator(message: redelivery.Message) -> AsyncIterator[None]:
-    """Yield, so that nothing of it runs."""
+    """Yield, so that calling it runs nothing."""
     yield
 
 
@@ -76,7 +76,7 @@ async def asynchronous_generator(message: redelivery.Message) -> AsyncIterator[N
 def test_generator_is_not_taken_for_success(
     redelivery_broker: MemoryBroker, handler: Callable[[redelivery.Message], object]
 ) -> None:
-    """A handler that yields has not run when it returns; its message stays, on both connections."""
+    """A generator as a handler ends the run on both connections; its message stays on the broker."""
 
     async def run_async() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -95,15 +95,15 @@ def test_generator_is_not_taken_for_success(
 
 
 class Unspeakable(Exception):
-    """An exception that cannot say what it is."""
+    """Exception without a text."""
 
     def __str__(self) -> str:
-        """Fail."""
+        """Raise."""
         raise IndexError
 
 
 def test_exception_without_a_text_is_charged(redelivery_broker: MemoryBroker) -> None:
-    """An exception whose text cannot be had is a failure like any other, named by its type."""
+    """An exception whose text raises is a failure, named by its type."""
 
     def handle(message: redelivery.Message) -> None:
         raise Unspeakable
@@ -119,7 +119,7 @@ def test_exception_without_a_text_is_charged(redelivery_broker: MemoryBroker) ->
 
 @pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])
 def test_handler_must_take_the_message(connect: Callable[[str], redelivery.Connection]) -> None:
-    """A handler that cannot be called with one argument is refused, or it would poison every message."""
+    """A handler that cannot be called with one argument is refused: else every message would be poison."""
 
     def nothing() -> None:
         """Take no argument."""

@@ -1,4 +1,4 @@
-"""The credit of a new consumer: `auto`, unless a number is given, or no other consumer waits for its messages."""
+"""Credit of a new consumer: `auto`, unless a number is given, or no other consumer could use the messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def credits_of(
     workers: int | None = 1,
     rate: Rate | None = None,
 ) -> tuple[int, int, bool]:
-    """Return first and largest credit, and whether it grows."""
+    """Return the first and the largest credit, and True if it grows."""
     settings = parse_uri(f"stomp://h{query}")
     parsed = Destination.parse(destination)
     plan = credit_of(parsed, options, settings, able, rate=rate, workers=workers)
@@ -40,7 +40,7 @@ def credits_of(
 
 @pytest.mark.parametrize("able", [FLOW, WINDOW])
 def test_auto_begins_with_two_for_each_worker_and_two_more(able: Capabilities) -> None:
-    """And with 16 where the application pulls."""
+    """`auto` begins with two for each worker and two more, or with 16 for a consumer that is pulled."""
     assert [credits_of(able=able, workers=many) for many in (1, 2, 8, 0)] == [
         (4, 1000, True),
         (6, 1000, True),
@@ -50,7 +50,7 @@ def test_auto_begins_with_two_for_each_worker_and_two_more(able: Capabilities) -
 
 
 def test_with_more_workers_than_it_may_take_nothing_grows() -> None:
-    """What would be more than the most is the most."""
+    """`auto` does not begin above the maximum."""
     assert credits_of(workers=500) == (1000, 1000, False)
 
 
@@ -65,32 +65,32 @@ def test_with_more_workers_than_it_may_take_nothing_grows() -> None:
     ],
 )
 def test_a_number_is_taken_as_it_is(query: str, options: ConsumerOptions, expected: int) -> None:
-    """A Java URI that sets a prefetch gets it."""
+    """A given number is the credit; a prefetch of a Java URI counts."""
     assert credits_of(query, options=options) == (expected, expected, False)
 
 
 @pytest.mark.parametrize("destination", ["topic://news", "temp-queue://answers", "native:///queue/a"])
 def test_it_does_not_grow_where_no_other_consumer_waits(destination: str) -> None:
-    """Topics give each consumer every message, and a temporary queue has one consumer."""
+    """The credit of topics and temporary queues does not grow: no other consumer waits for their messages."""
     assert credits_of(destination=destination) == (1000, 1000, False)
 
 
 @pytest.mark.parametrize("ordering", ["blocking", "per_group"])
 def test_where_an_order_is_kept_a_window_is_of_one_size(ordering: str) -> None:
-    """Several subscriptions of a consumer need not give messages back in order; credit that flows does."""
+    """Over STOMP an ordered consumer has a fixed window; a credit that flows may grow."""
     query = f"?redelivery.ordering={ordering}"
     assert credits_of(query, able=WINDOW) == (1000, 1000, False)
     assert credits_of(query, able=FLOW) == (4, 1000, True)
 
 
 def test_a_window_that_cannot_grow_is_of_one_size() -> None:
-    """So is one of a session, or of Spark, which names no workers."""
+    """A window that cannot grow is fixed, and so is one of a session, or of Spark, which names no workers."""
     assert credits_of(able=FIXED) == (1000, 1000, False)
     assert credits_of(workers=None) == (1000, 1000, False)
 
 
 def test_a_limit_of_rate_bounds_it() -> None:
-    """To a minute's messages."""
+    """A rate limit bounds the credit to a minute's messages."""
     assert credits_of(rate=Rate(1.0)) == (4, 60, True)
 
 
@@ -98,7 +98,7 @@ def test_a_limit_of_rate_bounds_it() -> None:
 def test_a_listener_asks_for_its_first_credit(
     redelivery_broker: MemoryBroker, workers: int, first: int
 ) -> None:
-    """While its handlers are at work, the broker keeps all others for other processes."""
+    """A listener asks for its first credit only: the broker keeps all other messages for other processes."""
     go_on = threading.Event()
     for number in range(30):
         redelivery_broker.send("orders", str(number))
@@ -113,7 +113,7 @@ def test_a_listener_asks_for_its_first_credit(
 
 
 def test_an_application_may_hold_many_messages(redelivery_broker: MemoryBroker) -> None:
-    """It pulls a thousand before it settles the first: the credit doubles with what it holds."""
+    """A pulling application may have a thousand messages unsettled: the credit doubles with their number."""
     for number in range(1000):
         redelivery_broker.send("orders", str(number))
     with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("orders") as consumer:
@@ -122,7 +122,7 @@ def test_an_application_may_hold_many_messages(redelivery_broker: MemoryBroker) 
 
 
 def test_a_session_has_a_fixed_credit(redelivery_broker: MemoryBroker) -> None:
-    """What it takes is settled together, however much that is."""
+    """A session has a fixed credit, because its messages are settled together."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         connection.session("client").consumer("orders")
         [dispatcher] = connection._driver.dispatchers.values()

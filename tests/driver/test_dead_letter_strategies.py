@@ -28,7 +28,7 @@ def where(twin: Twin, *queues: str) -> dict[str, list[str | None]]:
 
 
 def test_individual_dead_letter_queues(twin: Twin) -> None:
-    """Each queue and topic has its own, behind a wildcard too; it has the cause, and where the message came from."""
+    """Each queue and topic has its own dead-letter queue, behind a wildcard too, with cause and origin."""
     connection = twin.connect(f"?{INDIVIDUAL}&{ONCE}&redelivery.topicPrefix=DEAD.&redelivery.topicSuffix=.t")
     for destination in ("orders", "topic://prices", "many.*"):
         twin.listen(connection, destination, fail)
@@ -45,7 +45,7 @@ def test_individual_dead_letter_queues(twin: Twin) -> None:
 
 
 def test_one_for_each_durable_subscription(twin: Twin) -> None:
-    """With `destinationPerDurableSubscriber` the name has the client id and the subscription; else they share."""
+    """With `destinationPerDurableSubscriber` the name has client id and subscription; else they share a queue."""
     each = f"{INDIVIDUAL}&redelivery.destinationPerDurableSubscriber=true&jms.clientID=me&{ONCE}"
     connection = twin.connect(f"?{each}")
     for name in ("one", "two"):
@@ -59,7 +59,7 @@ def test_one_for_each_durable_subscription(twin: Twin) -> None:
 
 
 def test_expired_messages_have_an_individual_queue_too(twin: Twin) -> None:
-    """What expires before its dispatch is copied there with cause `expired`; not with `processExpired=false`."""
+    """An expired message is copied to its individual queue with cause `expired`, unless `processExpired=false`."""
     for process, expected in (("true", ["old"]), ("false", [])):
         connection = twin.connect(f"?{INDIVIDUAL}&redelivery.processExpired={process}&redelivery.credit=2")
         consumer = twin.call(connection.consumer(f"orders.{process}"))
@@ -76,7 +76,7 @@ def test_expired_messages_have_an_individual_queue_too(twin: Twin) -> None:
 
 
 def test_discarding_by_pattern(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """What a pattern names is dropped, and counted in the log; the rest goes to the shared dead-letter queue."""
+    """Messages of matching destinations are dropped, and counted in the log; others go to the shared DLQ."""
     caplog.set_level(logging.INFO, "redelivery")
     options = f"{DISCARDING}&redelivery.discard=LOG%5C..*%20prices&redelivery.reportInterval=2&{ONCE}"
     connection = twin.connect(f"?{options}")
@@ -100,7 +100,7 @@ def test_discarding_by_pattern(twin: Twin, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_what_used_up_its_redeliveries_is_dropped(twin: Twin) -> None:
-    """With `sendToDlqIfMaxRetriesExceeded=false`; what a handler poisons is dead-lettered all the same."""
+    """With `sendToDlqIfMaxRetriesExceeded=false` used-up messages are dropped; `Poison` still dead-letters."""
     connection = twin.connect(f"?redelivery.sendToDlqIfMaxRetriesExceeded=false&{ONCE}")
 
     def handle(message: redelivery.Message) -> None:
@@ -115,7 +115,7 @@ def test_what_used_up_its_redeliveries_is_dropped(twin: Twin) -> None:
 
 
 def test_what_no_entry_serves_is_dropped(twin: Twin) -> None:
-    """With `fallbackToDeadLetter=false`: after the default policy's redeliveries, which it has all the same."""
+    """With `fallbackToDeadLetter=false` a message without an entry is dropped after the default redeliveries."""
     options = "jms.redeliveryPolicyMap.orders.maximumRedeliveries=1&redelivery.fallbackToDeadLetter=false"
     connection = twin.connect(f"?{options}")
     seen: list[str] = []
@@ -133,7 +133,7 @@ def test_what_no_entry_serves_is_dropped(twin: Twin) -> None:
 
 
 def test_an_expiring_dead_letter(twin: Twin) -> None:
-    """`deadLetterExpiration` holds for every dead letter: none is left to the broker's own acknowledgement."""
+    """With `deadLetterExpiration` every dead letter is a copy: the broker's own acknowledgement has no expiry."""
     connection = twin.connect(f"?redelivery.deadLetterExpiration=60000&{ONCE}")
     twin.listen(connection, "orders", fail)
     twin.broker.send("orders", "body")
@@ -145,20 +145,20 @@ def test_an_expiring_dead_letter(twin: Twin) -> None:
 @pytest.mark.parametrize(
     ("options", "destination", "message"),
     [
-        (INDIVIDUAL, ">", "takes in its own dead-letter destinations, queue://DLQ.x among them"),
-        (INDIVIDUAL, "DLQ.>", "takes in its own dead-letter destinations"),
+        (INDIVIDUAL, ">", "includes its own dead-letter destinations, queue://DLQ.x among them"),
+        (INDIVIDUAL, "DLQ.>", "includes its own dead-letter destinations"),
         (f"{INDIVIDUAL}&redelivery.queuePrefix=D-", "*.orders", "queue://D-x.orders among them"),
         (f"{INDIVIDUAL}&redelivery.useQueueForTopicMessages=false", "topic://>", "topic://DLQ.x among them"),
         (INDIVIDUAL, "native://orders", "neither a queue nor a topic"),
         (f"{DISCARDING}&redelivery.discard=A", "DLQ", "is the dead-letter destination"),
-        ("redelivery.deadLetter=auto", ">", "takes in queue://DLQ, which is the dead-letter destination"),
-        ("redelivery.deadLetterDestination=dead.letters", "dead.*", "takes in queue://dead.letters"),
+        ("redelivery.deadLetter=auto", ">", "includes queue://DLQ, which is the dead-letter destination"),
+        ("redelivery.deadLetterDestination=dead.letters", "dead.*", "includes queue://dead.letters"),
     ],
 )  # fmt: skip
 def test_a_consumer_of_its_own_dead_letters_is_refused(
     twin: Twin, options: str, destination: str, message: str
 ) -> None:
-    """What fails would go round for ever: a wildcard that takes in where its dead letters go is refused, too."""
+    """A consumer whose dead letters come back to it is refused, also through a wildcard."""
     connection = twin.connect(f"?{options}")
     with pytest.raises(ConfigurationError, match=message):
         twin.call(connection.consumer(destination))
@@ -172,5 +172,5 @@ def test_a_consumer_of_its_own_dead_letters_is_refused(
     ],
 )  # fmt: skip
 def test_a_consumer_of_others_is_not(twin: Twin, options: str, destination: str) -> None:
-    """One that cannot get what it has dead-lettered is made, though it may read dead letters of others."""
+    """A consumer of other consumers' dead letters is made, if it cannot receive its own."""
     twin.call(twin.connect(f"?{options}").consumer(destination))

@@ -1,4 +1,4 @@
-"""Counts by destination, which stay when consumers and connections have ended."""
+"""Counters by destination, which stay when consumers and connections have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_counts_of_closed_and_open_consumers_add_up(twin: Twin) -> None:
-    """Two consumers of one destination, one of which has closed, are one entry; the sum is the report."""
+    """A closed and an open consumer of one destination are one entry; the sum of entries is the report."""
     connection = twin.connect()
     for destination in ("a", "a", "b"):
         consumer = twin.call(connection.consumer(destination))
@@ -28,7 +28,7 @@ def test_counts_of_closed_and_open_consumers_add_up(twin: Twin) -> None:
 
 
 def test_destinations_of_ended_consumers_are_bounded(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may have a reply queue for each request: past the limit they are together."""
+    """Past the limit the destinations of ended consumers are one entry: each request may have a reply queue."""
     monkeypatch.setattr("redelivery.driver.connection.destination_counts.MOST_DESTINATIONS", 2)
     connection = twin.connect()
     for number in range(5):

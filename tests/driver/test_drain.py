@@ -1,4 +1,4 @@
-"""The end: draining, closing, and who is left behind."""
+"""Draining and closing, and handlers that still run then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_running_handlers_finish(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """What runs is finished and accepted; what waits, or was never begun, goes back uncounted."""
+    """Running handlers finish and their messages are accepted; the others are released, uncounted."""
     started, finish = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -52,7 +52,7 @@ def threads_left_of_workers() -> list[str]:
 
 
 def test_the_deadline_passes(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """A handler that does not end in time is reported, its message is not released, and comes again later."""
+    """A handler that outlasts the drain is reported; its message is not released, and is redelivered later."""
     started, finish = threading.Event(), threading.Event()
     outcomes: list[bool] = []
 
@@ -77,7 +77,7 @@ def test_the_deadline_passes(redelivery_broker: MemoryBroker, redelivery_clock: 
 def test_closing_ends_a_receive_elsewhere(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A thread inside `receive` gets None when another closes its consumer, or the connection."""
+    """A thread inside `receive` gets None when another thread closes its consumer, or the connection."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         first, second = connection.consumer("orders"), connection.consumer("orders")
         with ThreadPoolExecutor(2) as pool:
@@ -96,7 +96,7 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
         connection.listen("orders", lambda _: None)
         with ThreadPoolExecutor(1) as pool:
             report = pool.submit(connection.run)
-            # Until it consumes: a connection that is closed before that ends `run` with an error.
+            # Wait until it consumes: a connection that is closed before that ends `run` with an error.
             while connection._listeners[0].dispatcher is None:
                 pass
             connection.close()
@@ -106,7 +106,7 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
 def test_a_run_that_fails_lets_the_others_finish(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """One handler ends the run; the other's message is accepted before `run` raises."""
+    """When one handler ends the run, the other's message is accepted before `run` raises."""
     started, leaving = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -132,7 +132,7 @@ def test_a_run_that_fails_lets_the_others_finish(
 
 
 def test_drain_is_for_pulling_too(twin: Twin) -> None:
-    """What the application holds when the connection drains may still be settled."""
+    """Messages that the application has pulled may be settled after the drain."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     for body in ("a", "b"):
@@ -146,7 +146,7 @@ def test_drain_is_for_pulling_too(twin: Twin) -> None:
 
 
 def test_what_fails_while_draining_goes_back(twin: Twin) -> None:
-    """A failure after the drain began is charged, counted once, and given back instead of waiting here."""
+    """A failure during a drain is charged, counted once, and released instead of parked."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -158,7 +158,7 @@ def test_what_fails_while_draining_goes_back(twin: Twin) -> None:
 
 
 def test_a_closed_connection_leaves_nothing(redelivery_broker: Any, redelivery_clock: ManualClock) -> None:
-    """No thread, no connection, and no clock that waits for one."""
+    """A closed connection leaves no thread, no broker connection, and no thread attached to the clock."""
     for _ in range(3):
         with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
             connection.listen("orders", lambda _: None, workers=3)

@@ -1,4 +1,4 @@
-"""What the log says of a drain, and what a drain waits for."""
+"""Log lines of a drain, and the handlers that it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
-    """Return what handlers hang at; open at the end of the test."""
+    """Return a gate for handlers; it opens at the end of the test."""
     made = Gate(redelivery_clock)
     yield made
     made.open.set()
@@ -31,7 +31,7 @@ def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
 
 @pytest.fixture
 def own(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[SyncTwin]:
-    """Return the connection with threads; what it opened is closed after the test."""
+    """Return a threaded connection; all that it opened is closed after the test."""
     made = SyncTwin(redelivery_broker, redelivery_clock)
     yield made
     made.close()
@@ -42,18 +42,21 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_drain_is_logged(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """Its begin with what runs, its end with what has become of everything."""
+    """The begin of a drain is logged with its running handlers, the end with the report."""
     caplog.set_level(logging.INFO)
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     twin.broker.send("q", "a")
     eventually(twin, lambda: connection.report().accepted)
     twin.call(connection.drain(30))
-    assert said(caplog) == ["draining: no handlers run, up to 30 s", "drained in 0.0 s: 1 accepted"]
+    assert said(caplog) == [
+        "draining: no handlers run; waiting for up to 30 s",
+        "drained in 0.0 s: 1 accepted",
+    ]
 
 
 def test_who_is_left_is_logged(own: SyncTwin, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
-    """Each 5 s, by the ids of their messages; at the end those that are not waited for."""
+    """Running handlers are logged each 5 s with their message ids, and once more when the drain gives up."""
     caplog.set_level(logging.INFO)
     connection = own.connect()
     connection.listen("q", gate, workers=12)
@@ -71,7 +74,7 @@ def test_who_is_left_is_logged(own: SyncTwin, gate: Gate, caplog: pytest.LogCapt
     own.advance(2)
     draining.join(PATIENCE)
     first, five, ten, left, end = said(caplog)
-    assert first == "draining: 12 handlers run, up to 12 s"
+    assert first == "draining: 12 handlers run; waiting for up to 12 s"
     for line, begins in (
         (five, "draining: 12 handlers still run after 5 s: "),
         (ten, "draining: 12 handlers still "),
@@ -79,13 +82,13 @@ def test_who_is_left_is_logged(own: SyncTwin, gate: Gate, caplog: pytest.LogCapt
         assert line.startswith(begins)
         assert line.endswith(" and 2 more")
         assert len([one for one in ids if one in line]) >= 10
-    assert left.startswith("drained, but 12 handlers have not ended, and nothing waits for that: ")
+    assert left.startswith("drained, but 12 handlers have not ended: ")
     assert end.endswith(": 12 running")
     gate.open.set()
 
 
 def test_a_clock_that_stands_still_keeps_no_drain(own: SyncTwin, gate: Gate) -> None:
-    """Nothing moves it: the drain ends when so much real time has passed."""
+    """A drain whose clock does not move ends after the same real time."""
     connection = own.connect()
     connection.listen("q", gate)
     connection.start()
@@ -96,9 +99,9 @@ def test_a_clock_that_stands_still_keeps_no_drain(own: SyncTwin, gate: Gate) -> 
 
 
 def test_a_send_that_waits_ends_with_the_drain() -> None:
-    """Also one that begins behind it: nothing waits for a broker that is down."""
+    """A send that waits for a broker ends with the drain, also one that begins later."""
     found: list[BaseException] = []
-    # One that does not move because a send waits.
+    # Clock that does not jump because a send waits.
     clock = ManualClock()
     broker = MemoryBroker(clock=clock)
 
@@ -126,7 +129,7 @@ def test_a_send_that_waits_ends_with_the_drain() -> None:
 def test_an_async_send_that_waits_ends_with_the_drain(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """As on a thread."""
+    """A send of an asyncio connection ends with the drain, too."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri, clock=redelivery_clock) as connection:

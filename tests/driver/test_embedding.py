@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    """Return a broker in real time, as servers run in."""
+    """Return a broker in real time, which servers run in."""
     with MemoryBroker() as made:
         yield made
 
 
 class Application:
-    """A minimal ASGI application: it runs its lifespan, and answers each request with what a function returns."""
+    """Minimal ASGI application: runs its lifespan, and answers each request with the result of a function."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Application:
 
 
 class Server:
-    """What uvicorn does with an application: its lifespan on one task, requests in between."""
+    """Server as uvicorn: runs the lifespan in one task, with requests in between."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -92,7 +92,7 @@ class Server:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until a condition holds."""
+    """Run the loop until a condition holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(bool))])
@@ -103,7 +103,7 @@ async def send(application: Application) -> Any:
 
 
 def test_running_consumes_while_it_lasts(broker: MemoryBroker) -> None:
-    """It connects, starts, drains and closes."""
+    """`running()` connects, starts, drains and closes."""
     handled = threading.Event()
     connection = redelivery.connect(broker.uri)
     connection.listen("orders", lambda _: handled.set())
@@ -119,7 +119,7 @@ def test_running_consumes_while_it_lasts(broker: MemoryBroker) -> None:
 
 
 def test_running_inside_of_with_leaves_the_connection_open(broker: MemoryBroker) -> None:
-    """It drains at its end; what the block raised goes on."""
+    """`running()` on an open connection drains at its end, leaves it open, and passes the block's exception on."""
     with redelivery.connect(broker.uri) as connection:
         connection.listen("orders", lambda _: None)
         with pytest.raises(LookupError), connection.running():
@@ -129,7 +129,7 @@ def test_running_inside_of_with_leaves_the_connection_open(broker: MemoryBroker)
 
 
 def test_running_raises_what_ended_it(broker: MemoryBroker) -> None:
-    """Where the block did not wait for it."""
+    """`running()` raises the error that ended consuming, if the block did not wait for it."""
 
     def handle(_: Message) -> None:
         raise SystemExit(3)
@@ -147,7 +147,7 @@ def test_running_raises_what_ended_it(broker: MemoryBroker) -> None:
 
 
 def test_running_checks_its_time_before_it_connects() -> None:
-    """Bad input comes before any I/O."""
+    """`running()` refuses a wrong time before any I/O."""
     connection = redelivery.connect("stomp://127.0.0.1:1")
     with pytest.raises(redelivery.ConfigurationError, match="drain_timeout"), connection.running(-1):
         raise AssertionError
@@ -157,7 +157,7 @@ def test_running_checks_its_time_before_it_connects() -> None:
 
 
 def test_an_application_consumes_for_its_life(broker: MemoryBroker) -> None:
-    """Its requests find the connection, and at its end running handlers finish."""
+    """An application's requests find the connection, and running handlers finish at its end."""
     handled: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -182,7 +182,7 @@ def test_an_application_consumes_for_its_life(broker: MemoryBroker) -> None:
 
 
 def test_an_application_starts_without_its_broker(broker: MemoryBroker) -> None:
-    """It is live and not ready; a request waits for the broker; when that is there, consuming starts by itself."""
+    """An application starts without its broker, live and not ready; consuming starts when the broker is there."""
     handled: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -210,7 +210,7 @@ def test_an_application_starts_without_its_broker(broker: MemoryBroker) -> None:
 
 
 def test_an_application_ends_without_its_broker(broker: MemoryBroker) -> None:
-    """At once, although it never connected, and a request that waits for the broker ends with the drain."""
+    """An application that never connected ends at once; a request that waits for the broker ends with the drain."""
 
     async def main() -> None:
         broker.refuse_connections()
@@ -227,7 +227,7 @@ def test_an_application_ends_without_its_broker(broker: MemoryBroker) -> None:
 
 
 def test_a_broker_may_be_required(broker: MemoryBroker) -> None:
-    """`required=True`: the application does not start, as `async with` raises it."""
+    """With `required=True` the application does not start without its broker."""
 
     async def main() -> None:
         broker.refuse_connections()
@@ -242,7 +242,7 @@ def test_a_broker_may_be_required(broker: MemoryBroker) -> None:
 
 
 def test_a_log_in_that_is_refused_keeps_an_application_from_starting(broker: MemoryBroker) -> None:
-    """It will not be another one in the background."""
+    """A refused log-in keeps an application from starting: it would not succeed later."""
 
     async def main() -> None:
         broker.refuse_connections(lambda: redelivery.AdapterError("wrong password"))
@@ -258,7 +258,7 @@ def test_a_log_in_that_is_refused_keeps_an_application_from_starting(broker: Mem
 def test_a_consumer_that_is_refused_in_the_background_is_an_error(
     broker: MemoryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No call is there to raise it: the log says so, the probe does, and the end of the application raises it."""
+    """A consumer that is refused in the background is logged, ends liveness, and is raised at the end."""
 
     async def main() -> None:
         broker.refuse_connections()
@@ -271,4 +271,4 @@ def test_a_consumer_that_is_refused_in_the_background_is_an_error(
             assert not connection.health().live
 
     asyncio.run(main())
-    assert any("consuming does not start: " in record.getMessage() for record in caplog.records)
+    assert any("consuming has not started: " in record.getMessage() for record in caplog.records)

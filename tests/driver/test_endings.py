@@ -1,4 +1,4 @@
-"""Ends that came at a bad moment: cancelled, overtaken, or asked for twice."""
+"""Ends at a bad moment: cancelled, overtaken, or requested twice."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """Gives the loop one turn."""
+    """Pause of one turn of the loop."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: MemoryBroker) -> None:
-    """The error that stops a consumer is raised, however close to the look for a message it comes."""
+    """An error that stops a consumer right after a task's poll is raised there."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -58,7 +58,7 @@ def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: 
 
 
 def test_a_handler_that_has_ended_in_its_thread_counts(redelivery_broker: MemoryBroker) -> None:
-    """A message is not handled again because the loop had not yet looked when the connection closed."""
+    """A handler that has ended in its thread counts, though the loop has not run since."""
 
     async def main() -> None:
         called = threading.Event()
@@ -77,7 +77,7 @@ def test_a_handler_that_has_ended_in_its_thread_counts(redelivery_broker: Memory
 
 
 def test_a_cancelled_close_closes(redelivery_broker: MemoryBroker) -> None:
-    """Nobody can close a connection a second time, so the first close ends it whatever happens to its task."""
+    """A cancelled close still closes the connection: there cannot be a second close."""
 
     async def main() -> None:
         called, tidied = asyncio.Event(), asyncio.Event()
@@ -103,7 +103,7 @@ def test_a_cancelled_close_closes(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_what_is_held_for_good_is_no_business(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message released where the broker cannot take it back does not keep a connection from being idle."""
+    """A released message that the broker does not take back does not keep a connection from being idle."""
     able = replace(redelivery_memory.CAPABILITIES, release=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     connection = twin.connect(clock=None)
@@ -113,7 +113,7 @@ def test_what_is_held_for_good_is_no_business(twin: Twin, monkeypatch: pytest.Mo
 
 
 def test_what_is_drained_does_not_run_again(twin: Twin) -> None:
-    """A second run would handle nothing; it says so, as a start and a listener after the drain do."""
+    """`run`, `start` and `listen` after a drain raise: nothing would be handled."""
     connection = twin.connect()
     connection.listen("orders", twin.handler(lambda message: None))
     connection.stop()
@@ -152,7 +152,7 @@ def test_a_close_does_not_overtake_what_the_driver_writes(redelivery_broker: Mem
 def test_a_subscription_that_is_refused_after_a_reconnect_is_logged(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No call is there to raise it: the log says that the consumer stops, and `run` raises it."""
+    """A subscription that is refused after a reconnect is logged, and `run` raises the error."""
     connection = twin.connect()
     twin.listen(connection, "orders", lambda _: None)
     (dispatcher,) = connection._dispatchers
@@ -168,7 +168,7 @@ def test_a_subscription_that_is_refused_after_a_reconnect_is_logged(
 def test_a_connection_whose_thread_is_ended_is_given_up(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also by what is no `Exception`: Python says nothing of a thread that ends with SystemExit."""
+    """SystemExit in the connection's thread gives the connection up: Python itself reports nothing."""
     connection = twin.connect()
     twin.listen(connection, "orders", lambda _: None)
 
@@ -185,7 +185,7 @@ def test_a_connection_whose_thread_is_ended_is_given_up(
 def test_a_fault_over_a_lost_connection_ends_its_consumers(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is taken in on a thread of the adapter's, or a handler's, which can tell nobody: so the consumers are told."""
+    """A fault while a connection loss is handled ends all consumers: that thread can report it to no caller."""
     connection = twin.connect()
     twin.listen(connection, "orders", lambda _: None)
 
@@ -201,7 +201,7 @@ def test_a_fault_over_a_lost_connection_ends_its_consumers(
 
 
 def test_a_connection_that_is_given_up_is_closed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over a fault of its thread: the broker gives what it has prefetched to others, and a later result is stale."""
+    """After a fault of its thread a connection is closed: the broker gives its messages to others."""
     connection, other = twin.connect(), twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     names = [twin.broker.send("orders", text) for text in ("a", "b")]
@@ -224,7 +224,7 @@ def test_a_connection_that_is_given_up_is_closed(twin: Twin, monkeypatch: pytest
 def test_a_connection_that_is_given_up_is_closed_by_its_own_thread(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by the adapter's, on which the fault came: it would wait for itself. Nothing is written on the way out."""
+    """Its own thread closes a connection that is given up, not the adapter's, and writes nothing before."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")

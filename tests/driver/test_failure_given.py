@@ -1,4 +1,4 @@
-"""How an error that ends consuming is given to the application: `wait`, `on_stopped`, leaving `with`."""
+"""Ways in which the application gets an error that ends consuming: `wait`, `on_stopped`, the end of `with`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds
 
 
 def test_leaving_raises_what_was_not_seen(twin: Twin) -> None:
-    """Once: not again what `wait` or `run` raised, and not over another exception."""
+    """Leaving `with` raises an error once: not one that `wait` or `run` raised, nor over another exception."""
     for seen in (False, True):
         connection = twin.connect()
         twin.listen(connection, "q", raising(SystemExit(3)))
@@ -40,7 +40,7 @@ def test_leaving_raises_what_was_not_seen(twin: Twin) -> None:
 def test_leaving_does_not_hide_another_exception(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """What the block raised is what the program sees."""
+    """Leaving `with` passes on the exception of its block."""
     twin = SyncTwin(redelivery_broker, redelivery_clock)
     connection = twin.make()
 
@@ -56,7 +56,7 @@ def test_leaving_does_not_hide_another_exception(
 
 
 def test_leaving_raises_nothing_that_a_pull_has_raised(twin: Twin) -> None:
-    """Without a listener each call raises its own error."""
+    """Leaving `with` raises no error of a consumer that was pulled: its own calls raise it."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("q"))
     (dispatcher,) = connection._dispatchers
@@ -69,7 +69,7 @@ def test_leaving_raises_nothing_that_a_pull_has_raised(twin: Twin) -> None:
 
 
 def test_a_consumer_that_was_refused_is_no_error_of_the_connection(twin: Twin) -> None:
-    """The call has raised it, and everything else goes on."""
+    """A refused consumer is raised by its call, and is no error of the connection."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     with pytest.raises(redelivery.AdapterError):
@@ -79,7 +79,7 @@ def test_a_consumer_that_was_refused_is_no_error_of_the_connection(twin: Twin) -
 
 
 def test_on_stopped_is_called_once_without_a_lock(twin: Twin) -> None:
-    """It may call anything: the health, a drain. With it nothing is left for leaving to raise."""
+    """`on_stopped` is called once, without a lock, and may call anything; leaving `with` then raises nothing."""
     calls: list[tuple[BaseException, bool]] = []
 
     def stopped(error: BaseException) -> None:
@@ -98,7 +98,7 @@ def test_on_stopped_is_called_once_without_a_lock(twin: Twin) -> None:
 def test_on_stopped_may_close_the_connection(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """It runs on a thread that nothing waits for with a lock; leaving waits for its end."""
+    """`on_stopped` may close the connection; leaving `with` waits for its end."""
     ended: list[bool] = []
 
     def stopped(_: BaseException) -> None:
@@ -117,7 +117,7 @@ def test_on_stopped_may_close_the_connection(
 
 
 def test_what_on_stopped_raises_is_logged(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever it is."""
+    """Any exception of `on_stopped` is logged."""
 
     def stopped(_: BaseException) -> None:
         raise SystemExit("a bug")
@@ -131,7 +131,7 @@ def test_what_on_stopped_raises_is_logged(twin: Twin, caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("given", ["f", asyncio.sleep], ids=["text", "async"])
 def test_on_stopped_must_be_a_plain_function(given: Any) -> None:
-    """Before any I/O."""
+    """`on_stopped` that is no plain function is refused before any I/O."""
     with pytest.raises(redelivery.ConfigurationError, match="on_stopped= must be a plain function"):
         redelivery.connect("memory://x", on_stopped=given)
 
@@ -140,7 +140,7 @@ def test_on_stopped_must_be_a_plain_function(given: Any) -> None:
 
 
 def test_wait_ends_at_its_time(twin: Twin) -> None:
-    """Nothing has stopped: False. In the time of the connection's clock."""
+    """`wait` returns False after its timeout by the connection's clock, if nothing has stopped."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     for wait in (connection.wait, connection.wait_stopped):
@@ -150,7 +150,7 @@ def test_wait_ends_at_its_time(twin: Twin) -> None:
 
 
 def test_wait_ends_with_a_stop(twin: Twin) -> None:
-    """Without an error: True, at once if it has stopped before, also when it is closed."""
+    """`wait` returns True after a stop or a close without an error, at once if it was before."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     connection.stop()
@@ -160,13 +160,13 @@ def test_wait_ends_with_a_stop(twin: Twin) -> None:
 
 
 def test_wait_needs_an_open_connection(twin: Twin) -> None:
-    """Before `with` there is nothing to wait for."""
+    """`wait` before `with` raises."""
     with pytest.raises(redelivery.ConfigurationError, match="not open yet"):
         twin.call(twin.make().wait())
 
 
 def test_several_threads_may_wait(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """Each is woken, and each raises the error with a traceback of its own."""
+    """Several threads may wait; each raises the error with a traceback of its own."""
     twin = SyncTwin(redelivery_broker, redelivery_clock)
     connection = twin.connect()
     connection.listen("q", lambda _: None)
@@ -184,7 +184,7 @@ def test_several_threads_may_wait(redelivery_broker: MemoryBroker, redelivery_cl
 
 
 def test_several_tasks_may_wait(redelivery_broker: MemoryBroker) -> None:
-    """Also beside other tasks, with `asyncio.wait`."""
+    """Several tasks may wait, also with `asyncio.wait` for other tasks."""
 
     async def main() -> list[bool]:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -200,7 +200,7 @@ def test_several_tasks_may_wait(redelivery_broker: MemoryBroker) -> None:
 def test_a_handler_may_wait_for_its_end(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """One that takes long looks whether it is asked to end; a drain wakes it."""
+    """A long handler may wait with `wait_stopped` for the request to end; a drain wakes it."""
     inside = threading.Event()
 
     def handle(_: Message) -> None:

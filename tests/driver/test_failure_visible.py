@@ -1,4 +1,4 @@
-"""What ends consuming under `start()` is seen: `error`, `wait`, `on_stopped`, `health()`, one ERROR line, `with`."""
+"""Errors that end consuming under `start()`: in `error`, `wait`, `on_stopped`, `health()`, one ERROR line, `with`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
-    """Return what handlers hang at; open at the end of the test."""
+    """Return a gate for handlers; it opens at the end of the test."""
     made = Gate(redelivery_clock)
     yield made
     made.open.set()
@@ -40,7 +40,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def waits(twin: Twin, connection: Any) -> BaseException | None:
-    """Return what `wait` raises."""
+    """Return the error that `wait` raises."""
     try:
         twin.call(connection.wait())
     except BaseException as error:  # noqa: BLE001 - it is what the test is about
@@ -49,7 +49,7 @@ def waits(twin: Twin, connection: Any) -> BaseException | None:
 
 
 def dead(connection: Any) -> str:
-    """Return why a connection is not live; it must not be."""
+    """Return the reason why a connection is not live."""
     health = connection.health()
     assert not health.live
     assert not health.ready
@@ -64,7 +64,7 @@ def raising(error: BaseException) -> Callable[[Message], object]:
     return handle
 
 
-# Each case of an end.
+# One test for each kind of end.
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def raising(error: BaseException) -> Callable[[Message], object]:
 def test_what_is_no_exception_ends_consuming(
     twin: Twin, error: BaseException, workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is the connection's error, `wait` raises it, the probe and the log say so."""
+    """A `BaseException` of a handler is the connection's error, raised by `wait`, and is in health and log."""
     connection = twin.connect()
     twin.listen(connection, "q", raising(error), workers=workers)
     assert connection.health().live
@@ -91,7 +91,7 @@ def test_what_is_no_exception_ends_consuming(
 def test_a_coroutine_that_nobody_awaits_ends_consuming(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A plain handler returned one: nothing of it has run, and a redelivery would be no better."""
+    """A plain handler that returns a coroutine ends consuming: nothing has run."""
 
     async def work() -> None: ...
 
@@ -109,7 +109,7 @@ def test_a_coroutine_that_nobody_awaits_ends_consuming(
 def test_a_ledger_that_cannot_count_ends_consuming(
     twin: Twin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its consumer has stopped, though every handler is idle and no call is there to raise it."""
+    """A ledger that cannot count stops its consumer, though every handler is idle."""
     ledger = SqliteLedger(tmp_path / "ledger.db")
     connection = twin.connect(ledger=ledger)
     twin.listen(connection, "q", lambda _: None)
@@ -123,7 +123,7 @@ def test_a_ledger_that_cannot_count_ends_consuming(
 def test_a_consumer_that_stops_is_seen_while_its_handler_runs(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, gate: Gate
 ) -> None:
-    """A handler that takes long keeps nothing from being told: `wait` does not wait for it."""
+    """A consumer that stops is reported at once, while its handler still runs."""
     twin = SyncTwin(redelivery_broker, redelivery_clock)
     connection = twin.connect()
     twin.listen(connection, "q", gate)
@@ -142,7 +142,7 @@ def test_a_consumer_that_stops_is_seen_while_its_handler_runs(
 def test_a_thread_of_the_connection_that_ends_is_seen(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The connection is given up over it, with one line, and says so to the probe and to who waits."""
+    """The end of the connection's thread gives the connection up, with one log line, in health and in `wait`."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     monkeypatch.setattr(
@@ -158,7 +158,7 @@ def test_a_thread_of_the_connection_that_ends_is_seen(
 
 
 def test_a_thread_of_the_connection_that_hangs_is_seen(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has not turned for 30 s although it was asked to; before that, and when it turns again, it is live."""
+    """A thread that has not turned for 30 s after a probe asked is not live; it is live when it turns again."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     entered, leave = threading.Event(), threading.Event()
@@ -185,7 +185,7 @@ def test_a_thread_of_the_connection_that_hangs_is_seen(twin: Twin, monkeypatch: 
 def test_a_loop_that_does_not_turn_is_seen(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A handler blocks it: a probe on another thread says so 30 s after it asked, and no sooner."""
+    """A loop that a handler blocks is not live 30 s after a probe on another thread asked, and no sooner."""
     found: list[Any] = []
 
     async def main() -> None:
@@ -213,7 +213,7 @@ def test_a_loop_that_does_not_turn_is_seen(
 
 
 def test_a_faulty_policy_ends_nothing(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It raises: that is one line of the log, and the connection stays live."""
+    """A policy that raises is one line of the log; the connection stays live."""
 
     class Faulty(RedeliveryPolicy):
         def redelivery_delay_ms(self, *_: Any, **__: Any) -> int:
@@ -231,7 +231,7 @@ def test_a_faulty_policy_ends_nothing(twin: Twin, caplog: pytest.LogCaptureFixtu
 def test_an_observer_that_raises_no_exception_ends_consuming(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As it does from a handler: `wait` raises it, the consumer stops, and what was decided before is carried out."""
+    """An observer's KeyboardInterrupt stops the consumer, and `wait` raises it; the message stays accepted."""
 
     def observe(event: Event) -> None:
         if isinstance(event, Finished):
@@ -243,6 +243,6 @@ def test_an_observer_that_raises_no_exception_ends_consuming(
     eventually(twin, lambda: connection.error)
     assert isinstance(waits(twin, connection), KeyboardInterrupt)
     assert connection.report().accepted == 1
-    lines = ["queue://q: the observer failed; what was decided is carried out, and its consumer stops"]
+    lines = ["queue://q: the observer failed; that has no effect on messages, but its consumer stops"]
     assert errors(caplog) == lines
     assert dead(connection) == "consuming has ended: KeyboardInterrupt"

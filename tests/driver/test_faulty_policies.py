@@ -1,4 +1,4 @@
-"""Policies, classifiers, observers and deferrals that make no sense: no worker ends over them."""
+"""Faulty policies, classifiers, observers and deferrals: no worker ends because of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
 
 
 class Faulty:
-    """A policy that raises."""
+    """Policy that raises."""
 
     maximum_redeliveries = 1
 
@@ -40,7 +40,7 @@ class Faulty:
 
 
 class Unbounded(Faulty):
-    """A policy whose maximum raises, too, once it has been checked for being a policy."""
+    """Policy whose maximum raises, too, after it was checked for being a policy."""
 
     checked = False
 
@@ -59,7 +59,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_policy_that_raises_is_logged_once(
     twin: Twin, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each message is charged, waits for a second, and is poison after its redeliveries; the others go on."""
+    """A message with a policy that raises is charged, waits a second, and is poison in the end; others go on."""
     for body in ("bad", "good", "bad"):
         twin.broker.send("q", body)
     handled: list[str] = []
@@ -102,7 +102,7 @@ def test_a_policy_without_a_maximum_has_the_default_one(twin: Twin, caplog: pyte
 
 
 def test_a_policy_of_a_classifier_that_raises(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """As a destination's."""
+    """A classifier's policy that raises is handled as a destination's."""
     twin.broker.send("q", "bad")
     handled: list[int] = []
 
@@ -122,7 +122,7 @@ def test_a_policy_of_a_classifier_that_raises(twin: Twin, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("delay", [nan, -1, inf, "x", None, timedelta(-1)], ids=str)
 def test_a_deferral_that_makes_no_sense(twin: Twin, delay: Any) -> None:
-    """`Defer` refuses it, which is the handler's own failure."""
+    """`Defer` with a wrong delay raises, which is a failure of the handler."""
     twin.broker.send("q", "bad")
 
     def handle(message: Message) -> None:
@@ -136,7 +136,7 @@ def test_a_deferral_that_makes_no_sense(twin: Twin, delay: Any) -> None:
 
 
 def test_a_deferral_that_is_broken_afterwards(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """A `Defer` with another thing for a delay is logged, and its message follows the policy."""
+    """A `Defer` whose delay was changed to a wrong one is logged, and its message follows the policy."""
 
     class Never(Defer):
         def __init__(self) -> None:
@@ -161,7 +161,7 @@ def test_a_deferral_that_is_broken_afterwards(twin: Twin, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("delay", [1e300, 1e15, timedelta.max], ids=str)
 def test_a_deferral_for_ever(twin: Twin, delay: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The message stays parked, and the log says that it is never redelivered."""
+    """A message that is deferred for ever stays parked, and the log says so."""
     caplog.set_level(logging.INFO)
     twin.broker.send("q", "bad")
     twin.broker.send("q", "good")
@@ -179,7 +179,7 @@ def test_a_deferral_for_ever(twin: Twin, delay: Any, caplog: pytest.LogCaptureFi
 
 
 def test_an_observer_that_raises(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and what was decided is carried out."""
+    """An observer's exception is logged, and has no effect on messages."""
 
     def observe(_: object) -> None:
         raise RuntimeError("x")
@@ -190,4 +190,4 @@ def test_an_observer_that_raises(twin: Twin, caplog: pytest.LogCaptureFixture) -
     twin.listen(connection, "q", lambda message: handled.append(message.text))
     eventually(twin, lambda: connection.report().accepted)
     assert handled == ["a"]
-    assert set(errors(caplog)) == {"the observer failed; what was decided is carried out"}
+    assert set(errors(caplog)) == {"the observer failed; that has no effect on messages"}

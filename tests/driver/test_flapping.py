@@ -1,4 +1,4 @@
-"""Connections that do not last: back-off goes on over them."""
+"""Connections that are short-lived: the back-off goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILOVER = "?initialReconnectDelay=1000&maxReconnectDelay=8000"
 def test_back_off_goes_on_over_connections_that_do_not_last(
     twin: Twin, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that ends each connection at its SUBSCRIBE is tried ever more seldom."""
+    """A broker that ends each connection at its SUBSCRIBE is connected to with longer and longer delays."""
     connection = twin.connect(uri=f"failover:({twin.broker.uri}){FAILOVER}")
     twin.call(connection.consumer("orders"))
     adapter = connection._driver._adapter
@@ -44,16 +44,16 @@ def test_back_off_goes_on_over_connections_that_do_not_last(
     twin.advance(20)
     assert tried == [0, 1, 3, 7, 15]  # at once, then after 1, 2, 4 and 8 s
     flapping = False
-    twin.advance(3)  # the last attempt comes after 8 s more: this connection will stand
+    twin.advance(3)  # the last attempt is 8 s later: this connection will stay up
     assert tried[5:] == [23]
     twin.advance(5)
     twin.broker.cut()
     twin.advance(0)
-    assert tried[6:] == [28]  # it has stood for 5 s: again at once
+    assert tried[6:] == [28]  # it was up for 5 s: reconnected at once
 
 
 def test_a_short_connection_costs_one_pause(twin: Twin, redelivery_clock: ManualClock) -> None:
-    """Lost a second time within 5 s: the first pause, and no attempt before it."""
+    """A second loss within 5 s costs the first delay, and no attempt before it."""
     twin.connect(uri=f"failover:({twin.broker.uri}){FAILOVER}")
     twin.broker.cut()
     twin.advance(0)
@@ -66,10 +66,10 @@ def test_a_short_connection_costs_one_pause(twin: Twin, redelivery_clock: Manual
 
 
 def test_an_answer_to_nobody_is_no_fault() -> None:
-    """Whoever waited may have cancelled between any look and the answer."""
+    """An answer to a cancelled future is no fault, at whatever moment it was cancelled."""
 
     class Late(Future[None]):
-        """Says that it is waited for, though it was cancelled."""
+        """Future that says that it is not cancelled, though it is."""
 
         def done(self) -> bool:
             return False

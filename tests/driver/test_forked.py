@@ -1,4 +1,4 @@
-"""A connection after a fork: the child is refused by name, and the parent's socket is left alone."""
+"""Connections after a fork: the child's calls are refused, and the parent's socket is not touched."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ REFUSED = "ConfigurationError: this connection was opened in process "
 
 
 def in_a_child(function: Callable[[], object]) -> str:
-    """Fork; return what the function returned or raised in the child, which may take 20 s."""
+    """Fork; return the result or the exception of a function in the child, which may take 20 s."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        # The alarm ends it, and nothing of the test run goes on in it.
+        # The alarm ends the child, in which nothing of the test run goes on.
         signal.alarm(20)
         try:
             found = str(function())
@@ -56,7 +56,7 @@ def calls(connection: redelivery.Connection) -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("call", ["send", "consumer", "session", "start", "drain", "health", "wait"])
 def test_each_call_is_refused_in_a_child(redelivery_broker: MemoryBroker, call: str) -> None:
-    """By name, without waiting for threads that are not there."""
+    """Each call in a child is refused at once, with the reason."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         connection.listen("q", lambda _: None)
         assert in_a_child(calls(connection)[call]).startswith(REFUSED)
@@ -64,7 +64,7 @@ def test_each_call_is_refused_in_a_child(redelivery_broker: MemoryBroker, call: 
 
 
 def test_an_async_connection_is_refused_in_a_child(redelivery_broker: MemoryBroker) -> None:
-    """As one with threads; it can be closed there."""
+    """Calls of an asyncio connection in a child are refused; it can be closed there."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -82,14 +82,14 @@ def test_an_async_connection_is_refused_in_a_child(redelivery_broker: MemoryBrok
 
 
 def test_a_pull_is_refused_in_a_child(redelivery_broker: MemoryBroker) -> None:
-    """It would wait for ever: no thread of the child's reads."""
+    """A pull in a child is refused: it would wait for ever, because no thread reads there."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumer = connection.consumer("q")
         assert in_a_child(consumer.receive).startswith(REFUSED)
 
 
 def test_a_connection_that_was_not_open_may_be_opened_in_a_child(redelivery_broker: MemoryBroker) -> None:
-    """As servers do that load the application before they fork."""
+    """A connection that was not open at the fork may be opened in the child, as servers do."""
     connection = redelivery.connect("memory://of-the-child")
 
     def child() -> str:
@@ -114,7 +114,7 @@ def leave(connection: Any) -> None:
 def test_a_child_that_ends_leaves_the_parents_socket_alone(
     peer: ScriptedPeer, end: Callable[[Any], None]
 ) -> None:
-    """No DISCONNECT, and no shut-down: the parent's next send is confirmed, over the same socket."""
+    """A child that ends sends no DISCONNECT, and does not shut down the parent's socket."""
     with redelivery.connect(peer.uri) as connection:
         assert in_a_child(lambda: end(connection)) == "None"
         connection.send("q", "a", timeout=10)
@@ -122,7 +122,7 @@ def test_a_child_that_ends_leaves_the_parents_socket_alone(
 
 
 def test_a_child_settles_nothing_of_the_parents(peer: ScriptedPeer) -> None:
-    """A message that the parent holds is not acknowledged by a child: what settles it is dropped there."""
+    """A message of the parent is not acknowledged by a child: its settlement is dropped there."""
     with redelivery.connect(peer.uri) as connection:
 
         def settle() -> None:
@@ -135,7 +135,7 @@ def test_a_child_settles_nothing_of_the_parents(peer: ScriptedPeer) -> None:
 
 
 def test_the_port_leaves_the_parents_socket_alone(peer: ScriptedPeer) -> None:
-    """The dead-letter tools and Spark have a connection of it."""
+    """A port in a child does not touch the parent's socket."""
     with ConnectionPort(peer.uri) as port:
         assert in_a_child(port.close) == "None"
         assert port.connected

@@ -1,4 +1,4 @@
-"""What each kind of exception does: an `Exception` goes to the policy, any other ends the worker. Alike everywhere."""
+"""Exceptions of handlers: an `Exception` goes to the policy, any other ends the worker, in every style."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Falsy(Exception):
 
 
 class Odd(BaseException):
-    """Neither a failure nor one of Python's own."""
+    """BaseException that is neither an Exception nor one of Python's own."""
 
 
 class OddUnprintable(BaseException):
@@ -88,7 +88,7 @@ def own(style: str, redelivery_broker: MemoryBroker, redelivery_clock: ManualClo
 
 
 class Raises:
-    """A handler that raises on "bad", and calls `then` on "good"."""
+    """Handler that raises on "bad", and calls `then` on "good"."""
 
     def __init__(self, error: BaseException, then: Callable[[], object] = bool) -> None:
         self.handled: list[str] = []
@@ -120,7 +120,7 @@ OPTIONS = [{}, {"workers": 3}, {"timeout": 60.0}, {"workers": 3, "timeout": 60.0
 def test_an_exception_goes_to_the_policy(
     own: Twin, style: str, make: Callable[[], BaseException], how: str, options: dict[str, Any]
 ) -> None:
-    """The message is charged, here dead-lettered, and the next one is handled."""
+    """An `Exception` charges the message, here dead-lettered, and the next one is handled."""
     own.broker.send("q", "bad")
     own.broker.send("q", "good")
     connection = own.connect(policies=ONCE)
@@ -148,7 +148,7 @@ def test_any_other_exception_ends_the_consumer(
     options: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The message is released; the error is logged, stops the consumer with all its workers, and `run` raises it."""
+    """Any other exception releases the message, is logged, stops the consumer, and is raised by `run`."""
     error = make()
     own.broker.send("q", "bad")
     connection = own.connect(policies=ONCE)
@@ -181,7 +181,7 @@ def test_any_other_exception_ends_the_consumer(
 
 @pytest.mark.parametrize("make", FAILURES, ids=named)
 def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseException]) -> None:
-    """Leaving `with message:` with an `Exception` goes to the policy, and the loop goes on."""
+    """An `Exception` in `with message:` goes to the policy, and the loop goes on."""
     twin.broker.send("q", "bad")
     twin.broker.send("q", "good")
     consumer = twin.call(twin.connect(policies=ONCE).consumer("q"))
@@ -197,7 +197,7 @@ def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseExcept
 def test_a_block_lets_any_other_exception_through(
     redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
 ) -> None:
-    """Leaving `with message:` with anything else releases the message, which comes to the next call uncounted."""
+    """Any other exception in `with message:` releases the message, uncounted, and is passed on."""
     error = make()
     redelivery_broker.send("q", "bad")
     with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as consumer:
@@ -214,7 +214,7 @@ def test_a_block_lets_any_other_exception_through(
 def test_an_asyncio_block_lets_any_other_exception_through(
     redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
 ) -> None:
-    """As on threads."""
+    """Any other exception in `async with message:` releases the message, and is passed on."""
     error = make()
     redelivery_broker.send("q", "bad")
 
@@ -237,7 +237,7 @@ def test_an_asyncio_block_lets_any_other_exception_through(
 
 
 def test_a_handler_that_settled_before_it_ended_its_worker(own: Twin, style: str) -> None:
-    """What the handler has settled stays so: there is nothing to release."""
+    """A message that the handler settled before it ended its worker stays settled."""
     own.broker.send("q", "bad")
     connection = own.connect(policies=ONCE)
 
@@ -256,7 +256,7 @@ def test_a_handler_that_settled_before_it_ended_its_worker(own: Twin, style: str
 
 
 def test_the_others_of_a_connection_go_on(own: Twin, style: str) -> None:
-    """Under `start` a worker that ends stops its own consumer; another listener's messages are handled."""
+    """Under `start` a worker that ends stops its own consumer; other listeners go on."""
     connection = own.connect(policies=ONCE)
     other = Raises(Odd())
     connection.listen("q", Raises(SystemExit(3)).styled(style))
@@ -290,14 +290,14 @@ def test_a_result_that_cannot_be_looked_at_is_accepted(own: Twin, style: str) ->
 
 
 def test_a_cancelled_worker_whose_handler_ends_it(redelivery_broker: MemoryBroker) -> None:
-    """A plain handler that calls `sys.exit` while its connection closes: it is released, and logged."""
+    """A plain handler that calls `sys.exit` during the close has its message released, and is logged."""
 
     async def main() -> redelivery.Report:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
             loop = asyncio.get_running_loop()
 
             def cancel() -> None:
-                # The loop has not heard that the thread has ended its call: it is in here since before.
+                # The loop does not know yet that the thread has ended its call: this test has run on it since before.
                 assert connection._pool is not None
                 assert connection._pool._idle_semaphore.acquire(timeout=60)
                 connection._listeners[0].runners[0].task.cancel()
@@ -309,7 +309,7 @@ def test_a_cancelled_worker_whose_handler_ends_it(redelivery_broker: MemoryBroke
             redelivery_broker.send("q", "a")
             connection.listen("q", handle)
             await connection.start()
-            # As `run` would; else leaving the connection did.
+            # Raise it here as `run` would; else leaving the connection would.
             with pytest.raises(SystemExit):
                 await connection.wait()
             return connection.report()

@@ -1,4 +1,4 @@
-"""Handlers that take longer than they may."""
+"""Handlers that exceed their timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICIES = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
 
 @pytest.fixture
 def real() -> Iterator[MemoryBroker]:
-    """Return a broker in real time: a run looks at its handlers by the machine's clock."""
+    """Return a broker in real time: a run checks its handlers by the machine's clock."""
     with MemoryBroker() as broker:
         yield broker
 
@@ -36,14 +36,14 @@ def real() -> Iterator[MemoryBroker]:
 def test_a_thread_that_ends_too_late_has_failed(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """Whatever it has come to; in time it is accepted, and its own failure stays its own."""
+    """A thread that ends too late has failed, whatever its result; in time its own result counts."""
     took = {"in time": 4.0, "late": 6.0, "fails": 6.0}
     for body in took:
         redelivery_broker.send("orders", body)
     handled: list[str] = []
 
     def handle(message: Message) -> None:
-        redelivery_clock.detach()  # as one that waits for something else
+        redelivery_clock.detach()  # as a thread that waits for something else
         redelivery_clock.advance(took[message.text])
         redelivery_clock.attach()
         handled.append(message.text)
@@ -62,7 +62,7 @@ def test_a_thread_that_ends_too_late_has_failed(
 
 
 def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
-    """So is one that catches its cancellation; a handler in time is not disturbed."""
+    """An async handler is cancelled and charged, also if it catches its cancellation; one in time is not disturbed."""
     for body in ("hang", "catch", "quick"):
         real.send("orders", body)
 
@@ -87,7 +87,7 @@ def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
 
 
 def test_a_swallowed_cancellation_changes_no_timeout(real: MemoryBroker) -> None:
-    """A handler cancels its own task and goes on: a later one that takes too long is charged as any other."""
+    """A handler that swallowed a cancellation of its task does not change the timeout of a later one."""
     for body in ("swallow", "hang", "quick"):
         real.send("orders", body)
     handled: list[str] = []
@@ -116,7 +116,7 @@ def test_a_swallowed_cancellation_changes_no_timeout(real: MemoryBroker) -> None
 
 
 def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) -> None:
-    """Also behind a swallowed cancellation: its message goes back to the broker, and is not charged."""
+    """A worker that is cancelled at its handler's timeout ends; the message is released, and not charged."""
 
     async def handle(message: Message) -> None:
         task = asyncio.current_task()
@@ -129,7 +129,7 @@ def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) 
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            # By another one than its timeout, in the same moment.
+            # A cancellation by other code, in the same moment as the timeout.
             task.cancel()
             raise
 
@@ -150,7 +150,7 @@ def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) 
 def test_a_thread_that_does_not_end_ends_the_run(
     real: MemoryBroker, tmp_path: Path, asynchronous: bool
 ) -> None:
-    """After twice its time, with an error; the ledger's mark says that it hangs, whatever else is open."""
+    """A thread that exceeds twice its timeout ends the run with an error; the ledger's mark says that it hangs."""
     real.send("orders", "hang")
     ledger = SqliteLedger(tmp_path / "ledger.db")
     gate = threading.Event()
@@ -179,6 +179,4 @@ def test_a_thread_that_does_not_end_ends_the_run(
         gate.set()
     assert real.depth("orders") == 1
     assert threads_left() == []
-    assert (
-        ledger.in_use == asynchronous
-    )  # nobody tells an event loop that is closed that the handler has ended
+    assert ledger.in_use == asynchronous  # a closed event loop does not hear that the handler has ended

@@ -1,4 +1,4 @@
-"""The watch over handlers with a time-out: when it speaks, what it says, and whom a run still waits for."""
+"""The watch over handlers with a time-out: its log lines, their times, and the handlers that a run waits for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
-    """Return what handlers hang at; open at the end of the test."""
+    """Return a gate for handlers; it opens at the end of the test."""
     made = Gate(redelivery_clock)
     yield made
     made.open.set()
@@ -36,14 +36,14 @@ def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
 
 @pytest.fixture
 def own(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[SyncTwin]:
-    """Return the connection with threads; what it opened is closed after the test."""
+    """Return a threaded connection; all that it opened is closed after the test."""
     made = SyncTwin(redelivery_broker, redelivery_clock)
     yield made
     made.close()
 
 
 def start(twin: Twin, handler: Any, **options: Any) -> Any:
-    """Return a connection whose plain handler is started, in a thread on both twins, with one message."""
+    """Return a connection with one message in a plain handler, which runs in a thread on both twins."""
     connection = twin.connect()
     connection.listen("q", handler, **options)
     twin.call(connection.start())
@@ -55,7 +55,7 @@ def start(twin: Twin, handler: Any, **options: Any) -> Any:
 def test_it_speaks_at_the_time_and_at_twice_the_time(
     twin: Twin, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under `start`: a WARNING with the handler's stack; then an ERROR, not live any more, and `wait` raises."""
+    """A WARNING with the stack at the timeout; an ERROR, not live, and raised by `wait` at twice the timeout."""
     stopped: list[BaseException] = []
     connection = twin.connect(on_stopped=stopped.append)
     connection.listen("q", gate, timeout=5)
@@ -68,12 +68,12 @@ def test_it_speaks_at_the_time_and_at_twice_the_time(
     assert connection.health().live
     twin.advance(0.1)
     (line,) = lines(caplog)
-    assert line.endswith(": its handler runs for 5 s, its time is over; nothing can stop a thread")
+    assert line.endswith(": its handler has run for 5 s, its timeout; nothing can stop a thread")
     (record,) = caplog.records[-1:]
     stack = record.getMessage().splitlines()[1:]
     assert "self.open.wait(PATIENCE)" in "\n".join(stack)
     assert len(stack) <= 20
-    # Only the handler's own frames, not those of what calls it.
+    # Only the handler's own frames, not those of its callers.
     assert "__call__" in stack[0]
     assert "redelivery/driver" not in record.getMessage()
     assert connection.health().live
@@ -95,7 +95,7 @@ def test_it_speaks_at_the_time_and_at_twice_the_time(
 
 
 def test_handlers_in_time_wake_it_seldom(own: SyncTwin) -> None:
-    """It sleeps until the oldest of them would be over, or, if none runs, until one is started."""
+    """The watch sleeps until the oldest handler times out, or, if none runs, until one is started."""
     connection = start(own, lambda _: None, timeout=5)
     watch = connection._watch
     looks: list[float] = []
@@ -114,7 +114,7 @@ def test_handlers_in_time_wake_it_seldom(own: SyncTwin) -> None:
 
 
 def test_a_shorter_time_wakes_it(own: SyncTwin, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
-    """It sleeps for a listener with a long time-out when the handler of another one starts."""
+    """A handler with a shorter timeout wakes the watch from a long sleep."""
     connection = start(own, gate, timeout=60)
     assert gate.entered()
     own.advance(1)
@@ -130,7 +130,7 @@ def test_a_shorter_time_wakes_it(own: SyncTwin, gate: Gate, caplog: pytest.LogCa
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Of two handlers one is stuck: the run ends when the other has ended, long before its drain_timeout."""
+    """A run whose handler is stuck ends when the other one has ended, long before its drain_timeout."""
     gate, good = threading.Event(), threading.Event()
     handled: list[str] = []
 
@@ -154,8 +154,8 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogC
             await connection.run(drain_timeout=PATIENCE)
 
     def go_on() -> None:
-        # The other one begins 0.4 s later, and ends when the first is given up: 0.4 s before it would be, too.
-        wait_for(lambda: "its time is over" in caplog.text)
+        # The other handler begins 0.4 s later, and ends when the first is given up: 0.4 s before it would be, too.
+        wait_for(lambda: "its timeout; " in caplog.text)
         broker.send("q", "good")
         wait_for(lambda: "it is given up" in caplog.text)
         good.set()
@@ -177,7 +177,7 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogC
 def test_one_that_is_stuck_while_it_drains_is_not_waited_for(
     own: SyncTwin, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is given up in the drain: then the drain ends, and says whose message is not waited for."""
+    """A handler that is given up during a drain ends the drain, and is logged with its message."""
     caplog.set_level(logging.INFO)
     connection = start(own, gate, timeout=5)
     assert gate.entered()
@@ -194,7 +194,7 @@ def test_one_that_is_stuck_while_it_drains_is_not_waited_for(
 def test_a_ledger_that_cannot_keep_it_ends_nothing(
     own: SyncTwin, gate: Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The ledger's mark of a handler that hangs fails: the connection has its error all the same."""
+    """A ledger that cannot record a hanging handler does not keep the connection from having its error."""
     connection = own.connect(ledger=SqliteLedger(tmp_path / "ledger.db"))
     connection.listen("q", gate, timeout=5)
     connection.start()
@@ -211,11 +211,11 @@ def test_a_ledger_that_cannot_keep_it_ends_nothing(
 
 
 def test_a_log_handler_that_raises_ends_no_watch(own: SyncTwin, gate: Gate) -> None:
-    """Its line is lost; at twice the time the handler is given up all the same."""
+    """A log handler that raises loses its line; the handler is still given up at twice its timeout."""
 
     class Fails(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "its time is over" in record.getMessage():
+            if "its timeout; " in record.getMessage():
                 raise SystemExit(3)
 
     handler = Fails()
@@ -233,7 +233,7 @@ def test_a_log_handler_that_raises_ends_no_watch(own: SyncTwin, gate: Gate) -> N
 def test_a_long_handler_without_a_time_out_is_logged_once(
     own: SyncTwin, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At INFO, from 300 s on; the health has its seconds from the beginning, and stays live."""
+    """A handler without a timeout is logged once at INFO after 300 s; `health` has its seconds, and stays live."""
     caplog.set_level(logging.INFO)
     connection = start(own, gate)
     assert gate.entered()
@@ -244,11 +244,11 @@ def test_a_long_handler_without_a_time_out_is_logged_once(
     assert connection.health().consumers[0].oldest_running_s == 400
     found = [line for line in lines(caplog, logging.INFO) if "its listener has no timeout=" in line]
     assert len(found) == 1
-    assert "its handler runs for 300 s" in found[0]
+    assert "its handler has run for 300 s" in found[0]
     gate.open.set()
 
 
 def test_no_thread_watches_where_nothing_has_a_time_out(own: SyncTwin) -> None:
-    """A connection has one thread less."""
+    """A connection whose listeners have no timeout has no watch thread."""
     start(own, lambda _: None)
     assert "redelivery-watch" not in [thread.name for thread in threading.enumerate()]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_an_async_handler_shows_where_it_waits(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line, with the innermost frames of its task, before it is cancelled."""
+    """An async handler is logged once, with the innermost frames of its task, before it is cancelled."""
 
     async def inner() -> None:
         await asyncio.Event().wait()
@@ -41,7 +41,7 @@ def test_an_async_handler_shows_where_it_waits(
 
     asyncio.run(main())
     late, failed = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "its handler runs for 5 s, its time is over; it is cancelled" in late.getMessage()
+    assert "its handler has run for 5 s, its timeout; it is cancelled" in late.getMessage()
     assert "in inner\n    await asyncio.Event().wait()" in late.getMessage()
     assert "delivery 1 of 7 failed (HandlerTimeout" in failed.getMessage()
 
@@ -49,7 +49,7 @@ def test_an_async_handler_shows_where_it_waits(
 def test_an_async_handler_that_does_not_end_is_given_up(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """It swallows its cancellation: at twice its time the connection has an error, as for a thread."""
+    """An async handler that swallows its cancellation is an error at twice its timeout, as in a thread."""
     ends = asyncio.Event()
 
     async def handle(_: Message) -> None:
@@ -75,7 +75,7 @@ def test_an_async_handler_that_does_not_end_is_given_up(
 def test_a_handler_that_blocks_its_loop_shows_where(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing on the loop can say so: the watch does, with the stack of the loop's thread."""
+    """A handler that blocks its loop is logged by the watch, with the stack of the loop's thread."""
 
     async def handle(_: Message) -> None:
         thread = threading.Thread(target=redelivery_clock.advance, args=(10,))
@@ -108,7 +108,7 @@ asyncio.run(main())
 
 
 def test_a_process_ends_although_a_handler_hangs() -> None:
-    """On asyncio, too, where handlers have the threads of a pool: Python does not wait for them."""
+    """A process ends although a plain handler of an asyncio connection hangs in its thread."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

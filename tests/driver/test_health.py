@@ -1,4 +1,4 @@
-"""`connection.health()`: states, readiness, figures, and that it waits for nothing."""
+"""`connection.health()`: states, readiness and figures, without waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
-    """Return what handlers hang at; open at the end of the test."""
+    """Return a gate for handlers; it opens at the end of the test."""
     made = Gate(redelivery_clock)
     yield made
     made.open.set()
@@ -37,7 +37,7 @@ def states(connection: Any) -> list[str]:
 
 
 def test_a_connection_from_its_beginning_to_its_end(twin: Twin) -> None:
-    """Live all the time; ready while it consumes."""
+    """A connection is live from its beginning to its end, and ready while it consumes."""
     connection = twin.make()
     connection.listen("q", twin.handler(lambda _: None))
     before = connection.health()
@@ -58,7 +58,7 @@ def test_a_connection_from_its_beginning_to_its_end(twin: Twin) -> None:
 
 
 def test_a_broker_that_is_down_is_no_reason_to_restart(twin: Twin) -> None:
-    """Not ready, and live for as long as it lasts; reconnects are counted."""
+    """A connection without its broker is not ready, but live; reconnects are counted."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     twin.advance(5)
@@ -77,7 +77,7 @@ def test_a_broker_that_is_down_is_no_reason_to_restart(twin: Twin) -> None:
 
 
 def test_a_subscription_without_an_answer_is_not_ready(twin: Twin) -> None:
-    """After a reconnect it is the broker's turn to confirm it."""
+    """A consumer whose subscription is not confirmed after a reconnect is not ready."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     execute = connection._driver._adapter.execute
@@ -93,7 +93,7 @@ def test_a_subscription_without_an_answer_is_not_ready(twin: Twin) -> None:
 
 
 def test_what_waits_is_no_reason_to_restart(twin: Twin) -> None:
-    """A full parking lot, and dead letters: the figures say so, the connection is ready."""
+    """Full parking and dead letters are shown in figures; the connection stays live and ready."""
 
     def fails(message: Message) -> None:
         raise ValueError(message.text)
@@ -114,7 +114,7 @@ def test_what_waits_is_no_reason_to_restart(twin: Twin) -> None:
 
 
 def test_each_consumer_has_its_figures(twin: Twin, gate: Gate) -> None:
-    """Listeners in their order, then those that are pulled from."""
+    """The figures of listeners are in their order, then those of pulled consumers."""
     connection = twin.connect()
     connection.listen("q", gate, workers=3)
     twin.call(connection.start())
@@ -139,7 +139,7 @@ def test_each_consumer_has_its_figures(twin: Twin, gate: Gate) -> None:
 
 
 def test_it_is_json(twin: Twin) -> None:
-    """As dictionaries and as text, with the names that the documentation has."""
+    """The health is JSON, as dictionaries and as text, with the names of the documentation."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     twin.broker.send("q", "a")
@@ -152,14 +152,14 @@ def test_it_is_json(twin: Twin) -> None:
 
 
 def test_no_credentials_are_in_it() -> None:
-    """Nor in the address of a connection that was never open."""
+    """No credentials are in the health, nor in the address of a connection that was never open."""
     connection = redelivery.connect("stomp://someone:secret@127.0.0.1:1")
     assert "secret" not in connection.health().as_json()
     assert "someone" not in connection.health().as_json()
 
 
 def test_a_pause_and_a_breaker_leave_a_web_application_ready() -> None:
-    """`ready_when="connected"` is for those; anything else counts there, too."""
+    """With `ready_when="connected"` a pause or an open breaker leaves it ready; other reasons count."""
     connection = redelivery.connect("memory://x")
     with pytest.raises(redelivery.ConfigurationError, match="did you mean 'connected'"):
         connection.health("conected")  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_a_pause_and_a_breaker_leave_a_web_application_ready() -> None:
 
 
 def test_it_answers_while_a_lock_is_held(twin: Twin) -> None:
-    """A thread hangs with the lock of a consumer, or of the driver: the probe has its answer all the same."""
+    """A probe is answered while a thread hangs with the lock of a consumer, or of the driver."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     (dispatcher,) = connection._dispatchers
@@ -192,7 +192,7 @@ def test_it_answers_while_a_lock_is_held(twin: Twin) -> None:
 
 
 def test_a_worker_that_ended_without_a_word_is_seen(twin: Twin) -> None:
-    """It is not alive, and nobody asked it to end."""
+    """A worker that has ended without an error and without a request is not live."""
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None, workers=2)
     workers = connection._listeners[0].runners
@@ -208,7 +208,7 @@ def test_a_worker_that_ended_without_a_word_is_seen(twin: Twin) -> None:
 
 
 def test_a_session_that_is_closed_leaves_nothing(twin: Twin) -> None:
-    """Its listener is no part of the connection any more."""
+    """The listener of a closed session is not shown in the health."""
     connection = twin.connect()
     session = connection.session()
     session.listen("q", twin.handler(lambda _: None))

@@ -1,4 +1,4 @@
-"""What a listener's hooks keep, and where they are called: beside other observers, at the end, on a closed loop."""
+"""Calls of a listener's hooks: kept messages, other observers, the end, a closed loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDERS = Subscribe(1, "queue://orders", 1)
 
 
 class Here:
-    """Makes each call at once."""
+    """Calls that are made at once."""
 
     def here(self, call: Callable[[], object]) -> None:
         call()
@@ -67,7 +67,7 @@ def as_hook(made: Callable[[], object]) -> HookCall:
 
 
 def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest is forgotten: its hook is called without its exception."""
+    """Past the limit of unconfirmed dead letters the oldest one's hook is called without its exception."""
     monkeypatch.setattr(listener_hooks, "MOST", 3)
     deaths: list[Death] = []
     hooks, arrivals = hooks_of(deaths), [Arrival(Letter(number), 1, counts=False) for number in range(5)]
@@ -80,7 +80,7 @@ def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytes
 
 
 def test_nothing_is_kept_of_a_message_that_was_reported_dead() -> None:
-    """Neither after its answer, nor where the answer came before it was shown that it is dead-lettered."""
+    """Nothing of a reported message is kept, also if the broker's answer came first."""
     deaths: list[Death] = []
     hooks, delivery = hooks_of(deaths), Arrival(Letter(1), 1, counts=False)
     hooks.finished(None, poisoned(delivery))
@@ -92,7 +92,7 @@ def test_nothing_is_kept_of_a_message_that_was_reported_dead() -> None:
 
 
 def test_a_listener_with_hooks_has_its_own_observers(twin: Twin) -> None:
-    """They are shown what they would be shown without hooks; a deferral is no retry."""
+    """A listener with hooks has its own observers, too; a deferral is no retry."""
     seen, retries = list[str](), list[Any]()
 
     def handle(message: Message) -> None:
@@ -114,7 +114,7 @@ def test_a_listener_with_hooks_has_its_own_observers(twin: Twin) -> None:
 
 
 def test_a_hook_that_leaves_does_not_end_the_others() -> None:
-    """Whatever it raises is logged, and the next call is made."""
+    """Any exception of a hook is logged, and the next call is made."""
     thread, made = HookThread(), list[int]()
 
     def leave() -> None:
@@ -127,7 +127,7 @@ def test_a_hook_that_leaves_does_not_end_the_others() -> None:
 
 
 def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Its own thread does not wait for itself; what waits is not called, and the log says how much that is."""
+    """A hook may close its connection; queued calls are not made, and the log has their number."""
     thread, ended, go_on = HookThread(), threading.Event(), threading.Event()
     raised: list[BaseException] = []
 
@@ -148,7 +148,7 @@ def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_calls_that_were_not_made_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that takes too long at the end keeps the others from being called."""
+    """Calls that a slow hook kept from being made at the end are counted."""
     thread, began, end = HookThread(), threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -165,7 +165,7 @@ def test_calls_that_were_not_made_are_counted(caplog: pytest.LogCaptureFixture) 
 
 
 def test_hooks_that_are_awaited_are_waited_for() -> None:
-    """Until they have ended, at the end of their connection."""
+    """Closing a connection waits for its async hooks."""
     ended: list[int] = []
 
     async def hook() -> None:
@@ -182,7 +182,7 @@ def test_hooks_that_are_awaited_are_waited_for() -> None:
 
 
 def test_nothing_is_called_on_a_loop_that_is_closed() -> None:
-    """And nothing is raised on the thread that reads from the broker."""
+    """A call on a closed loop is dropped, and raises nothing on the thread that reads."""
     tasks, made, loop = HookTasks(), list[int](), asyncio.new_event_loop()
     tasks.elsewhere(as_hook(lambda: made.append(1)))
     tasks.entered(loop)

@@ -1,4 +1,4 @@
-"""Ctrl-C in the main thread, at every call of a pull loop: nothing that was taken in hand is lost."""
+"""Ctrl-C in the main thread, at every call of a pull loop: no message is lost."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Delivers SIGINT to the calling thread at its n-th look for signals: Python looks at the begin of a function, and
-    behind a call of C. `reached`: whether there were so many.
+    """Sends SIGINT to the calling thread at its n-th check for signals: Python checks at the begin of a function, and
+    after a call of C. `reached`: True if there were so many checks.
     """
 
     def __init__(self, number: int) -> None:
@@ -53,7 +53,7 @@ class Interrupt:
 
 HERE = redelivery.__file__.rsplit("client", 1)[0]
 OF_THE_APPLICATION = ("Message.__enter__ call", "Message.__exit__ call", "Consumer.receive call")
-"""Before these run, nothing is in the library's hands yet, or any more: the message is the application's."""
+"""Functions before which the library does not have the message yet, or not any more: the application has it."""
 
 
 @pytest.fixture(params=[False, True], ids=["at once", "in batches"])
@@ -76,7 +76,7 @@ def consumer(
 
 
 def each_place(once: Callable[[], object]) -> Iterator[str]:
-    """Do something again and again, each time interrupted one place later, until it has no more; tell where."""
+    """Repeat an action, each time interrupted one place later, until there is no further place; yield the place."""
     number = 0
     while True:
         number += 1
@@ -92,7 +92,7 @@ def each_place(once: Callable[[], object]) -> Iterator[str]:
 
 
 def test_a_pull_loop_is_interrupted_anywhere(consumer: tuple[MemoryBroker, redelivery.Consumer]) -> None:
-    """A message that was received and settled is accepted; one that was not returned comes to the next call."""
+    """A message that was received and settled is accepted; one that was not returned is returned by the next call."""
     broker, pulls = consumer
 
     def once() -> None:
@@ -104,7 +104,7 @@ def test_a_pull_loop_is_interrupted_anywhere(consumer: tuple[MemoryBroker, redel
     for where in each_place(once):
         places += 1
         if where.startswith(OF_THE_APPLICATION):
-            # Settle what the application has lost.
+            # Settle messages that the interrupted application has lost.
             for delivery in pulls._dispatcher.engine.attempts():
                 redelivery.Message(delivery, pulls._dispatcher).accept()
         while (left := pulls.receive(0)) is not None:
@@ -116,7 +116,7 @@ def test_a_pull_loop_is_interrupted_anywhere(consumer: tuple[MemoryBroker, redel
 
 
 def test_a_send_is_interrupted_anywhere(redelivery_broker: MemoryBroker) -> None:
-    """What the embedded broker has taken in is handed over, whatever interrupts the thread that sent it."""
+    """A message that the embedded broker has accepted is delivered, wherever its sending thread is interrupted."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as pulls:
@@ -153,7 +153,7 @@ def test_a_waiting_receive_is_interrupted(consumer: tuple[MemoryBroker, redelive
 
 
 def test_another_interrupt_breaks_into_a_block_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGINT is held back to the end of a block, however often it comes; one that comes much later acts at once."""
+    """SIGINT is held back to the end of a block, however often it is sent; one that is sent much later acts at once."""
     calls: list[str] = []
     before = signal.signal(signal.SIGINT, lambda *_: calls.append("handler"))
     own = signal.getsignal(signal.SIGINT)
@@ -174,7 +174,7 @@ def test_another_interrupt_breaks_into_a_block_that_hangs(monkeypatch: pytest.Mo
 
 
 def test_a_thread_has_no_interrupts() -> None:
-    """In another thread than the main one the block leaves the handler of SIGINT alone."""
+    """In another than the main thread the block leaves the handler of SIGINT unchanged."""
     seen: list[object] = []
 
     def look() -> None:
@@ -189,7 +189,7 @@ def test_a_thread_has_no_interrupts() -> None:
 
 @pytest.fixture
 def handled() -> Iterator[list[str]]:
-    """Set a handler of SIGINT of the application, which notes its calls; return these."""
+    """Set the application's handler of SIGINT, which records its calls; return these."""
     calls: list[str] = []
     before = signal.signal(signal.SIGINT, lambda *_: calls.append("handler"))
     try:
@@ -199,7 +199,7 @@ def handled() -> Iterator[list[str]]:
 
 
 def one_message(broker: MemoryBroker, connection: redelivery.Connection) -> None:
-    """Send a message, take it, and do it."""
+    """Send a message, receive it, and call a function with it."""
     broker.send("q", "a")
     with connection.consumer("q") as consumer:
         message = consumer.receive(60)
@@ -210,7 +210,7 @@ def one_message(broker: MemoryBroker, connection: redelivery.Connection) -> None
 def test_the_handler_is_put_back_with_the_last_connection(
     redelivery_broker: MemoryBroker, handled: list[str]
 ) -> None:
-    """While a connection is open SIGINT goes through the library to the application's handler; afterwards past it."""
+    """SIGINT goes through the library to the application's handler while a connection is open, and directly later."""
     own = signal.getsignal(signal.SIGINT)
     with redelivery.connect(redelivery_broker.uri) as first:
         with redelivery.connect(redelivery_broker.uri) as second:
@@ -223,7 +223,7 @@ def test_the_handler_is_put_back_with_the_last_connection(
 
 
 def test_a_handler_that_is_set_meanwhile_stays(redelivery_broker: MemoryBroker, handled: list[str]) -> None:
-    """The application sets another handler, which calls the one before it: both run, and it is there at the end."""
+    """A handler that the application sets meanwhile, and that calls the earlier one, stays set at the end."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         one_message(redelivery_broker, connection)
         previous = signal.getsignal(signal.SIGINT)
@@ -259,7 +259,7 @@ def test_handlers_set_and_put_back_make_no_chain(redelivery_broker: MemoryBroker
 def test_a_connection_that_another_thread_closes_leaves_a_handler_that_hands_on(
     redelivery_broker: MemoryBroker, handled: list[str]
 ) -> None:
-    """Only the main thread may put the handler back: what stays until then does what the application's does."""
+    """A library handler that another thread's close leaves set passes SIGINT on: only the main thread may reset it."""
     connection = redelivery.connect(redelivery_broker.uri)
     connection.__enter__()
     one_message(redelivery_broker, connection)

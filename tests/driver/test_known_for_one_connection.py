@@ -1,4 +1,4 @@
-"""What is known of messages after a loss holds for the next connection, whoever consumes meanwhile."""
+"""Knowledge about messages after a connection loss: it holds for the next connection only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOURS = 6 * 3600.0
 
 
 def keyed(monkeypatch: pytest.MonkeyPatch, *, strong: bool) -> None:
-    """Let messages be known by a header, which is the broker's own or a producer's; nothing is marked."""
+    """Make the embedded broker know messages by a header of the broker or a producer, without a redelivered flag."""
     able = replace(redelivery_memory.CAPABILITIES, marks=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda self: self.kept.message.headers.get("id")))
@@ -34,7 +34,7 @@ def keyed(monkeypatch: pytest.MonkeyPatch, *, strong: bool) -> None:
 def test_an_accept_is_in_doubt_for_one_connection(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
-    """Equal bytes that are sent after the next loss are another message, though no consumer has heard of that loss."""
+    """After the next loss an equal message is a new one, though no consumer has heard of that loss."""
     keyed(monkeypatch, strong=False)
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
@@ -63,7 +63,7 @@ def test_an_accept_is_in_doubt_for_one_connection(
 def test_a_dead_letter_that_is_put_back_is_handled(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, losses: int
 ) -> None:
-    """Hours after its verdict, though the connection was lost right after it and once more just now."""
+    """A redriven message is handled, though connections were lost right after its dead letter, and again just now."""
     keyed(monkeypatch, strong=True)
     connection, seen = twin.connect("?jms.redeliveryPolicy.maximumRedeliveries=0"), list[str]()
 

@@ -1,4 +1,4 @@
-"""Consumers with a ledger, on threads and on a loop: counts, suspects, and the ledger's end."""
+"""Consumers with a ledger, on threads and on a loop: counts, crash suspects, and a ledger that fails."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ POLICIES = RedeliveryPolicyMap(
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> SqliteLedger:
-    """Return a ledger, not open."""
+    """Return a ledger that is not open."""
     return SqliteLedger(tmp_path / "ledger.db")
 
 
 def die_over(ledger: SqliteLedger, *messages: Message) -> None:
-    """Write down what the death of a process means that had these messages open."""
+    """Write the marks of a process that died with these messages open."""
     keys = [fingerprint(message._delivery) for message in messages]
     ledger.open(print)
     for key, entry in after_death([AttemptMark(key, 0, "running") for key in keys], {}, 0.0).items():
@@ -43,7 +43,7 @@ def die_over(ledger: SqliteLedger, *messages: Message) -> None:
 
 
 def test_a_count_outlives_the_connection(twin: Twin, ledger: SqliteLedger) -> None:
-    """The third failure of a message is its last, whichever connection it happens on; its cause is kept."""
+    """The third failure of a message is its last, on whichever connection; the dead letter has its cause."""
     twin.broker.send("orders", "x")
     for count in range(3):
         connection = twin.connect(ledger=ledger, policies=POLICIES)
@@ -60,7 +60,7 @@ def test_a_count_outlives_the_connection(twin: Twin, ledger: SqliteLedger) -> No
 
 
 def test_without_a_ledger_it_begins_anew(twin: Twin) -> None:
-    """The broker's count is information at most."""
+    """Without a ledger the count begins anew in a new process, whatever the broker counts."""
     twin.broker.send("orders", "x")
     for _ in range(4):
         connection = twin.connect(policies=POLICIES)
@@ -74,7 +74,7 @@ def test_without_a_ledger_it_begins_anew(twin: Twin) -> None:
 def test_what_has_killed_its_process_too_often_is_poison(
     twin: Twin, ledger: SqliteLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No handler sees it; the log, its dead letter and the ledger say why."""
+    """A message that killed its process too often is poison; no handler gets it, and log, DLQ and ledger say why."""
     twin.broker.send("orders", "killer")
     twin.broker.send("orders", "good")
     connection = twin.connect(ledger=ledger, policies=POLICIES)
@@ -96,7 +96,7 @@ def test_what_has_killed_its_process_too_often_is_poison(
 
 
 def test_a_result_that_comes_too_late_leaves_a_greater_count(twin: Twin, ledger: SqliteLedger) -> None:
-    """It is of a connection that was lost; another consumer has failed with the message since."""
+    """A late result of a lost connection does not lower the count of another consumer's failure."""
     twin.broker.send("orders", "x")
     connection = twin.connect(ledger=ledger, policies=POLICIES)
     message = twin.receive(twin.call(connection.consumer("orders")))
@@ -111,7 +111,7 @@ def test_a_result_that_comes_too_late_leaves_a_greater_count(twin: Twin, ledger:
 
 
 def test_a_suspect_runs_alone(twin: Twin, ledger: SqliteLedger) -> None:
-    """Nothing else of the process runs beside it, on no consumer; when it has ended, all go on."""
+    """A crash suspect runs exclusively: no other handler of the process runs meanwhile; then all go on."""
     for queue in ("a", "b"):
         for number in range(4):
             twin.broker.send(queue, f"{queue}{number}")
@@ -141,7 +141,7 @@ def test_a_suspect_runs_alone(twin: Twin, ledger: SqliteLedger) -> None:
 
 
 def test_a_pulled_message_that_is_held_is_company(twin: Twin, ledger: SqliteLedger) -> None:
-    """A suspect waits for it for a while, then others go on; settled, it leaves the way free."""
+    """A crash suspect waits for a pulled message for a while, lets others go on, and runs when that is settled."""
     for number in range(3):
         twin.broker.send("orders", str(number))
     connection = twin.connect(ledger=ledger, policies=POLICIES)
@@ -157,19 +157,19 @@ def test_a_pulled_message_that_is_held_is_company(twin: Twin, ledger: SqliteLedg
     held = twin.receive(others)
     assert held is not None
     consumer = twin.call(connection.consumer("orders"))
-    assert twin.receive(consumer) is None  # it waits for its turn
+    assert twin.receive(consumer) is None  # it waits for its exclusive run
     later = twin.receive(consumer, 15)
     assert body_of(later) == "1"
     assert later is not None
     later.accept()
     held.accept()
     assert body_of(twin.receive(consumer)) == "0"
-    assert twin.receive(consumer) is None  # it is alone
+    assert twin.receive(consumer) is None  # its exclusive run goes on
     ledger.close(print)
 
 
 def test_what_the_application_leaves_unsettled_is_not_charged(twin: Twin, ledger: SqliteLedger) -> None:
-    """It closed its consumer, which gives the message back: no attempt is open any more, if the process dies later."""
+    """A message that is unsettled when its consumer closes has no open attempt, and is not charged later."""
     twin.broker.send("orders", "x")
     connection, other = (twin.connect(ledger=ledger, policies=POLICIES) for _ in range(2))
     message = twin.receive(twin.call(connection.consumer("orders")))
@@ -184,7 +184,7 @@ def test_what_the_application_leaves_unsettled_is_not_charged(twin: Twin, ledger
 
 
 def test_all_consumers_stop_when_the_ledger_fails(twin: Twin, ledger: SqliteLedger) -> None:
-    """Also those that wait; nothing is dispatched that is not counted."""
+    """All consumers stop when the ledger fails, also waiting ones; no attempt is uncounted."""
     connection = twin.connect(ledger=ledger, policies=POLICIES)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "x")
@@ -197,7 +197,7 @@ def test_all_consumers_stop_when_the_ledger_fails(twin: Twin, ledger: SqliteLedg
 
 
 def test_a_lost_connection_charges_nothing_and_keeps_the_count(twin: Twin, ledger: SqliteLedger) -> None:
-    """A handler whose connection is lost ends as ever: its copy waits for it."""
+    """A lost connection charges nothing and keeps the count; the redelivered message waits for the old handler."""
     twin.broker.send("orders", "x")
     connection = twin.connect(ledger=ledger, policies=POLICIES)
     consumer = twin.call(connection.consumer("orders"))
@@ -217,7 +217,7 @@ def test_a_lost_connection_charges_nothing_and_keeps_the_count(twin: Twin, ledge
 
 
 def test_both_ledgers_contradict_each_other(twin: Twin, ledger: SqliteLedger) -> None:
-    """One in the URI, another as an argument."""
+    """A ledger in the URI and one as an argument are refused."""
     with pytest.raises(ValueError, match=r"ledger= and redelivery.ledger in the URI: give one of them"):
         twin.make("?redelivery.ledger=sqlite:///x.db", ledger=ledger)
 
@@ -226,7 +226,7 @@ def test_both_ledgers_contradict_each_other(twin: Twin, ledger: SqliteLedger) ->
 def test_a_verdict_stays_until_the_original_is_acknowledged(
     twin: Twin, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """Where a copy is confirmed first, a process that dies then must not have the message handled again."""
+    """The ledger's entry of a dead letter stays until the original is acknowledged, in case the process dies before."""
     able = replace(
         redelivery_memory.CAPABILITIES,
         poison_persistent=False,
@@ -261,7 +261,7 @@ def test_a_verdict_stays_until_the_original_is_acknowledged(
         twin.leave(connection)
     else:
         if ends == "no answer":
-            # The broker reads nothing more: it may not know of the acknowledgement.
+            # The broker reads nothing more: it may not have the acknowledgement.
             plain = redelivery_memory.adapter.MemoryAdapter.close
             monkeypatch.setattr(
                 redelivery_memory.adapter.MemoryAdapter,

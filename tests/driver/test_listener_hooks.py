@@ -1,4 +1,4 @@
-"""`on_retry` and `on_dead_letter`: when they are called, where, and with what."""
+"""`on_retry` and `on_dead_letter`: when, where and with which arguments they are called."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ONCE: Any = {"policies": RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_re
 
 
 def fail(_: Message) -> None:
-    """Fail as a handler does."""
+    """Fail as a handler."""
     raise ValueError("no stock")
 
 
 class Hooks:
-    """Keeps what its hooks are called with."""
+    """Hooks that keep their arguments."""
 
     def __init__(self) -> None:
         self.retries: list[tuple[str, Retry]] = []
@@ -50,12 +50,12 @@ class Hooks:
 
     @property
     def both(self) -> dict[str, Any]:
-        """The hooks, as arguments."""
+        """Return the hooks as arguments of `listen`."""
         return {"on_retry": self.on_retry, "on_dead_letter": self.on_dead_letter}
 
 
 def test_a_retry_and_a_death_are_reported(twin: Twin) -> None:
-    """The retry with its delay, the death once the broker has confirmed it; both with what the handler raised."""
+    """A retry has its delay, a death is reported after the broker's confirmation; both have the handler's exception."""
     hooks = Hooks()
     connection = twin.connect(**ONCE)
     twin.listen(connection, "orders", fail, **hooks.both)
@@ -74,7 +74,7 @@ def test_a_retry_and_a_death_are_reported(twin: Twin) -> None:
 
 
 def test_a_copy_that_is_dead_lettered_is_reported_with_its_body(twin: Twin) -> None:
-    """The library lets go of the body when the copy is safe; the hook has it all the same."""
+    """The hook of a forwarded dead letter gets the body, though the library itself drops it."""
     hooks = Hooks()
     connection = twin.connect("?redelivery.deadLetterDestination=broken", **ONCE)
     twin.listen(connection, "orders", fail, **hooks.both)
@@ -85,10 +85,10 @@ def test_a_copy_that_is_dead_lettered_is_reported_with_its_body(twin: Twin) -> N
 
 
 def test_what_expires_is_reported_dead(twin: Twin) -> None:
-    """No handler had it, so there is no exception."""
+    """The hook of an expired message gets no exception, because no handler ran."""
     hooks = Hooks()
     connection = twin.connect("?redelivery.ordering=blocking")
-    # It waits behind another one.
+    # It waits behind another message.
     twin.broker.send("orders", "first")
     twin.broker.send("orders", "late", expires_at=twin.clock.time() + 4)
     twin.listen(connection, "orders", fail, **hooks.both)
@@ -98,7 +98,7 @@ def test_what_expires_is_reported_dead(twin: Twin) -> None:
 
 
 def test_a_death_is_reported_once(twin: Twin) -> None:
-    """Also if the broker has refused it at first, and it is dead-lettered over the next connection."""
+    """A death is reported once, also if the broker refused it first, or confirms it on the next connection."""
     hooks = Hooks()
     connection = twin.connect(**NEVER)
     twin.broker.refuse_settlements(1)
@@ -116,7 +116,7 @@ def test_a_death_is_reported_once(twin: Twin) -> None:
 
 @pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
 def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is one line on its message with the hook's name, at ERROR, with its traceback."""
+    """A hook's exception is one ERROR line with message, hook and traceback, and changes nothing."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
@@ -129,7 +129,8 @@ def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytes
     [line] = [each for each in caplog.records if f"{hook} failed" in each.getMessage()]
     fields: dict[str, Any] = line.__dict__["redelivery"]
     assert line.getMessage() == (
-        f"queue://orders: {fields['message_id']}: {hook} failed (RuntimeError: a bug); what was decided is carried out"
+        f"queue://orders: {fields['message_id']}: {hook} failed (RuntimeError: a bug); "
+        "that has no effect on the message"
     )
     assert (line.name, line.levelname) == ("redelivery.messages", "ERROR")
     assert (fields["event"], fields["destination"], fields["hook"]) == ("hook failed", "queue://orders", hook)
@@ -139,7 +140,7 @@ def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytes
 
 
 def test_a_hook_that_fails_often_has_one_traceback(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """One for each type of exception; further lines are short."""
+    """A hook that fails often has one traceback for each type of exception; further lines are short."""
     errors = iter([RuntimeError("a"), RuntimeError("b"), KeyError("c")])
 
     def broken(*_: object) -> None:
@@ -158,7 +159,7 @@ def test_a_hook_that_fails_often_has_one_traceback(twin: Twin, caplog: pytest.Lo
 def test_a_coroutine_hook_that_fails_is_logged(
     redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a plain one is, with its message and its name."""
+    """An async hook that fails is logged as a plain one, with its message and its name."""
 
     async def broken(*_: object) -> None:
         await asyncio.to_thread(threading.get_ident)
@@ -177,7 +178,7 @@ def test_a_coroutine_hook_that_fails_is_logged(
 
 
 def test_a_hook_may_use_the_connection(redelivery_broker: MemoryBroker) -> None:
-    """It sends what it is told of, though the thread that reads from the broker must not wait."""
+    """A hook may send on its connection, though the thread that reads from the broker must not wait."""
     sent: list[str] = []
 
     def on_dead_letter(message: Message, _: Death) -> None:
@@ -192,7 +193,7 @@ def test_a_hook_may_use_the_connection(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_coroutine_hooks_are_awaited(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """On the loop, with `connect_async`."""
+    """With `connect_async` async hooks are awaited on the loop."""
     called: list[str] = []
 
     async def on_retry(message: Message, _: Retry) -> None:
@@ -219,7 +220,7 @@ def test_coroutine_hooks_are_awaited(redelivery_broker: MemoryBroker, redelivery
 
 @pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
 def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
-    """What is no function; a coroutine function where nothing awaits it; and sessions that settle together."""
+    """A hook that is no function, is async on threads, or is of a session that settles together is refused."""
 
     async def coroutine(*_: object) -> None: ...
 
@@ -235,7 +236,7 @@ def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
 
 
 def test_calls_that_wait_are_made_before_the_end() -> None:
-    """In order, on one thread; after the end none is taken."""
+    """Queued calls are made at the end in order, on one thread; after the end none is queued."""
     thread, made = HookThread(), list[int]()
 
     def call(append: Callable[[], object]) -> HookCall:

@@ -24,11 +24,11 @@ OFF = "?redelivery.breaker=off"
 
 
 class DbDown(Exception):
-    """Failure of what a handler needs."""
+    """Failure because the database is down."""
 
 
 class Kept(logging.Handler):
-    """Keeps what is logged, as JSON."""
+    """Log handler that keeps lines as JSON."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    """A log handler, on the library's logger."""
+    """Return a log handler of the library's logger."""
     log, handler = logging.getLogger("redelivery"), Kept()
     before = log.level
     log.setLevel(logging.INFO)
@@ -52,7 +52,7 @@ def kept() -> Iterator[Kept]:
 
 
 def down(_: object) -> None:
-    """Fail as everything does in an outage."""
+    """Fail as in an outage."""
     raise DbDown("no route")
 
 
@@ -63,12 +63,12 @@ def send(twin: Twin, count: int) -> None:
 
 
 def failures(kept: Kept) -> list[str]:
-    """Return the lines on failures."""
+    """Return the lines about failures."""
     return [x["message"] for x in kept.lines if "DbDown" in x["message"]]
 
 
 def test_a_storm_is_a_few_lines_and_then_one_every_ten_seconds(twin: Twin, kept: Kept) -> None:
-    """The ten first failures are lines, one line counts the others, and the end of the connection the last ones."""
+    """A storm is ten lines, then one every ten seconds with the number of others, and one at the end."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(redelivery_delay=4, maximum_redeliveries=-1))
     connection = twin.connect(OFF, policies=policies)
     twin.listen(connection, "orders", down)
@@ -86,7 +86,7 @@ def test_a_storm_is_a_few_lines_and_then_one_every_ten_seconds(twin: Twin, kept:
 
 
 def test_a_group_says_when_its_last_line_was() -> None:
-    """A storm that has ended does not read as if it went on; one that goes on has no such words."""
+    """The last line of a storm that has ended says how long ago; one of a storm that goes on does not."""
     key = GroupKey("queue://orders", "delivery failed", "DbDown", "redelivery", logging.WARNING)
     group = LogGroup(key, 100.0, 0, more=189, last=103.0)
     assert group.text(112.0) == (
@@ -97,7 +97,7 @@ def test_a_group_says_when_its_last_line_was() -> None:
 
 
 def test_dead_letters_are_lines_of_their_own(twin: Twin, kept: Kept) -> None:
-    """Below ten a second each is written; of more, three are named."""
+    """Dead letters are a line each, up to ten a second; a line about more names three of them."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
     connection = twin.connect(OFF, policies=policies)
     twin.listen(connection, "orders", down)
@@ -112,7 +112,7 @@ def test_dead_letters_are_lines_of_their_own(twin: Twin, kept: Kept) -> None:
 
 
 def test_every_line_is_written_where_that_is_asked_for(twin: Twin, kept: Kept) -> None:
-    """`redelivery.logEach=true`."""
+    """With `redelivery.logEach=true` every line is written."""
     connection = twin.connect(f"{OFF}&redelivery.logEach=true")
     twin.listen(connection, "orders", down)
     send(twin, 50)
@@ -121,7 +121,7 @@ def test_every_line_is_written_where_that_is_asked_for(twin: Twin, kept: Kept) -
 
 
 def test_a_line_has_its_fields(twin: Twin, kept: Kept) -> None:
-    """Lines on messages have the message and the decision, others their event; the logger says what they are about."""
+    """A line has its event's fields; one about a message also has its decision; the logger shows the subject."""
     connection = twin.connect()
     twin.listen(connection, "orders", down)
     send(twin, 1)
@@ -149,7 +149,7 @@ def test_a_line_has_its_fields(twin: Twin, kept: Kept) -> None:
 
 
 def test_a_traceback_is_a_part_of_the_line() -> None:
-    """A record of another library is formatted, too."""
+    """A traceback is a part of the line, also in another library's record."""
     try:
         down(None)
     except DbDown:
@@ -165,7 +165,7 @@ def test_a_traceback_is_a_part_of_the_line() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 2)), max_size=300))
 def test_no_line_is_lost_from_the_counts(steps: list[tuple[float, int]]) -> None:
-    """Lines that were written, and those that were counted, are all that there were; a group never counts none."""
+    """Written and counted lines are all the lines; a group never counts none."""
     groups, now, written, counted = LogGroups(), 0.0, 0, 0
     for step, which in steps:
         now += step
@@ -202,7 +202,7 @@ def test_groups_are_bounded() -> None:
 
 
 def test_a_group_that_has_ended_is_not_kept() -> None:
-    """A program that runs for long has many causes, one after the other."""
+    """A group without new lines is dropped: a long-running program has many causes, one after the other."""
     groups = LogGroups()
     groups.admits(_event(1), logging.WARNING, 0.0)
     assert list(groups.ended(WINDOW)) == []

@@ -1,4 +1,4 @@
-"""Log handlers of the application: each line is written without a lock, so they may close the connection."""
+"""Log handlers of the application: lines are written without a lock, and a handler may close the connection."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker
 
 ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
-# Seconds that a lock is waited for, which no thread holds for long.
+# Seconds to wait for a lock; no thread holds one for so long.
 PATIENCE = 1.0
 
 
 class Faulty:
-    """A policy that raises."""
+    """Policy that raises."""
 
     maximum_redeliveries = 1
 
@@ -44,7 +44,7 @@ class Faulty:
 
 
 class Calls(logging.Handler):
-    """A log handler that calls a function with each line."""
+    """Log handler that calls a function with each line."""
 
     def __init__(self, function: Callable[[str], object]) -> None:
         super().__init__(logging.INFO)
@@ -56,7 +56,7 @@ class Calls(logging.Handler):
 
 @pytest.fixture
 def log() -> Generator[logging.Logger]:
-    """Return the library's logger at INFO, from which the test's handlers are taken away."""
+    """Return the library's logger at INFO; the test's handlers are removed afterwards."""
     logger = logging.getLogger("redelivery")
     level, handlers = logger.level, list(logger.handlers)
     logger.setLevel(logging.INFO)
@@ -66,16 +66,16 @@ def log() -> Generator[logging.Logger]:
 
 
 class Locks:
-    """Tries the locks of a connection's consumers at each line."""
+    """Function that tries the locks of a connection's consumers at each line."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.lines: list[str] = []
-        # Lines in which a lock was held.
+        # Lines during which a lock was held.
         self.locked: list[str] = []
 
     def __call__(self, line: str) -> None:
-        """Try them."""
+        """Try the locks."""
         self.lines.append(line)
         for dispatcher in list(self.connection._driver.dispatchers.values()):
             if dispatcher._lock.acquire(timeout=PATIENCE):
@@ -140,15 +140,15 @@ def observe(event: Event) -> None:
 STRICT = "?redelivery.maximumSetAside=0"
 DISCARD = "?redelivery.deadLetterStrategy=discarding&redelivery.reportInterval=1"
 SCENES: dict[str, tuple[Callable[[Any, Any], None], str, dict[str, Any]]] = {
-    "the application holds its whole credit": (spent, "?redelivery.credit=1", {}),
-    "messages wait here for a redelivery": (full, "?redelivery.credit=9&redelivery.maxParked=1", {}),
-    "a result came too late": (stale, "", {}),
+    "the application has its whole credit": (spent, "?redelivery.credit=1", {}),
+    "messages are parked, set aside": (full, "?redelivery.credit=9&redelivery.maxParked=1", {}),
+    "a result is stale": (stale, "", {}),
     "accepted without being handled": (unseen, "", {}),
     "the policy Faulty: redelivery_delay_ms(1) raised": (
         failed, "", {"policies": RedeliveryPolicyMap(default=Faulty())},
     ),
-    "messages have been dropped instead of dead-lettered": (failed, DISCARD, {"policies": ONCE}),
-    "set aside, and everything else goes on": (partial, "", {"policies": ONCE}),
+    "1 message dropped so far instead of dead-lettered": (failed, DISCARD, {"policies": ONCE}),
+    "set aside, and other messages are handled as usual": (partial, "", {"policies": ONCE}),
     "the consumer stops": (partial, STRICT, {"policies": ONCE}),
     "given up (expired": (expired, "", {}),
     "the observer failed": (failed, "", {"observers": [observe]}),
@@ -159,7 +159,7 @@ SCENES: dict[str, tuple[Callable[[Any, Any], None], str, dict[str, Any]]] = {
 def test_a_line_is_written_without_the_consumers_lock(
     twin: Twin, text: str, log: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the line says, a log handler may call into the connection, and wait for other threads that do."""
+    """A log handler may call the connection, and wait for other threads that do, at every line."""
     scene, options, arguments = SCENES[text]
     if scene is partial:
         able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, release=False)
@@ -175,7 +175,7 @@ def test_a_line_is_written_without_the_consumers_lock(
 def test_a_ledger_that_fails_is_logged_without_the_lock(
     twin: Twin, tmp_path: Path, log: logging.Logger
 ) -> None:
-    """Its consumers stop, in the driver's thread or where the next message is asked for."""
+    """Consumers of a ledger that fails are logged without a lock, in the driver's thread or another."""
     ledger = SqliteLedger(tmp_path / "ledger.db")
     connection = twin.connect(ledger=ledger)
     locks = Locks(connection)
@@ -189,12 +189,12 @@ def test_a_ledger_that_fails_is_logged_without_the_lock(
 
 
 def test_a_log_handler_may_close_the_connection(redelivery_broker: MemoryBroker, log: logging.Logger) -> None:
-    """A line of a worker's thread closes it: the message that failed goes back, and nothing hangs."""
+    """A log handler on a worker's thread may close the connection: the failed message is released, nothing hangs."""
     ended: list[bool] = []
 
     def close(line: str) -> None:
         if "the policy Faulty" in line:
-            # On another thread, which is waited for: a test that hangs would say less.
+            # On another thread, for which it waits: if it hung on this one, the test would say less.
             closing = threading.Thread(target=connection.close)
             closing.start()
             closing.join(PATIENCE)
@@ -212,5 +212,5 @@ def test_a_log_handler_may_close_the_connection(redelivery_broker: MemoryBroker,
 
 
 def fail(_: object) -> None:
-    """Fail as a handler does."""
+    """Fail as a handler."""
     raise ValueError("no stock")

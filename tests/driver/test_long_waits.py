@@ -1,4 +1,4 @@
-"""Waits beyond what the platform, or the calendar, has: they last, and raise nothing."""
+"""Waits longer than the platform, or the calendar, allows: they go on, and raise nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = 1e12
 
 @pytest.fixture
 def real() -> Iterator[MemoryBroker]:
-    """Return a broker in real time: what is tested here is what the machine waits with."""
+    """Return a broker in real time: these tests are about waits of the machine."""
     with MemoryBroker() as broker:
         yield broker
 
@@ -49,7 +49,7 @@ def defers(message: Message) -> None:
     ("options", "handler"), [(f"?{NEVER}", fails), ("", defers)], ids=["policy", "deferral"]
 )
 def test_a_message_that_waits_for_ever_stops_no_other(real: MemoryBroker, options: str, handler: Any) -> None:
-    """With a worker thread; a handler's timeout and a drain's may be as long."""
+    """A message that is parked for ever stops no other in a worker thread; timeouts may be as long."""
     with redelivery.connect(real.uri + options) as connection:
         connection.listen("q", handler, timeout=LONG)
         real.send("q", "bad")
@@ -67,7 +67,7 @@ def test_a_message_that_waits_for_ever_stops_no_other(real: MemoryBroker, option
 def test_a_message_that_waits_for_ever_stops_no_other_on_a_loop(
     real: MemoryBroker, options: str, handler: Any
 ) -> None:
-    """With a task, and an `async def` handler that has a timeout."""
+    """A message that is parked for ever stops no other in a task, also with an `async def` handler's timeout."""
 
     async def handle(message: Message) -> None:
         handler(message)
@@ -90,7 +90,7 @@ def test_a_message_that_waits_for_ever_stops_no_other_on_a_loop(
 
 
 def test_a_pull_may_wait_for_ever(real: MemoryBroker) -> None:
-    """`receive`, `send`, `run` and `close` take timeouts that no clock will reach."""
+    """`receive`, `send`, `run` and `close` accept timeouts that no clock reaches."""
     with redelivery.connect(f"{real.uri}?{NEVER}") as connection:
         with connection.consumer("q") as consumer:
             connection.send("q", "bad", timeout=LONG)
@@ -112,7 +112,7 @@ def test_a_pull_may_wait_for_ever(real: MemoryBroker) -> None:
 
 
 def test_a_session_may_wait_for_ever(real: MemoryBroker) -> None:
-    """A commit's timeout, and a session's closing."""
+    """A commit and the close of a session accept timeouts that no clock reaches."""
     with redelivery.connect(real.uri) as connection:
         session = connection.session("transacted")
         session.send("q", "a")
@@ -122,7 +122,7 @@ def test_a_session_may_wait_for_ever(real: MemoryBroker) -> None:
 
 
 def test_the_clock_waits_for_a_day_at_most() -> None:
-    """Who waits looks at the time again, and goes on."""
+    """A clock waits for a day at most; its callers check the time, and wait on."""
     waited: list[float | None] = []
 
     class Noted(threading.Condition):
@@ -137,7 +137,7 @@ def test_the_clock_waits_for_a_day_at_most() -> None:
 
 
 def test_a_join_goes_on_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with the thread, not with the first wait."""
+    """Joining a thread ends with the thread, not with the first wait of a day."""
     monkeypatch.setattr(clocks, "LONGEST_WAIT", 0.001)
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
@@ -162,7 +162,7 @@ def test_a_join_goes_on_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_delay_for_ever_has_words(real: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """The log does not count 292 million years in seconds."""
+    """The log says "100 years" instead of a delay of 292 million years in seconds."""
     caplog.set_level(logging.WARNING)
     with redelivery.connect(f"{real.uri}?{NEVER}") as connection, connection.consumer("q") as consumer:
         real.send("q", "bad")
@@ -174,7 +174,7 @@ def test_a_delay_for_ever_has_words(real: MemoryBroker, caplog: pytest.LogCaptur
 
 
 def test_dates_that_the_calendar_does_not_have() -> None:
-    """They are None, or the last one there is, and never an error."""
+    """A date beyond the calendar is None, or the last date, and never an error."""
     assert calendar_time(0) == datetime(1970, 1, 1, tzinfo=UTC)
     assert [calendar_time(at) for at in (LONG, 1e20, 1e300, float("nan"), -1e20)] == [None] * 5
     clock = ManualClock(start=LONG)
@@ -197,7 +197,7 @@ def test_dates_that_the_calendar_does_not_have() -> None:
 def test_a_timeout_for_ever_is_never_over(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A handler may have a timeout that no clock reaches: the watch over it sleeps until it is woken."""
+    """The watch sleeps until it is woken if no clock reaches the handler's timeout."""
     redelivery_broker.send("orders", "a")
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         connection.listen("orders", lambda _: connection.stop(), timeout=1e308)

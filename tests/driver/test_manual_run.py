@@ -1,4 +1,4 @@
-"""`run` and a clock that a test moves."""
+"""`run` with a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(broker: MemoryBroker, **options: Any) -> Report:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_clock_that_nobody_moves(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
-    """`run(until_idle=)` does not hang: it says what to do instead."""
+    """`run(until_idle=)` with a clock that does not move raises, with the calls to use instead."""
     monkeypatch.setattr(stop_when_idle, "STANDS", 0.05)
     with MemoryBroker(clock=ManualClock()) as broker:
         broker.send("orders", "bad")
@@ -44,7 +44,7 @@ def test_a_clock_that_nobody_moves(monkeypatch: pytest.MonkeyPatch, asynchronous
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_clock_that_jumps_by_itself(asynchronous: bool) -> None:
-    """With `auto_advance` it runs until the dead letter, without waiting."""
+    """With `auto_advance` `run` goes on until the dead letter, without waiting."""
     with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
         broker.send("orders", "bad")
         report = asyncio.run(run_async(broker)) if asynchronous else run(broker)
@@ -52,7 +52,7 @@ def test_a_clock_that_jumps_by_itself(asynchronous: bool) -> None:
 
 
 def test_the_brokers_clock_is_taken() -> None:
-    """A connection to a broker in this process without a clock of its own takes the broker's manual one."""
+    """A connection without a clock takes the manual clock of a broker in this process."""
     clock = ManualClock()
     with MemoryBroker(clock=clock) as broker, redelivery.connect(broker.uri) as connection:
         connection.listen("orders", failing)

@@ -1,4 +1,4 @@
-"""Many consumers on one connection: what one of them does costs nothing for the others."""
+"""Many consumers on one connection: the work of one costs the others nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = 30
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
-    """Count how often each dispatcher is looked at, by what is asked and its destination."""
+    """Count the checks of each dispatcher, by method and destination."""
     monkeypatch.setattr(
         redelivery_memory.adapter, "CAPABILITIES", replace(redelivery_memory.CAPABILITIES, batch=True)
     )
@@ -45,7 +45,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
 
 
 def test_only_those_that_collect_are_looked_at(looks: Counter[tuple[str, str]]) -> None:
-    """A trickle on one consumer has its settlements written, and no other dispatcher's lock is taken."""
+    """The driver writes the settlements of one consumer without taking another dispatcher's lock."""
     with MemoryBroker() as broker, redelivery.connect(broker.uri) as connection:
         consumers = [connection.consumer(f"q{number}") for number in range(MANY)]
         connection._driver.expect_alarm()
@@ -63,7 +63,7 @@ def test_only_those_that_collect_are_looked_at(looks: Counter[tuple[str, str]]) 
 def test_closing_one_flushes_its_own(
     redelivery_broker: MemoryBroker, looks: Counter[tuple[str, str]]
 ) -> None:
-    """A consumer that is closed has its settlements written; no other is looked at."""
+    """Closing a consumer writes its own settlements, and checks no other."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumers = [connection.consumer(f"q{number}") for number in range(MANY)]
         redelivery_broker.send("q3", "x")
@@ -82,7 +82,7 @@ def test_closing_one_flushes_its_own(
 
 
 def test_what_is_collected_while_it_is_written_is_not_forgotten(redelivery_broker: MemoryBroker) -> None:
-    """A dispatcher that collects again between the write and the look stays among those that are looked at."""
+    """A dispatcher that collects again between the write and the check stays in the set."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         dispatcher, driver = connection.consumer("q")._dispatcher, connection._driver
         more = [(Accept([]),), ()]
@@ -103,7 +103,7 @@ def test_what_is_collected_while_it_is_written_is_not_forgotten(redelivery_broke
 
 
 def test_who_flushes_waits_for_one_that_is_looked_at(redelivery_broker: MemoryBroker) -> None:
-    """While a dispatcher is out of the set, no other thread can flush, which would not find it there."""
+    """No other thread can flush while a dispatcher is out of the set: it would be missed."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         dispatcher, driver = connection.consumer("q")._dispatcher, connection._driver
         free: list[bool] = []
@@ -123,7 +123,7 @@ def test_who_flushes_waits_for_one_that_is_looked_at(redelivery_broker: MemoryBr
 
 
 def test_one_that_stops_before_it_is_subscribed(redelivery_broker: MemoryBroker) -> None:
-    """It is unsubscribed by the driver's thread all the same, and forgotten."""
+    """A dispatcher that stops before it is subscribed is unsubscribed by the driver's thread, and dropped."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         driver = connection._driver
         dispatcher = connection.consumer("q")._dispatcher
@@ -140,7 +140,7 @@ def test_one_that_stops_before_it_is_subscribed(redelivery_broker: MemoryBroker)
 def test_another_consumer_forgets_what_a_closed_one_has_left(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A verdict in the ledger that outlives its consumer is forgotten in time by one that is open."""
+    """A ledger entry that outlives its consumer is removed in time by another consumer of the connection."""
     forgotten: list[bytes] = []
     monkeypatch.setattr(SqliteLedger, "bury", lambda _, key, __: forgotten.append(key))
     with redelivery.connect(redelivery_broker.uri, ledger=SqliteLedger(tmp_path / "a.db")) as connection:

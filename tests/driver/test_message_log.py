@@ -1,4 +1,4 @@
-"""What the log says about messages: one line each time, `destination: id: what happened; what comes next`."""
+"""Log lines about messages: `destination: id: what happened; what happens next`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ONE = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialR
 
 
 def fail(_: object) -> None:
-    """Fail as a handler does."""
+    """Fail as a handler."""
     raise ValueError("no stock")
 
 
 def lines(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Return what was said of messages, with the level."""
+    """Return the lines about messages, with their levels."""
     said = [(record.levelname, record.getMessage()) for record in log.records]
     return [(level, text) for level, text in said if text.startswith(("queue://", "topic://"))]
 
 
 def test_a_failed_attempt_is_one_line(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It names what was raised, which attempt of how many it was, and what comes next; there is no traceback."""
+    """A failed delivery is one line with the error, its number, the maximum, and the next step, without a traceback."""
     caplog.set_level(logging.INFO, "redelivery")
     connection = twin.connect(ONE)
     twin.listen(connection, "orders", fail)
@@ -55,7 +55,7 @@ def test_a_failed_attempt_is_one_line(twin: Twin, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_failure_that_is_not_charged_promises_no_time(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The delay is the earliest time: while the breaker is open, the message waits for longer."""
+    """A line about an uncharged failure has the earliest time: an open breaker may delay the message further."""
     caplog.set_level(logging.INFO, "redelivery")
     connection = twin.connect(ONE, errors=redelivery.Classifier().trip(ValueError))
     twin.listen(connection, "orders", fail)
@@ -64,14 +64,14 @@ def test_a_failure_that_is_not_charged_promises_no_time(twin: Twin, caplog: pyte
     assert lines(caplog)[0] == (
         "INFO",
         (
-            f"queue://orders: {name}: failed, and is not charged (ValueError: no stock); redelivery in 2.5 s at the "
-            "earliest, when the breaker lets it"
+            f"queue://orders: {name}: failed, not charged (ValueError: no stock); redelivery in 2.5 s or "
+            "later, when the breaker allows it"
         ),
     )
 
 
 def test_a_log_without_info_says_that_a_loss_is_over(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The first connection is INFO; one after a loss is a WARNING, as the loss is."""
+    """The first connection is INFO; a reconnect is WARNING, as the loss before it."""
     caplog.set_level(logging.INFO, "redelivery")
     connection = twin.connect()
     twin.broker.cut()
@@ -82,7 +82,7 @@ def test_a_log_without_info_says_that_a_loss_is_over(twin: Twin, caplog: pytest.
 
 
 def test_tracebacks_are_for_debugging(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """At DEBUG each failed attempt has its traceback, right before its line."""
+    """At DEBUG each failed delivery has its traceback, right before its line."""
     caplog.set_level(logging.DEBUG, "redelivery")
     connection = twin.connect(ONE)
     consumer = twin.call(connection.consumer("orders"))
@@ -97,7 +97,7 @@ def test_tracebacks_are_for_debugging(twin: Twin, caplog: pytest.LogCaptureFixtu
 
 
 def test_lines_name_the_messages_own_destination(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer of a pattern logs where each message was sent, also where its copy goes."""
+    """A consumer of a pattern logs the destination to which each message was sent, also in its copy's line."""
     options = "?jms.redeliveryPolicy.maximumRedeliveries=0&redelivery.deadLetterDestination=broken"
     connection = twin.connect(options)
     consumer = twin.call(connection.consumer("topic://prices.*"))
@@ -115,7 +115,7 @@ def test_lines_name_the_messages_own_destination(twin: Twin, caplog: pytest.LogC
 
 
 def test_what_a_handler_asks_for(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """Poison is a warning; Discard and Defer are what the application wants, and said at INFO."""
+    """Poison is a WARNING; Discard and Defer are INFO, because the application wants them."""
     caplog.set_level(logging.INFO, "redelivery")
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
@@ -134,7 +134,7 @@ def test_what_a_handler_asks_for(twin: Twin, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_failure_on_a_lost_connection(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told like any other, with what comes of it."""
+    """A failure on a lost connection is logged with its next step: the broker redelivers the message."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     name = twin.broker.send("orders", "a")
@@ -146,13 +146,13 @@ def test_a_failure_on_a_lost_connection(twin: Twin, caplog: pytest.LogCaptureFix
         "WARNING",
         (
             f"queue://orders: {name}: delivery 1 of 7 failed (ValueError: no stock); "
-            "its connection was lost, and the broker sends it again"
+            "its connection was lost, and the broker redelivers it"
         ),
     ) in lines(caplog)
 
 
 def test_an_exception_after_the_settlement(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It changes nothing, and is told."""
+    """An exception after the settlement is logged, and changes nothing."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     name = twin.broker.send("orders", "a")
@@ -171,7 +171,7 @@ def test_an_exception_after_the_settlement(twin: Twin, caplog: pytest.LogCapture
 
 
 def test_the_id_of_send_is_the_id_of_the_log(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """What `send` returned is found in the log."""
+    """The log has the id that `send` returned."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     name = twin.call(connection.send("orders", "a"))
@@ -191,7 +191,7 @@ def test_the_id_of_send_is_the_id_of_the_log(twin: Twin, caplog: pytest.LogCaptu
     ],
 )
 def test_both_ids_are_named_where_they_differ(own: str | None, sent: str | None, shown: str) -> None:
-    """Brokers over STOMP give a message an id of their own; the one of `send` stands beside it."""
+    """A line has both ids if the broker has given the message another one, as over STOMP."""
     headers = {} if sent is None else {"redeliveryId": sent}
     delivery: Any = SimpleNamespace(destination="queue://a", message_id=own, headers=headers)
     subscribe: Any = SimpleNamespace(destination="queue://a", consumer=1)
@@ -199,7 +199,7 @@ def test_both_ids_are_named_where_they_differ(own: str | None, sent: str | None,
 
 
 def test_a_deferral_is_no_failure(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """A message that is put off is said to be deferred, also after it has failed, and after a reconnect."""
+    """A deferred message is logged as deferred, also after a failure, and after a reconnect."""
 
     def defer(_: object) -> None:
         raise redelivery.Defer(5)
@@ -223,14 +223,14 @@ def test_a_deferral_is_no_failure(twin: Twin, caplog: pytest.LogCaptureFixture) 
 
 
 class _Raises(logging.Handler):
-    """A log handler that fails."""
+    """Log handler that raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise RuntimeError(record.getMessage())
 
 
 def test_a_log_handler_that_raises_stops_nothing(twin: Twin) -> None:
-    """Failures, dead letters, accepts unseen and lost connections are carried out though nobody can be told."""
+    """Failures, dead letters, unseen accepts and losses are processed though the log handler raises."""
     handler = _Raises()
     logger = logging.getLogger("redelivery")
     connection = twin.connect("?jms.redeliveryPolicy.maximumRedeliveries=1")
@@ -244,7 +244,7 @@ def test_a_log_handler_that_raises_stops_nothing(twin: Twin) -> None:
         twin.broker.drop_accepts(1)
         good.accept()
         twin.broker.drop_accepts(0)
-        with suppress(RuntimeError):  # of this test's own thread, over the loss
+        with suppress(RuntimeError):  # raised by the log handler on this test's own thread, at the loss
             twin.broker.cut()
         eventually(twin, lambda: connection.report().deduplicated == 1)
         twin.advance(2)

@@ -1,4 +1,4 @@
-"""Messages with one id that their producer has set: a verdict on one is not carried out on another."""
+"""Messages with the same id of a producer: a verdict on one does not affect another."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ORDER = {"id": "order-1"}
 
 @pytest.fixture(autouse=True)
 def named_by_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the embedded broker know messages by what their producer says, as AMQP brokers do."""
+    """Make the embedded broker know messages by their producer's id, as AMQP brokers do."""
     key = property(lambda self: (self.queue.name, self.kept.message.headers["id"]))
     monkeypatch.setattr(MemoryDelivery, "key", key)
     monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: False))
 
 
 class Handler:
-    """Cannot do "created", and does all else."""
+    """Handler that fails for "created" only."""
 
     def __init__(self) -> None:
         self.handled: list[str] = []
@@ -42,7 +42,7 @@ class Handler:
 
 
 def test_a_good_message_with_the_id_of_a_dead_letter(twin: Twin) -> None:
-    """It comes just after a cut, when the verdict is still good for a copy of the dead letter: it is handled."""
+    """A good message with the id of a dead letter is handled, also right after a connection loss."""
     connection, handler = twin.connect(ONCE), Handler()
     twin.listen(connection, "q", handler)
     twin.broker.send("q", "created", headers=ORDER)
@@ -57,7 +57,7 @@ def test_a_good_message_with_the_id_of_a_dead_letter(twin: Twin) -> None:
 
 
 def test_a_good_message_with_the_id_of_one_that_a_ledger_has_condemned(twin: Twin, tmp_path: Path) -> None:
-    """While the dead letter is refused, another one of that id comes: it is handled, and is no dead letter."""
+    """A good message with the id of a message whose dead letter is refused is handled."""
     connection, handler = twin.connect(ONCE, ledger=SqliteLedger(tmp_path / "ledger")), Handler()
     twin.broker.refuse_settlements(2)
     twin.listen(connection, "q", handler)

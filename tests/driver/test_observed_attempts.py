@@ -1,4 +1,4 @@
-"""Observers and several runs of one message, or the end of a consumer in the middle of one: with threads."""
+"""Observers and several runs of one message, or a consumer that ends during one, with threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(initial_redelivery_delay=
 
 
 def test_two_runs_of_one_message_are_not_mixed_up(redelivery_broker: MemoryBroker) -> None:
-    """A handler that has settled its message works on while the redelivery fails elsewhere: each has its own result."""
+    """A handler that settled its message and still runs has its own result, and so has the failed redelivery."""
     ended: list[Any] = []
     retries: list[str] = []
     go_on = threading.Event()
@@ -54,7 +54,7 @@ def test_two_runs_of_one_message_are_not_mixed_up(redelivery_broker: MemoryBroke
 
 
 def test_a_dead_letter_of_another_run_is_shown_at_once(redelivery_broker: MemoryBroker) -> None:
-    """It does not wait for a handler that had settled an earlier delivery, and works on."""
+    """The dead letter of a redelivery is shown at once, while the handler of an earlier delivery still runs."""
     dead: list[str] = []
     go_on = threading.Event()
     once = RedeliveryPolicyMap(
@@ -77,7 +77,7 @@ def test_a_dead_letter_of_another_run_is_shown_at_once(redelivery_broker: Memory
 
 
 def test_an_observer_that_ends_the_consumer_begins_nothing_more(redelivery_broker: MemoryBroker) -> None:
-    """What had been taken when it drained is given back, uncharged."""
+    """A delivery that was taken when an observer drained the connection is released, uncharged."""
     handled: list[str] = []
 
     class Ends(Observer):

@@ -1,4 +1,4 @@
-"""Observers of listeners in a session: it decides after the end of a handler."""
+"""Observers of listeners in a session, which decides after the end of a handler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Results(Observer):
-    """Keeps the body, which a handler had, and the outcome of each result."""
+    """Observer that keeps the body, if a handler had it, and the outcome of each result."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[Any, Any]] = []
@@ -33,12 +33,12 @@ def nothing(_: Message) -> None:
 
 
 def has_ended(results: Results, count: int) -> bool:
-    """Return whether so many results have been shown."""
+    """Return True if so many results have been shown."""
     return len(results.shown) == count
 
 
 def test_a_session_decides_after_the_handlers_end(twin: Twin) -> None:
-    """The run ends without an outcome; the commit is a result of its own, and nothing of it is said of the next run."""
+    """A handler's run ends without an outcome; the commit is a result of its own, and not of the next run."""
     results = Results()
     connection = twin.connect(observers=[results])
     session = connection.session("transacted")

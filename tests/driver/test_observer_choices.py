@@ -1,4 +1,4 @@
-"""Which methods of which observers are called, and what becomes of what they raise."""
+"""Choice of the observers and methods that are called, and handling of their exceptions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def handle(_: Message) -> None:
 
 
 def test_one_observer_of_arrivals_is_enough(twin: Twin) -> None:
-    """It is shown them beside one that wants other events, and that one is shown no other than those."""
+    """An observer of arrivals gets them next to one that wants other events, which gets only those."""
 
     class Few(Observer):
         event_types = (ConsumerStarted,)
@@ -54,7 +54,7 @@ def test_one_observer_of_arrivals_is_enough(twin: Twin) -> None:
 
 
 def test_an_observer_of_beginnings_alone_is_called(twin: Twin) -> None:
-    """It need not override `finished`."""
+    """An observer that overrides only `started` is called."""
 
     class Begins(Observer):
         def started(self, message: Message) -> object:
@@ -70,7 +70,7 @@ def test_an_observer_of_beginnings_alone_is_called(twin: Twin) -> None:
 
 
 def test_each_type_of_error_is_logged_once(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """A second mistake of an observer is not hidden by the first."""
+    """Each type of an observer's error is logged once."""
 
     class Broken(Observer):
         def event(self, event: Event) -> None:
@@ -85,7 +85,7 @@ def test_each_type_of_error_is_logged_once(twin: Twin, caplog: pytest.LogCapture
 
 
 def test_what_is_no_exception_is_returned_to_be_ended_over() -> None:
-    """All other observers have seen the event before."""
+    """An observer's BaseException is returned to its caller; all other observers have had the event before."""
 
     def leave(_: Event) -> None:
         raise SystemExit(3)
@@ -101,7 +101,7 @@ def test_what_is_no_exception_is_returned_to_be_ended_over() -> None:
 def test_a_send_is_none_the_worse_for_its_observer(
     twin: Twin, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
-    """The message has been sent: `send` returns its id, whatever is raised then."""
+    """An observer that raises after a send changes nothing: `send` returns the id."""
 
     class Broken(Observer):
         def sent(self, token: Any, result: Sent) -> None:
@@ -114,7 +114,7 @@ def test_a_send_is_none_the_worse_for_its_observer(
 
 
 def test_a_header_that_no_broker_can_carry_is_left_out(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged; what else the observer adds is sent, and what the application gives is not replaced."""
+    """An observer's header that no broker can carry is logged and left out; the application's are not replaced."""
 
     class Adds(Observer):
         def sending(self, destination: str, headers: Any) -> object:
@@ -130,7 +130,7 @@ def test_a_header_that_no_broker_can_carry_is_left_out(twin: Twin, caplog: pytes
 
 
 def test_a_send_that_fails_is_shown_with_its_error() -> None:
-    """The application gets it, too."""
+    """A failed send is shown with its error, which the application gets, too."""
     ends: list[Any] = []
     sending = observed_send(Observers([ends.append]), Outgoing("queue://orders", b"a"), "ID:1", ManualClock())
     error = OSError("cut")
@@ -140,7 +140,7 @@ def test_a_send_that_fails_is_shown_with_its_error() -> None:
 
 
 def test_an_asynchronous_call_is_no_observer(twin: Twin) -> None:
-    """Nothing would await it, of an object neither."""
+    """An async function, or an object with an async call, is refused as an observer."""
 
     class Watch:
         async def __call__(self, event: Event) -> None: ...
@@ -150,7 +150,7 @@ def test_an_asynchronous_call_is_no_observer(twin: Twin) -> None:
 
 
 def test_what_is_raised_after_an_accept_is_shown(twin: Twin) -> None:
-    """The message is done with all the same."""
+    """An exception after an accept is shown, and the message stays accepted."""
     results: list[Any] = []
 
     def accepts(message: Message) -> None:
@@ -165,7 +165,7 @@ def test_what_is_raised_after_an_accept_is_shown(twin: Twin) -> None:
 
 
 def test_a_deferral_that_is_charged_is_the_delivery_that_it_was(twin: Twin) -> None:
-    """Its number is that of the delivery, charged or not."""
+    """A deferral has the delivery count of its delivery, whether charged or not."""
     results: list[Any] = []
 
     def defers(_: Message) -> None:
@@ -187,7 +187,7 @@ def test_a_deferral_that_is_charged_is_the_delivery_that_it_was(twin: Twin) -> N
 
 
 def test_a_dead_letter_is_shown_once(twin: Twin) -> None:
-    """After the run that has led to it, and after no later one."""
+    """A dead letter is shown once, after the run that led to it."""
     seen: list[str] = []
     connection = twin.connect(
         "?jms.redeliveryPolicy.maximumRedeliveries=0", observers=[lambda event: seen.append(event.name)]
@@ -206,7 +206,7 @@ def test_a_dead_letter_is_shown_once(twin: Twin) -> None:
 
 
 def test_a_count_of_drops_is_what_was_dropped() -> None:
-    """Each second of them is reported, with the number of all."""
+    """Every second drop is reported with the number of all drops."""
     drops = Drops(2)
     assert [drops.count() for _ in range(4)] == [None, 2, None, 4]
     assert Drops(0).count() is None

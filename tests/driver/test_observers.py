@@ -1,4 +1,4 @@
-"""Observers: what they are shown, when, on which thread, and what they cannot break."""
+"""Observers: their events, the order and the thread of calls, and errors that change nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ONCE = {"policies": RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliv
 
 
 class Spans(Observer):
-    """Keeps what it is shown of runs."""
+    """Observer that keeps runs."""
 
     def __init__(self) -> None:
         self.open: list[str] = []
@@ -60,13 +60,13 @@ class Spans(Observer):
 
 
 def fails(message: Message) -> None:
-    """Fail for what is called bad."""
+    """Fail for "bad"."""
     if message.text == "bad":
         raise ValueError("no stock")
 
 
 def test_each_delivery_begins_and_ends(twin: Twin) -> None:
-    """A redelivery is a run of its own; the result says what was decided, with the cause, the count and the delay."""
+    """Each delivery is a run; its result has decision, cause, count and delay."""
     spans = Spans()
     connection = twin.connect(observers=[spans], **ONCE)
     twin.listen(connection, "orders", fails)
@@ -87,7 +87,7 @@ def test_each_delivery_begins_and_ends(twin: Twin) -> None:
 
 
 def test_a_run_ends_on_its_own_thread(twin: Twin) -> None:
-    """What `started` has made current there, `finished` takes away there."""
+    """`finished` is called on the thread of `started`."""
     spans = Spans()
     connection = twin.connect(observers=[spans])
     twin.listen(connection, "orders", fails, workers=3)
@@ -98,7 +98,7 @@ def test_a_run_ends_on_its_own_thread(twin: Twin) -> None:
 
 
 def test_a_handler_that_settles_itself_ends_once(twin: Twin) -> None:
-    """Its result is shown when the handler ends, with what was decided when it settled."""
+    """The result of a handler that settles itself is shown when it ends, with the decision at the settlement."""
     spans = Spans()
     settled: list[int] = []
 
@@ -118,7 +118,7 @@ def test_a_handler_that_settles_itself_ends_once(twin: Twin) -> None:
 
 
 def test_a_message_that_was_pulled_has_a_result(twin: Twin) -> None:
-    """It has no token and no message: no handler had it."""
+    """The result of a pulled message has no token and no message."""
     spans = Spans()
     connection = twin.connect(observers=[spans])
     consumer = twin.call(connection.consumer("orders"))
@@ -130,7 +130,7 @@ def test_a_message_that_was_pulled_has_a_result(twin: Twin) -> None:
 
 
 def test_a_worker_that_ends_has_ended_its_run(twin: Twin) -> None:
-    """`SystemExit` releases the message, and the observers see the end of the run and of the worker."""
+    """SystemExit releases the message; observers get the end of the run and of the worker."""
     spans, seen = Spans(), list[Event]()
     connection = twin.connect(observers=[spans, seen.append])
 
@@ -147,7 +147,7 @@ def test_a_worker_that_ends_has_ended_its_run(twin: Twin) -> None:
 
 
 def test_a_function_is_shown_everything(twin: Twin) -> None:
-    """Connections, consumers, arrivals, runs, dead letters, pauses, losses and the drain."""
+    """A function gets connections, consumers, arrivals, runs, dead letters, pauses, losses and the drain."""
     seen: list[Event] = []
     connection = twin.connect(observers=[seen.append], **ONCE)
     twin.listen(connection, "orders", fails)
@@ -164,7 +164,7 @@ def test_a_function_is_shown_everything(twin: Twin) -> None:
         Connected, ConsumerStarted, Received, Started, Finished, Started, Finished, DeadLettered, Paused, Resumed,
         ConnectionLost,
     ]  # fmt: skip
-    # The broker's answer may come before the connection has been shown.
+    # The broker may confirm the consumer before the connection was shown.
     assert set(kinds[11:13]) == {Connected, ConsumerStarted}
     assert kinds[13:] == [DrainBegun, Drained]
     [dead] = [each for each in seen if isinstance(each, DeadLettered)]
@@ -173,7 +173,7 @@ def test_a_function_is_shown_everything(twin: Twin) -> None:
 
 
 def test_a_listener_has_observers_of_its_own(twin: Twin) -> None:
-    """They see its events after the connection's observers, and no other consumer's."""
+    """A listener's observers get its events after the connection's observers, and no other consumer's."""
     all_of_them, own = list[str](), list[str]()
 
     def watch(seen: list[str]) -> Any:
@@ -190,7 +190,7 @@ def test_a_listener_has_observers_of_its_own(twin: Twin) -> None:
 
 
 def test_only_what_is_overridden_is_called(twin: Twin) -> None:
-    """An observer of events alone gets no run, and one of runs no event."""
+    """An observer of events gets no run, and one of runs no event."""
 
     class Events(Observer):
         def event(self, event: Event) -> None:
@@ -208,7 +208,7 @@ def test_only_what_is_overridden_is_called(twin: Twin) -> None:
 def test_what_an_observer_raises_changes_nothing(
     twin: Twin, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
-    """It is logged once for each type, and the other observers are called."""
+    """An observer's exception is logged once for each type, and the other observers are called."""
 
     class Broken(Observer):
         def started(self, message: Message) -> object:
@@ -232,12 +232,12 @@ def test_what_an_observer_raises_changes_nothing(
     eventually(twin, lambda: len(spans.ended) == 3)
     assert connection.report().accepted == 3
     assert [x for x in caplog.messages if "the observer failed" in x] == [
-        "the observer failed; what was decided is carried out"
+        "the observer failed; that has no effect on messages"
     ]
 
 
 def test_a_header_that_an_observer_adds_is_sent(twin: Twin) -> None:
-    """It stands beside the application's; the end of the send is shown, with its error if it has one."""
+    """An observer's header is sent with the application's; the end of the send is shown, with its error."""
 
     class Sends(Observer):
         def sending(self, destination: str, headers: MutableMapping[str, Any]) -> object:
@@ -257,7 +257,7 @@ def test_a_header_that_an_observer_adds_is_sent(twin: Twin) -> None:
 
 
 def test_the_breakers_changes_are_shown(twin: Twin) -> None:
-    """Each with the cause and the numbers that the log has."""
+    """Each change of a breaker is shown with the cause and the numbers of the log."""
     seen: list[Event] = []
     breaker = redelivery.Breaker(told=2)
     errors = redelivery.Classifier().trip(OSError)
@@ -275,7 +275,7 @@ def test_the_breakers_changes_are_shown(twin: Twin) -> None:
 
 
 def test_an_event_is_plain_and_bare(twin: Twin) -> None:
-    """Its fields fit into JSON, and neither they nor its text have the body or a header."""
+    """An event's fields fit into JSON; neither they nor its text have a body or a header."""
     seen: list[Event] = []
     connection = twin.connect(observers=[seen.append], **ONCE)
     twin.listen(connection, "orders", fails)
@@ -301,7 +301,7 @@ def test_an_event_is_plain_and_bare(twin: Twin) -> None:
     ],
 )
 def test_what_is_no_observer_is_refused(twin: Twin, observers: Any, text: str) -> None:
-    """Before any connection, in a sentence that says what to write."""
+    """An object that is no observer is refused before any connection, with what to write instead."""
     with pytest.raises(
         ConfigurationError, match=text.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")
     ):
@@ -309,7 +309,7 @@ def test_what_is_no_observer_is_refused(twin: Twin, observers: Any, text: str) -
 
 
 def test_a_coroutine_function_is_no_observer(twin: Twin) -> None:
-    """Nothing would await it."""
+    """A coroutine function is refused as an observer: nothing would await it."""
 
     async def watch(event: Event) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Ordering, credit and the limit of what may wait, through the public face."""
+"""Ordering, credit, and the limit of parked messages, through the public interface."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fails_first(calls: list[tuple[str, float]], twin: Twin, *bodies: str) -> obj
 
 
 def test_blocking_keeps_strict_order(twin: Twin) -> None:
-    """While one waits, nothing else is handled."""
+    """With `blocking` nothing is handled while a message is parked."""
     connection = twin.connect("?redelivery.ordering=blocking")
     calls: list[tuple[str, float]] = []
     twin.listen(connection, "orders", fails_first(calls, twin, "a"))
@@ -37,7 +37,7 @@ def test_blocking_keeps_strict_order(twin: Twin) -> None:
 
 
 def test_the_reference_option_means_blocking(twin: Twin) -> None:
-    """`jms.nonBlockingRedelivery=false` written out is the Java client's order."""
+    """`jms.nonBlockingRedelivery=false` in the URI means the Java client's order."""
     connection = twin.connect("?jms.nonBlockingRedelivery=false")
     calls: list[tuple[str, float]] = []
     twin.listen(connection, "orders", fails_first(calls, twin, "a"))
@@ -48,7 +48,7 @@ def test_the_reference_option_means_blocking(twin: Twin) -> None:
 
 
 def test_per_group_keeps_order_within_a_group(twin: Twin) -> None:
-    """The group of a waiting message waits with it; other groups, and messages without one, flow."""
+    """With `per_group` the group of a parked message waits; other groups, and messages without a group, go on."""
     connection = twin.connect()
     calls: list[tuple[str, float]] = []
     handle = fails_first(calls, twin, "x1")
@@ -63,7 +63,7 @@ def test_per_group_keeps_order_within_a_group(twin: Twin) -> None:
 
 
 def test_a_spent_credit_warns_once(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """An application that settles nothing gets no more than its credit, and is told why."""
+    """An application that settles nothing gets no more than its credit, and one warning."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders", credit=2))
     for body in ("a", "b", "c"):
@@ -73,14 +73,14 @@ def test_a_spent_credit_warns_once(twin: Twin, caplog: pytest.LogCaptureFixture)
         assert twin.receive(consumer, 1) is None
         assert twin.receive(consumer, 1) is None
     assert [record.message.partition("(")[0] for record in caplog.records] == [
-        "queue://orders: the application holds its whole credit "
+        "queue://orders: the application has its whole credit "
     ]
     held[0].accept()
     assert body_of(twin.receive(consumer)) == "c"
 
 
 def test_a_spent_credit_beside_a_due_message_lets_the_others_run(twin: Twin) -> None:
-    """Waiting for credit while a redelivery is due neither spins nor stands still once credit is there."""
+    """Waiting for credit with a parked message neither spins nor stops when credit is there."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders", credit=1))
     twin.broker.send("orders", "a")
@@ -94,7 +94,7 @@ def test_a_spent_credit_beside_a_due_message_lets_the_others_run(twin: Twin) -> 
 
 
 def test_no_fresh_message_past_the_limit_of_waiting_ones(twin: Twin) -> None:
-    """With `maxParked` messages waiting, the next one is taken when one of them is done."""
+    """With `maxParked` messages parked, the next one is dispatched when one of them is settled."""
     connection = twin.connect("?redelivery.maxParked=2")
     calls: list[tuple[str, float]] = []
     twin.listen(connection, "orders", fails_first(calls, twin, "a", "b", "c"))
@@ -103,6 +103,6 @@ def test_no_fresh_message_past_the_limit_of_waiting_ones(twin: Twin) -> None:
     twin.advance(0.5)
     assert [body for body, _ in calls] == ["a", "b"]
     twin.advance(10)
-    # What is due and what is fresh take turns.
+    # Due messages and new messages are dispatched alternately.
     assert [body for body, at in calls if at == 1.0] == ["a", "c", "b", "d"]
     assert calls[-1] == ("c", 2.0)

@@ -1,4 +1,4 @@
-"""asyncio during an outage: who waits for the connection holds no thread."""
+"""asyncio during an outage: calls that wait for the connection hold no thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def started(*calls: Awaitable[Any]) -> list[asyncio.Future[Any]]:
 
 
 def test_sends_hold_no_thread() -> None:
-    """While many sends wait for the connection, the only thread of the executor is free; then all go out."""
+    """Sends that wait for the connection leave the executor's only thread free; then all are sent."""
 
     async def scenario(
         connection: redelivery.AsyncConnection, broker: MemoryBroker, clock: ManualClock
@@ -58,7 +58,7 @@ def test_sends_hold_no_thread() -> None:
 
 
 def test_consumers_hold_no_thread() -> None:
-    """The same for consumers that are made during an outage."""
+    """Consumers that are made during an outage leave the executor's only thread free."""
 
     async def scenario(
         connection: redelivery.AsyncConnection, broker: MemoryBroker, clock: ManualClock
@@ -77,7 +77,7 @@ def test_consumers_hold_no_thread() -> None:
 
 
 def test_closing_ends_the_wait() -> None:
-    """A connection that is closed meanwhile tells those that wait for it at once."""
+    """Closing the connection ends all waiting calls at once, with an error."""
 
     async def scenario(
         connection: redelivery.AsyncConnection, broker: MemoryBroker, clock: ManualClock
@@ -93,7 +93,7 @@ def test_closing_ends_the_wait() -> None:
 
 
 def test_giving_up_waiting_leaves_nothing() -> None:
-    """A send that is cancelled during the outage is not sent afterwards, and nobody waits for it."""
+    """A send that is cancelled during the outage is not sent afterwards."""
 
     async def scenario(
         connection: redelivery.AsyncConnection, broker: MemoryBroker, clock: ManualClock

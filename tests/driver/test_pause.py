@@ -1,4 +1,4 @@
-"""A consumer that is paused, and one with a limit of rate, on threads and on a loop."""
+"""Paused consumers, and rate limits, on threads and on a loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sent(twin: Twin, many: int) -> None:
 
 
 def test_a_paused_consumer_gets_nothing(twin: Twin) -> None:
-    """Until it is resumed; what the application has meanwhile is settled as usual."""
+    """A paused consumer gets nothing until it is resumed; the application's messages are settled as usual."""
     sent(twin, 3)
     consumer = twin.call(twin.connect().consumer("orders"))
     first = twin.receive(consumer)
@@ -34,7 +34,7 @@ def test_a_paused_consumer_gets_nothing(twin: Twin) -> None:
 
 
 def test_what_waits_goes_to_others(twin: Twin) -> None:
-    """Fresh messages that were prefetched are given back; what has failed here stays, and its delay passes."""
+    """Prefetched new messages of a paused consumer are released; parked ones stay, and their delay passes."""
     sent(twin, 4)
     consumer = twin.call(twin.connect().consumer("orders"))
     bad = twin.receive(consumer)
@@ -52,7 +52,7 @@ def test_what_waits_goes_to_others(twin: Twin) -> None:
 
 
 def test_a_pause_outlives_a_lost_connection(twin: Twin) -> None:
-    """After the reconnect it is still paused, and asks for no message."""
+    """A pause goes on over a reconnect, without credit."""
     consumer = twin.call(twin.connect().consumer("orders"))
     consumer.pause()
     twin.broker.cut()
@@ -65,7 +65,7 @@ def test_a_pause_outlives_a_lost_connection(twin: Twin) -> None:
 
 
 def test_a_handler_may_pause_its_own_consumer(twin: Twin) -> None:
-    """The message that it has is settled; the next one waits for the resume."""
+    """A handler may pause its consumer: its message is settled, and the next one waits for the resume."""
     sent(twin, 3)
     connection = twin.connect()
     seen: list[str] = []
@@ -86,7 +86,7 @@ def test_a_handler_may_pause_its_own_consumer(twin: Twin) -> None:
 
 
 def test_a_connection_pauses_what_starts_later(twin: Twin) -> None:
-    """`pause()` holds for all consumers, of listeners that are not started yet, too; others by destination."""
+    """`pause()` pauses all consumers, also of listeners that start later; with a destination only its own."""
     sent(twin, 2)
     twin.broker.send("others", "x")
     connection = twin.connect()
@@ -105,7 +105,7 @@ def test_a_connection_pauses_what_starts_later(twin: Twin) -> None:
 
 
 def test_what_nothing_consumes_is_not_paused(twin: Twin) -> None:
-    """A destination without a consumer is refused, with the nearest that has one."""
+    """Pausing a destination without a consumer is refused, with the nearest name."""
     connection = twin.connect()
     twin.call(connection.consumer("orders"))
     with pytest.raises(
@@ -115,7 +115,7 @@ def test_what_nothing_consumes_is_not_paused(twin: Twin) -> None:
 
 
 def test_a_rate_limits_handlers(twin: Twin) -> None:
-    """Ten a second: 35 messages take two and a half seconds, after a second's worth at once."""
+    """A rate of ten a second lets 35 messages take two and a half seconds, after a second's worth at once."""
     sent(twin, 35)
     connection = twin.connect()
     times: list[float] = []
@@ -130,7 +130,7 @@ def test_a_rate_limits_handlers(twin: Twin) -> None:
 
 
 def test_a_rate_may_stand_in_the_uri(twin: Twin) -> None:
-    """`redelivery.rate` is messages a second; an argument comes before it."""
+    """`redelivery.rate` is messages a second; the argument `rate` replaces it."""
     sent(twin, 6)
     connection = twin.connect("?redelivery.rate=1")
     consumer = twin.call(connection.consumer("orders"))
@@ -145,7 +145,7 @@ def test_a_rate_may_stand_in_the_uri(twin: Twin) -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, True, "10", float("nan")])
 def test_a_rate_that_makes_no_sense_is_refused(twin: Twin, rate: Any) -> None:
-    """By name, before anything is subscribed."""
+    """A rate that makes no sense is refused by name, before anything is subscribed."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match="rate"):
         twin.call(connection.consumer("orders", rate=rate))

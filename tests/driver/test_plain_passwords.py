@@ -1,4 +1,4 @@
-"""The warning of a password that is sent unencrypted."""
+"""Warning of a password that is sent unencrypted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def connecting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Callable[[str], list[str]]:
-    """Return what connecting to a URI says, where nobody answers."""
+    """Return the log lines of connecting to an address that does not answer."""
 
     def nobody(*_: object) -> NoReturn:
-        raise TransportError("nobody is there")
+        raise TransportError("no broker is there")
 
     def connect(uri: str) -> list[str]:
         caplog.clear()
@@ -59,7 +59,7 @@ def connecting(
 def test_a_password_that_leaves_the_host(
     connecting: Callable[[str], list[str]], uri: str, warned: list[str]
 ) -> None:
-    """Each address is named once a connection, however often it is connected to, and nothing of the credentials."""
+    """Each address is named once for a connection, however often it connects, without credentials."""
     encrypted = {"stomp": "stomp+ssl", "amqp": "amqps"}
     assert connecting(uri) == [
         f"{address}: the password is sent unencrypted, readable on the network; "
@@ -69,6 +69,6 @@ def test_a_password_that_leaves_the_host(
 
 
 def test_loopback() -> None:
-    """A name is loopback by itself, without a look-up; one that only looks so is not."""
+    """A loopback name is known without a look-up; a name that only resembles one is not."""
     names = ("LOCALHOST.", "a.localhost", "localhost.evil.org", "127.0.0.1.org", "0.0.0.0")
     assert [name for name in names if is_loopback(name)] == ["LOCALHOST.", "a.localhost"]

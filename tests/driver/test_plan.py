@@ -1,4 +1,4 @@
-"""What a broker's limits allow a consumer to hold."""
+"""Time limits of brokers for unsettled messages, and other checks before a consumer starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plan(policies: RedeliveryPolicyMap, destination: str, able: Capabilities = H
 
 
 def lasting(minutes: int, **options: bool) -> RedeliveryPolicy:
-    """Return a policy of one redelivery at the end of so many minutes, and one a minute later."""
+    """Return a policy with a redelivery after so many minutes, and another one a minute later."""
     delay = timedelta(minutes=minutes)
     return RedeliveryPolicy(
         maximum_redeliveries=2, initial_redelivery_delay=delay, redelivery_delay=60.0, **options
@@ -37,14 +37,14 @@ def lasting(minutes: int, **options: bool) -> RedeliveryPolicy:
     ],
 )
 def test_a_policy_that_outlasts_the_broker_is_refused(policy: RedeliveryPolicy, told: str) -> None:
-    """Delays that together pass 80 % of what the broker lets a consumer hold, jitter included, or have no end."""
+    """A policy whose delays exceed 80 % of the broker's limit, jitter included, or have no end, is refused."""
     with pytest.raises(ConfigurationError, match=f"(?s){told}.*impatient.*1440 s"):
         plan(RedeliveryPolicyMap(default=policy), "orders")
     plan(RedeliveryPolicyMap(default=policy), "orders", Capabilities("patient"))
 
 
 def test_a_limit_of_time_bounds_what_is_held() -> None:
-    """A policy without another end is allowed if its time is over before the broker's."""
+    """A policy without a maximum is allowed if its time limit is below the broker's."""
     for minutes, refused in ((24, False), (25, True)):
         policy = RedeliveryPolicy(maximum_redeliveries=-1, maximum_elapsed=timedelta(minutes=minutes))
         if refused:
@@ -55,7 +55,7 @@ def test_a_limit_of_time_bounds_what_is_held() -> None:
 
 
 def test_only_the_policies_that_may_serve_count() -> None:
-    """One for other destinations does no harm; behind a wildcard or a native address any of them may serve."""
+    """A policy for other destinations is not checked; behind a wildcard or native address all are checked."""
     policies = RedeliveryPolicyMap({"slow.>": lasting(60)}, default=lasting(23))
     plan(policies, "orders")
     for destination in ("slow.lane", "*.lane", "native:///amq/queue/orders"):
@@ -64,7 +64,7 @@ def test_only_the_policies_that_may_serve_count() -> None:
 
 
 def test_what_is_checked_before_the_first_dispatch() -> None:
-    """The dead-letter destination of one queue or topic; none behind a wildcard, or of a temporary queue, by then."""
+    """The DLQ of one queue or topic is checked before the first dispatch; not of a wildcard or temporary queue."""
     settings = redelivery.connect("memory://plan?redelivery.deadLetterStrategy=individual").settings
     vectors = {
         "orders": "queue://DLQ.orders", "topic://prices": "queue://DLQ.prices", "orders.*": None, "topic://>": None,

@@ -1,4 +1,4 @@
-"""Where poison goes, and that it is never lost on the way."""
+"""Routes of poison messages; none loses a message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ],
 )  # fmt: skip
 def test_each_route_keeps_the_message(twin: Twin, options: str, action: str, destination: str) -> None:
-    """By the broker's own acknowledgement or by a copy, the dead letter has the body, the cause and the count."""
+    """A dead letter has body, cause and count, by the broker's acknowledgement and as a copy."""
     connection = twin.connect(f"?{options}&jms.redeliveryPolicy.maximumRedeliveries=0")
     consumer = twin.call(connection.consumer("orders"))
     identity = twin.broker.send(
@@ -42,7 +42,7 @@ def test_each_route_keeps_the_message(twin: Twin, options: str, action: str, des
 
 
 def test_each_route_tells_the_same(twin: Twin) -> None:
-    """The broker's own dead letter and a copy have the same properties, the times of the failures included."""
+    """The broker's dead letter and a copy have the same properties, with the times of the failures."""
     told = []
     for route in ("ack", "forward"):
         options = f"?redelivery.deadLetter={route}&jms.redeliveryPolicy.maximumRedeliveries=1"
@@ -78,7 +78,7 @@ def test_discard_drops_it(twin: Twin) -> None:
 
 
 def test_a_refused_copy_is_tried_again_with_back_off(twin: Twin) -> None:
-    """The original stays unacknowledged meanwhile, and one copy arrives in the end."""
+    """A refused copy is sent again with back-off; the original stays unacknowledged, and one copy arrives."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.fail_forward(3)
@@ -96,7 +96,7 @@ def test_a_refused_copy_is_tried_again_with_back_off(twin: Twin) -> None:
 
 
 def test_a_missing_answer_is_asked_for_again(twin: Twin) -> None:
-    """A poison acknowledgement that nobody answers is repeated, and leaves one dead letter."""
+    """A poison acknowledgement without an answer is repeated, and makes one dead letter."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
@@ -111,7 +111,7 @@ def test_a_missing_answer_is_asked_for_again(twin: Twin) -> None:
 
 
 def test_draining_waits_for_the_confirmation(twin: Twin) -> None:
-    """`drain` ends when the dead letter is safe, within its time."""
+    """`drain` waits until the dead letter is confirmed, within its time."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.fail_forward(2)
@@ -124,7 +124,7 @@ def test_draining_waits_for_the_confirmation(twin: Twin) -> None:
 
 
 def test_draining_does_not_wait_for_ever(twin: Twin) -> None:
-    """Where the broker keeps refusing, the message stays with it, and the drain ends in time."""
+    """`drain` ends in time if the broker keeps refusing the dead letter; the message stays on the broker."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.fail_forward(1000)
@@ -138,7 +138,7 @@ def test_draining_does_not_wait_for_ever(twin: Twin) -> None:
 
 
 def test_a_cut_while_poisoning_keeps_the_verdict(twin: Twin) -> None:
-    """A poison message whose confirmation was lost is not handled again: it is poisoned again."""
+    """A poison message whose confirmation was lost is dead-lettered again, without being handled."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.fail_forward(1)
@@ -151,7 +151,7 @@ def test_a_cut_while_poisoning_keeps_the_verdict(twin: Twin) -> None:
 
 
 def test_a_consumer_of_the_dead_letters_must_send_its_own_elsewhere(twin: Twin) -> None:
-    """Poison from the dead-letter queue would circle: refused, unless another destination is named."""
+    """A consumer of the DLQ is refused, unless another dead-letter destination is named."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match="to read the dead letters, add"):
         twin.call(connection.consumer("DLQ"))
@@ -163,7 +163,7 @@ def test_a_consumer_of_the_dead_letters_must_send_its_own_elsewhere(twin: Twin) 
 
 
 def test_a_stopped_consumer_is_not_subscribed_again(twin: Twin) -> None:
-    """After three closings over one message the consumer ends, and the next connection does without it."""
+    """A consumer that ended after three closings over one message is not subscribed on the next connection."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "bad")

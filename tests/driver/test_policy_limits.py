@@ -1,4 +1,4 @@
-"""A limit of time, a list of delays in the URI, and what a handler may know of its message's last delivery."""
+"""Time limits, lists of delays in the URI, and `Message.last_delivery`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fails(seen: list[tuple[int, bool]], message: Message) -> None:
 def test_a_message_that_fails_for_too_long_is_dead_lettered(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its handler may know that it is the last delivery; log and dead letter have the limit with the cause."""
+    """The last delivery before the time limit is known to its handler; log and dead letter name the limit."""
     twin.broker.send("orders", "x")
     seen: list[tuple[int, bool]] = []
     connection = twin.connect(f"{LIMIT}redeliveryDelay=4000")
@@ -45,7 +45,7 @@ def test_a_message_that_fails_for_too_long_is_dead_lettered(
 
 
 def test_a_list_of_delays_in_the_uri(twin: Twin) -> None:
-    """The message waits for each in turn, then it is poison."""
+    """A message waits for each delay of a list in turn, then it is poison."""
     twin.broker.send("orders", "x")
     seen: list[tuple[int, bool]] = []
     connection = twin.connect("?redelivery.policyMap.orders.delays=1000,5000")
@@ -58,7 +58,7 @@ def test_a_list_of_delays_in_the_uri(twin: Twin) -> None:
 
 
 def test_a_pulled_message_and_one_of_a_session_know_it_too(twin: Twin) -> None:
-    """Whatever takes the message; each destination has its own policy."""
+    """A pulled message, and one of a session, knows its last delivery by the policy of its destination."""
     connection = twin.connect("?jms.redeliveryPolicyMap.once.>.maximumRedeliveries=0")
     session = twin.call(connection.session("transacted"))
     for source in (connection, session):
@@ -71,7 +71,7 @@ def test_a_pulled_message_and_one_of_a_session_know_it_too(twin: Twin) -> None:
 
 
 def test_without_a_limit_no_delivery_is_the_last(twin: Twin) -> None:
-    """Nor does a policy that the classifier has for an exception's type count: the exception is not known yet."""
+    """Without a limit no delivery is the last; a classifier's policy does not count, as no exception is known yet."""
     never = RedeliveryPolicy(maximum_redeliveries=-1)
     errors = Classifier().retry(ValueError, policy=RedeliveryPolicy(maximum_redeliveries=0))
     twin.broker.send("orders", "x")
@@ -83,7 +83,7 @@ def test_without_a_limit_no_delivery_is_the_last(twin: Twin) -> None:
 
 
 def test_the_time_goes_on_in_the_next_process(twin: Twin, tmp_path: Path) -> None:
-    """With a ledger the next process knows when the message failed first."""
+    """With a ledger the next process knows when the message first failed."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=-1, maximum_elapsed=600))
     ledger = SqliteLedger(tmp_path / "ledger.db")
     twin.broker.send("orders", "x")

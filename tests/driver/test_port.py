@@ -1,4 +1,4 @@
-"""The port of the drivers: what packages that are built on the library do with a connection of their own."""
+"""The port of the drivers: connections of packages that are built on the library."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MANY = 1 << 20
 
 @pytest.fixture
 def port(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[ConnectionPort]:
-    """Return a port that is open."""
+    """Return an open port."""
     with ConnectionPort(redelivery_broker.uri, clock=redelivery_clock) as made:
         yield made
 
 
 def test_a_port_is_entered_once(redelivery_broker: MemoryBroker) -> None:
-    """A second `with` is refused, and the capabilities are known inside of the first one only."""
+    """A second `with` of a port is refused; its capabilities are known only inside of the first one."""
     port = ConnectionPort(redelivery_broker.uri)
     with pytest.raises(ConfigurationError, match="not open yet"):
         _ = port.capabilities
@@ -43,7 +43,7 @@ def test_a_port_is_entered_once(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_many_are_taken_within_limits(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
-    """`take_many` returns what is here, up to a number and a size, and nothing when nothing comes in time."""
+    """`take_many` returns ready messages up to a number and a size, and nothing after its timeout."""
     for body in ("aaaa", "bbbb", "cccc", "dddd"):
         redelivery_broker.send("orders", body)
     with port.consume(port.plan("orders", {})) as consumer:
@@ -57,7 +57,7 @@ def test_many_are_taken_within_limits(port: ConnectionPort, redelivery_broker: M
 def test_what_expired_is_dead_lettered_with_what_is_taken(
     port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """Nothing else has to happen first: the caller may be busy for long."""
+    """`take_many` dead-letters expired messages at once: the caller may be busy afterwards."""
     redelivery_broker.send("orders", "first")
     redelivery_broker.send("orders", "late", expires_at=redelivery_clock.time() + 1)
     redelivery_broker.send("orders", "last")
@@ -70,7 +70,7 @@ def test_what_expired_is_dead_lettered_with_what_is_taken(
 
 
 def test_many_are_settled_at_once(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
-    """Results of several deliveries are fed together; each has its own outcome."""
+    """`settle_many` feeds several results together; each delivery has its own outcome."""
     for body in ("good", "bad"):
         redelivery_broker.send("orders", body)
     confirmed: list[Confirmed] = []
@@ -88,7 +88,7 @@ def test_many_are_settled_at_once(port: ConnectionPort, redelivery_broker: Memor
 def test_an_expired_message_is_taken_where_it_was_asked_for(
     port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """`expires=False` hands out what an application's consumer would dead-letter unseen."""
+    """With `expires=False` an expired message is returned instead of dead-lettered."""
     redelivery_broker.send("orders", "late", expires_at=redelivery_clock.time() + 1)
     redelivery_broker.send("others", "late", expires_at=redelivery_clock.time() + 1)
     with (
@@ -104,7 +104,7 @@ def test_an_expired_message_is_taken_where_it_was_asked_for(
 def test_a_consumer_whose_caller_knows_more_knows_no_message_again(
     port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, *, keeps: bool
 ) -> None:
-    """After a lost connection its messages are new to the engine, but for the broker's count; others go on."""
+    """With `keeps_history=False` messages are new after a reconnect, except for the broker's count."""
     redelivery_broker.send("orders", "a")
     with port.consume(port.plan("orders", {}), ConsumerHooks(keeps_history=keeps)) as consumer:
         delivery = consumer.take(None, 0.0)
@@ -120,7 +120,7 @@ def test_a_consumer_whose_caller_knows_more_knows_no_message_again(
 
 
 def test_a_look_takes_nothing(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
-    """A browse shows the queue and takes nothing of it."""
+    """A browse shows the messages of a queue, which stay there."""
     for body in ("a", "b"):
         redelivery_broker.send("orders", body)
     assert [each.body for each in port.browse("queue://orders", window=1)] == [b"a", b"b"]
@@ -130,7 +130,7 @@ def test_a_look_takes_nothing(port: ConnectionPort, redelivery_broker: MemoryBro
 def test_a_send_waits_for_the_connection_and_for_its_confirmation(
     port: ConnectionPort, redelivery_broker: MemoryBroker
 ) -> None:
-    """`send_connected` ends at once where the broker confirms; a broker that stays away is a TransportError."""
+    """`send_connected` ends when the broker has confirmed; a broker that stays away is a TransportError."""
     sent = port.send_connected(Outgoing("queue://orders", b"a"))
     sent.wait()
     assert (sent.error, redelivery_broker.depth("orders")) == (None, 1)
@@ -143,7 +143,7 @@ def test_a_send_waits_for_the_connection_and_for_its_confirmation(
 def test_failures_that_are_settled_together_are_logged(
     port: ConnectionPort, redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each has its line, as one that is settled by itself; a consumer with `logs_results=False` has none."""
+    """Each failure of `settle_many` has its log line; none with `logs_results=False`."""
     for hooks, lines in ((ConsumerHooks(), 2), (ConsumerHooks(logs_results=False), 0)):
         caplog.clear()
         for body in ("a", "b"):
@@ -154,7 +154,7 @@ def test_failures_that_are_settled_together_are_logged(
 
 
 def test_a_plan_that_is_counted_is_not_subscribed(port: ConnectionPort) -> None:
-    """Its engine would wait for a ledger that nobody asks."""
+    """A plan with `counted=True` is not subscribed: no ledger would look up its attempts."""
     with pytest.raises(ValueError, match="counted=True"):
         port.subscribe(port.plan("orders", {}, counted=True))
 
@@ -162,7 +162,7 @@ def test_a_plan_that_is_counted_is_not_subscribed(port: ConnectionPort) -> None:
 def test_a_hook_that_fails_changes_nothing(
     port: ConnectionPort, redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker's answer reaches the engine, and the failure the log."""
+    """A hook that fails is logged, and the engine gets the broker's answer."""
 
     def fails(_: Confirmed) -> None:
         raise ValueError("no")

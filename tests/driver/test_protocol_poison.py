@@ -1,4 +1,4 @@
-"""Messages over which the broker closes the connection: who stops, and who goes on."""
+"""Protocol poison: messages over which the broker closes the connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_only_the_consumer_that_has_the_message_stops(twin: Twin) -> None:
 
 
 def test_the_next_that_gets_the_message_stops_at_once(twin: Twin) -> None:
-    """A message that has ended one consumer of its queue does not get three tries more with the other."""
+    """A message that has ended one consumer of its queue ends the next one at once, without three tries."""
     connection = twin.connect()
     consumers = [twin.call(connection.consumer("orders")) for _ in range(2)]
     bad = twin.broker.send("orders", "bad")
@@ -53,7 +53,7 @@ def test_the_next_that_gets_the_message_stops_at_once(twin: Twin) -> None:
 
 
 def test_where_nobody_knows_whose_message_it_was_all_stop(twin: Twin) -> None:
-    """A suspect that no consumer has ends them all: better than a connection that never stands."""
+    """A suspect that belongs to no consumer ends all: else the connection would never stay up."""
     connection = twin.connect()
     consumers = [twin.call(connection.consumer(name)) for name in ("orders", "others")]
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_where_nobody_knows_whose_message_it_was_all_stop(twin: Twin) -> None:
 
 
 def test_a_consumer_for_each_message_does_not_go_round_for_ever(twin: Twin) -> None:
-    """A program that makes a consumer for each message gets the message three times, and then the error."""
+    """A program that makes a consumer for each message gets the message three times, then the error."""
     connection = twin.connect()
     twin.broker.send("orders", "bad")
     for _ in range(3):
@@ -85,7 +85,7 @@ def test_a_consumer_for_each_message_does_not_go_round_for_ever(twin: Twin) -> N
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_suspect_is_known_by_the_id_that_its_sender_got(twin: Twin, held: bool) -> None:
-    """Whether a consumer has the message or it still waits at the broker: who gets it next is stopped."""
+    """A suspect is known by its sender's id, whether a consumer has it or it still is on the broker."""
     connection = twin.connect()
     bad = twin.call(connection.send("orders", "bad"))
     if held:
@@ -99,11 +99,11 @@ def test_a_suspect_is_known_by_the_id_that_its_sender_got(twin: Twin, held: bool
 
 
 def test_a_loss_that_is_reported_twice_counts_once(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """stomp.py may report the end of one connection again: that is no second closing over the message."""
+    """A loss that stomp.py reports twice counts as one closing over the message."""
     driver = twin.connect()._driver
 
     def nobody(_: object) -> None:
-        raise redelivery.TransportError("nobody is there")
+        raise redelivery.TransportError("no broker is there")
 
     monkeypatch.setattr(driver, "_connect", nobody)
     lost = ConnectionLost(driver._epoch, redelivery.TransportError("gone"), "ID:1")

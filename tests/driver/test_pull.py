@@ -29,7 +29,7 @@ def fail(message: Message) -> None:
 
 
 def test_receive_polls_waits_and_gives_up(twin: Twin) -> None:
-    """0 polls, None takes what is there, and a timeout ends after exactly its time."""
+    """`receive` polls with 0, waits with None, and ends exactly after a timeout."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     before = twin.clock.monotonic()
@@ -43,7 +43,7 @@ def test_receive_polls_waits_and_gives_up(twin: Twin) -> None:
 
 
 def test_iteration_goes_on_until_the_consumer_ends(twin: Twin) -> None:
-    """Iterating gives message after message, and ends when the consumer is closed."""
+    """Iterating yields message after message, and ends when the consumer is closed."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a", "b", "c")
@@ -58,7 +58,7 @@ def test_iteration_goes_on_until_the_consumer_ends(twin: Twin) -> None:
 
 
 def test_iteration_ends_with_a_drain(twin: Twin) -> None:
-    """Draining gives back what nobody has begun, uncounted, and ends the loops."""
+    """Draining releases messages that were not dispatched, uncounted, and ends the loops."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a", "b", "c")
@@ -94,7 +94,7 @@ def leave_at_the_end(twin: Twin, message: Message) -> None:
 
 @pytest.mark.parametrize("leave", [leave_by_return, leave_by_break, leave_by_continue, leave_at_the_end])
 def test_a_clean_exit_accepts(twin: Twin, leave: Callable[[Any, Message], object]) -> None:
-    """However the block is left without an exception, the message is accepted."""
+    """A message is accepted at the end of its block without an exception, however it is left."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -107,7 +107,7 @@ def test_a_clean_exit_accepts(twin: Twin, leave: Callable[[Any, Message], object
 def test_an_exception_is_logged_swallowed_and_goes_to_the_policy(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loop goes on, and the message comes again after its delay as a new message."""
+    """An `Exception` in a block is logged, and the message is redelivered after its delay as a new message."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -125,7 +125,7 @@ def test_an_exception_is_logged_swallowed_and_goes_to_the_policy(
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_another_exception_releases_and_propagates(twin: Twin, kind: type[BaseException]) -> None:
-    """What is not an Exception gives the message back, uncounted, and is seen by the caller."""
+    """Another exception in a block releases the message, uncounted, and is passed on."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -148,7 +148,7 @@ def test_another_exception_releases_and_propagates(twin: Twin, kind: type[BaseEx
     ],
 )
 def test_settled_inside(twin: Twin, settle: Callable[[Message], bool], outcome: str, left: int) -> None:
-    """A message that is settled inside its block stays as it is, whatever ends the block."""
+    """A message that is settled inside its block stays so, whatever ends the block."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -165,7 +165,7 @@ def test_settled_inside(twin: Twin, settle: Callable[[Message], bool], outcome: 
 
 @pytest.mark.parametrize("second", ["accept", "fail", "poison", "release"])
 def test_a_second_settle_is_an_error(twin: Twin, second: str) -> None:
-    """Each message is settled at most once; the second call says so, and changes nothing."""
+    """A second settlement of a message raises, and changes nothing."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -177,7 +177,7 @@ def test_a_second_settle_is_an_error(twin: Twin, second: str) -> None:
 
 
 def test_a_second_settle_inside_is_told(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception after the settlement is swallowed by the block like any other, but never silently."""
+    """An exception after the settlement is swallowed by the block, and logged."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "a")
@@ -191,7 +191,7 @@ def test_a_second_settle_inside_is_told(twin: Twin, caplog: pytest.LogCaptureFix
 
 
 def test_steering_inside(twin: Twin) -> None:
-    """Poison, Discard and Defer mean inside a block what they mean in a handler."""
+    """Poison, Discard and Defer have the same effect in a block as in a handler."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     fill(twin, "poison", "discard", "defer")
@@ -211,7 +211,7 @@ def test_steering_inside(twin: Twin) -> None:
 
 
 def test_what_a_message_tells(twin: Twin) -> None:
-    """Every property that a broker gives arrives, typed."""
+    """A message has every property that the broker sends, with its type."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     identity = twin.call(
@@ -245,7 +245,7 @@ def test_what_a_message_tells(twin: Twin) -> None:
 
 
 def test_a_consumer_that_is_closed_gives_everything_back(twin: Twin) -> None:
-    """What is unsettled when a consumer closes comes again; what is settled afterwards is stale."""
+    """Unsettled messages of a closed consumer are redelivered; a later settlement is stale."""
     connection = twin.connect()
     first = twin.call(connection.consumer("orders"))
     fill(twin, "a", "b")
@@ -261,7 +261,7 @@ def test_a_consumer_that_is_closed_gives_everything_back(twin: Twin) -> None:
 
 
 def test_two_consumers_share_a_queue(twin: Twin) -> None:
-    """Two consumers of one connection get different messages, and count apart."""
+    """Two consumers of one connection get different messages, and have their own counts."""
     connection = twin.connect()
     first = twin.call(connection.consumer("orders", credit=1))
     second = twin.call(connection.consumer("orders", credit=1))
@@ -273,7 +273,7 @@ def test_two_consumers_share_a_queue(twin: Twin) -> None:
 
 
 def test_two_connections(twin: Twin) -> None:
-    """What one connection gives up by closing, the other gets, marked by the broker."""
+    """A message that one connection releases by its close is delivered to the other, redelivered flag set."""
     first, second = twin.connect(), twin.connect()
     consumer = twin.call(first.consumer("orders"))
     fill(twin, "a")
@@ -285,7 +285,7 @@ def test_two_connections(twin: Twin) -> None:
 
 
 def test_topics_and_durable_subscriptions(twin: Twin) -> None:
-    """A durable subscription collects while its consumer is away; a plain one does not."""
+    """A durable subscription keeps messages while its consumer is away; a plain one does not."""
     connection = twin.connect("?jms.clientID=me")
     durable = twin.call(connection.consumer("topic://news", subscription="mine"))
     plain = twin.call(connection.consumer("topic://news"))

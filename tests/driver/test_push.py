@@ -1,4 +1,4 @@
-"""Handlers: run, stop and report, and what their exceptions mean."""
+"""Handlers: `run`, `stop`, `report`, and the effect of their exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Script:
-    """A handler that does what the body says, and notes when it was called with what."""
+    """Handler that does what the body says, and records its calls."""
 
     def __init__(self, twin: Twin) -> None:
         self.twin = twin
@@ -55,7 +55,7 @@ class Script:
 
 @pytest.mark.parametrize("workers", [1, 8])
 def test_run_until_stopped(twin: Twin, workers: int) -> None:
-    """`run` handles what there is, ends on `stop`, and reports what became of everything."""
+    """`run` handles all messages, ends on `stop`, and returns the report."""
     for number in range(20):
         twin.broker.send("orders", str(number))
     connection = twin.connect()
@@ -76,7 +76,7 @@ def test_run_until_stopped(twin: Twin, workers: int) -> None:
 
 
 def test_listen_is_a_decorator(twin: Twin) -> None:
-    """The decorated function stays what it was, and is called for each message."""
+    """A function decorated by `listen` stays the same, and is called for each message."""
     connection = twin.connect()
     script = Script(twin)
     handler = twin.handler(script)
@@ -88,7 +88,7 @@ def test_listen_is_a_decorator(twin: Twin) -> None:
 
 
 def test_delays_are_exact(twin: Twin) -> None:
-    """Redeliveries come at the policy's delays, to the millisecond; then the message is poison."""
+    """Redeliveries are on the policy's delays, to the millisecond; then the message is poison."""
     policy = redelivery.RedeliveryPolicy(
         maximum_redeliveries=4, initial_redelivery_delay=0.5, redelivery_delay=2, use_exponential_back_off=True,
         back_off_multiplier=3, maximum_redelivery_delay=4,
@@ -112,7 +112,7 @@ def test_delays_are_exact(twin: Twin) -> None:
 
 
 def test_others_flow_while_one_waits(twin: Twin) -> None:
-    """A waiting message is overtaken, and is handled at its due time though others keep coming."""
+    """Other messages are handled while one is parked; it is handled at its due time among them."""
     connection = twin.connect()
     script = Script(twin)
     twin.listen(connection, "orders", script)
@@ -128,7 +128,7 @@ def test_others_flow_while_one_waits(twin: Twin) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_steering(twin: Twin, workers: int) -> None:
-    """Poison goes to the dead letters at once, Discard is dropped, Defer comes again uncharged."""
+    """Poison dead-letters at once, Discard drops, Defer redelivers without a charge."""
     connection = twin.connect("?redelivery.maximumDeferrals=2&jms.redeliveryPolicy.maximumRedeliveries=1")
     script = Script(twin)
     twin.listen(connection, "orders", script, workers=workers)
@@ -136,7 +136,8 @@ def test_steering(twin: Twin, workers: int) -> None:
         twin.broker.send("orders", body)
     twin.advance(60)
     deferred = [call for call in script.calls if call[0] == "defer"]
-    # Two deferrals are free; the third is a failure, which waits for the policy's second; the next one is the last.
+    # Two deferrals are not charged. The third is a failure with the policy's delay of a second; the next one is the
+    # last.
     assert deferred == [("defer", 1, 0.0), ("defer", 1, 2.0), ("defer", 1, 4.0), ("defer", 2, 5.0)]
     assert Counter(call[0] for call in script.calls) == {"poison": 1, "discard": 1, "defer": 4}
     assert sorted(letter.cause or "" for letter in twin.broker.dead_letters()) == [
@@ -148,7 +149,7 @@ def test_steering(twin: Twin, workers: int) -> None:
 
 
 def test_a_handler_that_settles_itself(twin: Twin) -> None:
-    """What the handler has settled is not settled again, neither by its return nor by its exception."""
+    """A message that the handler has settled is not settled again by its return or its exception."""
     connection = twin.connect()
     script = Script(twin)
     twin.listen(connection, "orders", script)
@@ -160,20 +161,22 @@ def test_a_handler_that_settles_itself(twin: Twin) -> None:
 
 
 def test_system_exit_ends_the_run(twin: Twin) -> None:
-    """It releases the message, ends `run`, and comes out of it."""
+    """SystemExit in a handler releases the message, ends `run`, and is raised by it."""
     twin.broker.send("orders", "exit")
     connection = twin.connect()
     connection.listen("orders", twin.handler(Script(twin)))
     with pytest.raises(SystemExit):
         twin.run(connection)
-    report = connection.report()  # what was given back came again at once, and was given back by the drain
+    report = (
+        connection.report()
+    )  # a released message is dispatched again at once, and is released by the drain
     assert report == redelivery.Report(released=report.released)
     assert report.released in (1, 2)
     assert [held.broker_count for held in twin.broker.messages("orders")] == [0]
 
 
 def test_stop_before_run(twin: Twin) -> None:
-    """A `run` that was stopped before it began handles nothing that takes time, and reports."""
+    """A `run` that is stopped before it begins handles no message, and returns a report."""
     connection = twin.connect()
     connection.listen("orders", twin.handler(Script(twin)))
     connection.stop()
@@ -181,7 +184,7 @@ def test_stop_before_run(twin: Twin) -> None:
 
 
 def test_a_handler_may_stop_the_connection(twin: Twin) -> None:
-    """The message whose handler stops the connection is accepted like any other."""
+    """The message of a handler that stops the connection is accepted."""
     connection = twin.connect()
     for body in ("a", "b", "c"):
         twin.broker.send("orders", body)
@@ -193,7 +196,7 @@ def test_a_handler_may_stop_the_connection(twin: Twin) -> None:
 
 
 def test_two_listeners(twin: Twin) -> None:
-    """Each destination has its own handler, policies and counts; the report sums them up."""
+    """Each listener has its own handler, policies and counts; the report is their sum."""
     connection = twin.connect(
         "?jms.redeliveryPolicyMap.fast.initialRedeliveryDelay=10&jms.redeliveryPolicyMap.slow.initialRedeliveryDelay=60000"
     )
@@ -210,14 +213,14 @@ def test_two_listeners(twin: Twin) -> None:
 
 
 def test_run_without_listeners_is_refused(twin: Twin) -> None:
-    """There is nothing to run."""
+    """`run` without a listener is refused."""
     connection = twin.connect()
     with pytest.raises(ConfigurationError, match="nothing to run"):
         twin.run(connection)
 
 
 def test_a_wildcard_has_the_policy_of_each_messages_own_destination(twin: Twin) -> None:
-    """The policy is looked up by where a message was sent, not by what was subscribed to."""
+    """The policy is chosen by the destination of a message, not by the pattern of its consumer."""
     connection = twin.connect(
         "?jms.redeliveryPolicyMap.orders.eu.maximumRedeliveries=0&jms.redeliveryPolicyMap.orders.>.maximumRedeliveries=1"
     )
@@ -231,7 +234,7 @@ def test_a_wildcard_has_the_policy_of_each_messages_own_destination(twin: Twin) 
 
 
 def test_expired_messages_are_never_handled(twin: Twin) -> None:
-    """One that expires while it waits is dead-lettered as expired."""
+    """A message that expires while it is parked is dead-lettered as expired."""
     connection = twin.connect()
     script = Script(twin)
     twin.listen(connection, "orders", script)
@@ -242,11 +245,11 @@ def test_expired_messages_are_never_handled(twin: Twin) -> None:
 
 
 def test_an_asynchronous_handler_needs_an_asynchronous_connection(redelivery_broker: Any) -> None:
-    """A synchronous connection refuses it at once, before any I/O."""
+    """A synchronous connection refuses an async handler before any I/O."""
     connection = redelivery.connect(redelivery_broker.uri)
 
     async def handle(message: Message) -> None:
-        """Never called."""
+        """Do nothing; it is never called."""
 
     with pytest.raises(ConfigurationError, match="connect_async"):
         connection.listen("orders", handle)

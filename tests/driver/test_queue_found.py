@@ -1,4 +1,4 @@
-"""What a broker says of one queue when it confirms its consumer, and what it takes back from it later."""
+"""Capabilities of one queue that a broker sends with the confirmation, and messages that it takes back later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAUTION = "by its arguments the broker drops a message after 20 lost connections
 
 
 def found(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
-    """Have the broker say this of each queue."""
+    """Make the broker send these capabilities for each queue."""
     able = replace(CAPABILITIES, **fields)  # type: ignore[arg-type]
     monkeypatch.setattr(redelivery_memory.server, "Subscribed", partial(Subscribed, capabilities=able))
 
@@ -30,7 +30,7 @@ def found(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
 def test_how_a_queue_may_lose_a_message_is_a_warning(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once for each consumer, however often it is connected, and an event for observers."""
+    """A queue that may lose messages is warned of once for each consumer, and is an event for observers."""
     found(monkeypatch, caution=CAUTION)
     shown: list[events.Event] = []
     connection = twin.connect(observers=[shown.append])
@@ -47,7 +47,7 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
 def test_what_the_broker_could_do_for_a_queue_is_said_once(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At INFO, and as an event."""
+    """An unused feature of a queue is logged once at INFO, and is an event."""
     found(monkeypatch, advice="hold back what waits: redelivery.scheduler=broker")
     shown: list[events.Event] = []
     connection = twin.connect(observers=[shown.append])
@@ -67,7 +67,7 @@ def test_what_the_broker_could_do_for_a_queue_is_said_once(
 def test_what_a_queue_can_do_counts_more_than_what_its_broker_can(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its poison acknowledgement would not keep a message here, so a copy is sent."""
+    """Without a poison acknowledgement that keeps messages of its queue, the client sends a copy."""
     found(monkeypatch, poison_persistent=False, poison_non_persistent=False)
     twin.broker.send("orders", "bad")
     connection = twin.connect("?redelivery.deadLetterDestination=graves")
@@ -81,7 +81,7 @@ def test_what_a_queue_can_do_counts_more_than_what_its_broker_can(
 def test_what_the_broker_takes_back_is_stale_and_told_once(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The message that the application has is another consumer's from now on."""
+    """A message that the broker has taken back is stale; its event and log line are emitted once."""
     twin.broker.send("orders", "slow")
     shown: list[events.Event] = []
     connection = twin.connect(observers=[shown.append])
@@ -95,12 +95,12 @@ def test_what_the_broker_takes_back_is_stale_and_told_once(
     (told,) = [each for each in shown if isinstance(each, events.TakenBack)]
     assert (told.messages, told.running, told.limit) == (1, 1, None)
     lines = [each.getMessage() for each in caplog.records]
-    assert "the broker has taken 1 message back after its consumer timeout" in lines[0]
+    assert "the broker has taken back 1 message after its consumer timeout" in lines[0]
     assert isinstance(connection.report(), redelivery.Report)
 
 
 def test_what_is_taken_back_one_by_one_is_two_lines(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The first at once, and one on all the others when ten seconds are over, or the connection is."""
+    """Messages taken back one by one are one line at once, and one for all others after ten seconds or at the end."""
     for number in range(5):
         twin.broker.send("orders", f"{number}")
     connection = twin.connect()
@@ -113,6 +113,6 @@ def test_what_is_taken_back_one_by_one_is_two_lines(twin: Twin, caplog: pytest.L
         twin.call(connection.close())
     lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
     assert len(lines) == 2
-    assert "the broker has taken 1 message back" in lines[0]
+    assert "the broker has taken back 1 message" in lines[0]
     assert "4 more in" in lines[1]
-    assert lines[1].endswith("taken back by the broker after its consumer timeout, delivered again")
+    assert lines[1].endswith("taken back by the broker after its consumer timeout, redelivered")

@@ -1,4 +1,4 @@
-"""Connections that are lost: what is kept, what is stale, what comes again."""
+"""Lost connections: kept counts, stale results, redelivered messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_counts_and_due_times_outlive_a_connection(twin: Twin) -> None:
-    """A message that was waiting keeps its count and its due time, though its copy comes anew."""
+    """A parked message keeps its count and its due time when it is redelivered on the next connection."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -33,7 +33,7 @@ def test_counts_and_due_times_outlive_a_connection(twin: Twin) -> None:
 
 
 def test_a_lost_connection_charges_nothing(twin: Twin) -> None:
-    """However often it is cut, a message that no handler failed on has no redeliveries charged."""
+    """A message that no handler failed on is charged nothing, however often the connection is lost."""
     connection = twin.connect("?jms.redeliveryPolicy.maximumRedeliveries=2")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -49,7 +49,7 @@ def test_a_lost_connection_charges_nothing(twin: Twin) -> None:
 
 @pytest.mark.parametrize("result", ["accept", "fail", "poison", "release"])
 def test_a_late_result_is_stale(twin: Twin, result: str) -> None:
-    """It returns False, is counted, and is never written to the new connection."""
+    """A late result returns False, is counted as stale, and is not written to the new connection."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     identity = twin.broker.send("orders", "a")
@@ -63,7 +63,7 @@ def test_a_late_result_is_stale(twin: Twin, result: str) -> None:
 
 
 def test_late_results_are_told_once(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The first late result of a consumer is logged, with what it means."""
+    """The first late result of a consumer is logged, with its meaning."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -73,11 +73,11 @@ def test_late_results_are_told_once(twin: Twin, caplog: pytest.LogCaptureFixture
         twin.broker.cut()
         for message in held:
             message.accept()
-    assert sum("too late" in record.message for record in caplog.records) == 1
+    assert sum("a result is stale" in record.message for record in caplog.records) == 1
 
 
 def test_a_copy_waits_for_the_old_handler_and_its_success(twin: Twin) -> None:
-    """The message comes again while its handler runs: success accepts the copy without running it."""
+    """A redelivered message whose handler still runs waits for it; after its success it is accepted unseen."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -91,7 +91,7 @@ def test_a_copy_waits_for_the_old_handler_and_its_success(twin: Twin) -> None:
 
 
 def test_a_copy_waits_for_the_old_handler_and_its_failure(twin: Twin) -> None:
-    """A failure of the old handler is charged once, and the copy follows the policy."""
+    """A failure of the old handler is charged once, and the redelivered message follows the policy."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -104,7 +104,7 @@ def test_a_copy_waits_for_the_old_handler_and_its_failure(twin: Twin) -> None:
 
 
 def test_lost_accepts_are_not_handled_again(twin: Twin) -> None:
-    """A message that was accepted, but whose accept the broker never got, is accepted again unseen."""
+    """A message whose acknowledgement was lost is accepted again without being handled."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.drop_accepts(2)
@@ -118,7 +118,7 @@ def test_lost_accepts_are_not_handled_again(twin: Twin) -> None:
 
 
 def test_subscriptions_are_restored(twin: Twin) -> None:
-    """Every consumer that is open comes back, with its credit; one that was closed does not."""
+    """Every open consumer is subscribed again with its credit; a closed one is not."""
     connection = twin.connect("?redelivery.credit=2")
     kept = twin.call(connection.consumer("orders"))
     closed = twin.call(connection.consumer("others"))
@@ -133,7 +133,7 @@ def test_subscriptions_are_restored(twin: Twin) -> None:
 
 
 def test_a_consumer_made_while_the_link_is_down(twin: Twin) -> None:
-    """It waits for the connection, and works from then on."""
+    """A consumer that is made while the connection is down starts after the reconnect."""
     connection = twin.connect()
     twin.broker.refuse_connections()
     twin.broker.cut()
@@ -145,7 +145,7 @@ def test_a_consumer_made_while_the_link_is_down(twin: Twin) -> None:
 
 
 def test_a_consumer_nobody_can_make(twin: Twin) -> None:
-    """While the link stays down it is refused after 30 s, and leaves no trace."""
+    """A consumer that is not confirmed within 30 s is refused, and leaves nothing."""
     connection = twin.connect()
     twin.broker.refuse_connections()
     twin.broker.cut()
@@ -158,7 +158,7 @@ def test_a_consumer_nobody_can_make(twin: Twin) -> None:
 
 
 def test_a_refused_consumer_leaves_no_trace(twin: Twin) -> None:
-    """What the broker refuses is an AdapterError, now and not again with every connection."""
+    """A consumer that the broker refuses is an AdapterError, and is not subscribed again later."""
     connection = twin.connect()
     for _ in range(2):
         with pytest.raises(AdapterError, match="no selectors"):
@@ -173,11 +173,11 @@ def test_a_refused_consumer_leaves_no_trace(twin: Twin) -> None:
 def test_the_engines_learn_of_a_loss_before_the_next_connection(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A driver that is quicker than the thread that tells of the loss waits for it."""
+    """The driver's thread reconnects only after all engines have heard of the loss."""
     connected = threading.Event()
 
     class Slow(logging.Handler):
-        """Takes its time while the loss is told."""
+        """Engine that is slow to handle the loss."""
 
         def emit(self, record: logging.LogRecord) -> None:
             if record.msg.startswith("connection lost"):

@@ -1,4 +1,4 @@
-"""What the reference's own tests require, and no other test here shows: docs/requirements.md lists all."""
+"""Requirements of the ActiveMQ Java client's tests that no other test here covers; docs/requirements.md lists all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def policies(**options: Any) -> redelivery.RedeliveryPolicyMap:
 
 
 def rolling_back(twin: Twin, bodies: list[str], until: float, **policy: Any) -> dict[str, list[float]]:
-    """Have a transacted listener roll back every message; return when each was delivered."""
+    """Make a transacted listener roll back every message; return the times of all deliveries."""
     for body in bodies:
         twin.broker.send("q", body)
     connection: Any = twin.connect(policies=policies(**policy))
@@ -41,7 +41,7 @@ def rolling_back(twin: Twin, bodies: list[str], until: float, **policy: Any) -> 
 
 
 def test_each_message_waits_by_its_own_schedule(twin: Twin) -> None:
-    """5, 35: ten messages, each rolled back always, four redeliveries: fifty deliveries, each at its own time."""
+    """5, 35: ten messages, always rolled back, four redeliveries: fifty deliveries, each at its own time."""
     bodies = [str(number) for number in range(10)]
     seen = rolling_back(
         twin, bodies, 60, maximum_redeliveries=4, initial_redelivery_delay=1.0, redelivery_delay=1.0,
@@ -54,7 +54,7 @@ def test_each_message_waits_by_its_own_schedule(twin: Twin) -> None:
 
 
 def test_a_first_redelivery_at_once_and_later_ones_fixed(twin: Twin) -> None:
-    """6, 18, 19: with an initial delay of 0 the first comes at once, each later one after the fixed delay."""
+    """6, 18, 19: with an initial delay of 0 the first redelivery is at once, each later one after the fixed delay."""
     seen = rolling_back(
         twin, ["1"], 10, maximum_redeliveries=2, initial_redelivery_delay=0.0, redelivery_delay=1.0
     )
@@ -62,7 +62,7 @@ def test_a_first_redelivery_at_once_and_later_ones_fixed(twin: Twin) -> None:
 
 
 def test_a_capped_back_off_goes_on_and_on(twin: Twin) -> None:
-    """8, 9: without a maximum it comes again for ever, and no wait is longer than the cap."""
+    """8, 9: without a maximum a message is redelivered for ever, and no delay exceeds the cap."""
     seen = rolling_back(
         twin, ["1"], 20, maximum_redeliveries=-1, initial_redelivery_delay=0.01, redelivery_delay=0.01,
         use_exponential_back_off=True, back_off_multiplier=2.0, maximum_redelivery_delay=1.0,
@@ -73,7 +73,7 @@ def test_a_capped_back_off_goes_on_and_on(twin: Twin) -> None:
 
 
 def test_a_set_that_is_rolled_back_comes_again_in_order(twin: Twin) -> None:
-    """32, 33, 34: the same set, once, in the same order, not before its time; what is sent after it does not wait."""
+    """32, 33, 34: a rolled back set is redelivered once, in order, when due; later messages do not wait for it."""
     connection: Any = twin.connect(policies=policies(initial_redelivery_delay=6.0))
     session = connection.session("transacted")
     consumer = twin.call(session.consumer("q"))
@@ -96,7 +96,7 @@ def test_a_set_that_is_rolled_back_comes_again_in_order(twin: Twin) -> None:
 
 
 def test_one_message_is_finished_before_the_next(twin: Twin) -> None:
-    """22: in order, a listener of an `auto` session that fails twice sees message 1 three times before message 2."""
+    """22: in order, a listener of an `auto` session that fails twice gets message 1 three times before message 2."""
     for body in ("1", "2"):
         twin.broker.send("q", body)
     connection: Any = twin.connect(
@@ -117,7 +117,7 @@ def test_one_message_is_finished_before_the_next(twin: Twin) -> None:
 
 @pytest.mark.parametrize("source", ["queue://q", "topic://t"])
 def test_what_is_unacknowledged_comes_again(twin: Twin, source: str) -> None:
-    """26, 28, 30: after `recover`, in order, marked; what was acknowledged does not; they can then be acknowledged."""
+    """26, 28, 30: `recover` redelivers unacknowledged messages in order, with the flag; they can be acknowledged."""
     connection: Any = twin.connect(policies=policies(initial_redelivery_delay=0.0))
     session = connection.session("individual")
     consumer = twin.call(session.consumer(source))
@@ -133,7 +133,7 @@ def test_what_is_unacknowledged_comes_again(twin: Twin, source: str) -> None:
 
 
 def test_the_count_of_a_message_grows_with_each_session(twin: Twin) -> None:
-    """25, 27: a new session each time, rolled back: the count is the number of deliveries so far."""
+    """25, 27: with a new session for each rollback the delivery count is the number of deliveries so far."""
     twin.broker.send("q", "1")
     connection: Any = twin.connect(policies=policies(initial_redelivery_delay=0.0, redelivery_delay=0.0))
     for count in range(1, 6):

@@ -1,4 +1,4 @@
-"""Where the broker takes nothing back before the consumer closes, as ActiveMQ over STOMP: releasing stops nobody."""
+"""Releases on a broker that takes nothing back before the consumer closes, as ActiveMQ over STOMP."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def nothing_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the broker have no release."""
+    """Take the capability of releases from the broker."""
     able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
 
 
 def test_a_consumer_that_releases_goes_on(twin: Twin) -> None:
-    """Far more than it may park: what was released first makes way, and comes again for others that are accepted."""
+    """A consumer may release more messages than it may park: the first ones are dispatched again."""
     connection = twin.connect("?redelivery.credit=4&redelivery.maxParked=4")
     consumer = twin.call(connection.consumer("orders"))
     for number in range(10):
         twin.broker.send("orders", str(number))
     for _ in range(30):
-        # The broker gives no more than eight at once: then one comes again each second.
+        # The broker sends no more than eight at once; then one is dispatched again each second.
         message = twin.receive(consumer, 2)
         assert message is not None
         assert (message.release(), message.redelivery_count) == (True, 0)
@@ -45,7 +45,7 @@ def test_a_consumer_that_releases_goes_on(twin: Twin) -> None:
 
 
 def test_what_comes_again_of_itself_keeps_no_run_from_its_end(twin: Twin) -> None:
-    """A handler that is slow and releases: only what it has not had before is work."""
+    """A slow handler that releases messages does not keep `run` from being idle: only new messages are work."""
     connection = twin.connect("?redelivery.credit=9&redelivery.maxParked=2")
     for number in range(3):
         twin.broker.send("orders", str(number))
@@ -67,7 +67,7 @@ def test_what_comes_again_of_itself_keeps_no_run_from_its_end(twin: Twin) -> Non
 
 
 def test_a_handler_that_releases_everything_ends_with_the_queue(twin: Twin) -> None:
-    """Each message is handled once, though there are more than may be parked; then there is nothing to do."""
+    """Each message is handled once by a handler that releases all of them, then the run is idle."""
     connection = twin.connect("?redelivery.credit=20&redelivery.maxParked=3")
     for number in range(5):
         twin.broker.send("orders", str(number))

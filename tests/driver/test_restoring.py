@@ -1,4 +1,4 @@
-"""How deliveries are read, as a consumer says it, and what is made of stored ones."""
+"""The wire of a consumer, and deliveries restored with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["bench"]
 
 
 def test_the_wire_restores_deliveries(bench: Bench) -> None:
-    """It is known as long as the consumer is, and a restored delivery is no consumer's."""
+    """A consumer's wire restores deliveries that belong to no consumer."""
     sent(bench.broker, "body", headers={"n": 1})
     [delivery] = bench.take()
     wire = bench.consumer.wire()
@@ -31,7 +31,7 @@ def test_the_wire_restores_deliveries(bench: Bench) -> None:
 
 
 def test_wires_that_cannot_be_used_say_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wire of nothing, one of a scheme that no adapter serves, an adapter that restores nothing, no connection."""
+    """A wire without a scheme, or of an unknown scheme, an adapter without restoring, and no connection are refused."""
     with pytest.raises(ConfigurationError, match="without 'scheme'"):
         restorer({})
     with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):

@@ -1,4 +1,4 @@
-"""Consumers whose broker holds what waits for its redelivery, on threads and on a loop."""
+"""Redelivery by the broker, on threads and on a loop."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ POLICIES = RedeliveryPolicyMap(
 
 @pytest.fixture(params=["atomic", "native"], autouse=True)
 def reschedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return what the broker holds back: a copy that it takes in a transaction, or the message itself."""
+    """Return the capability: the broker holds a copy, which it takes in a transaction, or the message itself."""
     able = replace(redelivery_memory.adapter.CAPABILITIES, reschedule=request.param)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     return str(request.param)
 
 
 def test_the_broker_holds_what_waits(twin: Twin) -> None:
-    """Nothing is parked or unsettled here; each redelivery comes when it is due, and the dead letter says all."""
+    """No message is parked or unsettled here; redeliveries are on time, and the dead letter has all properties."""
     sent = twin.broker.send("orders", "bad", headers={"n": 1})
     connection = twin.connect(BY_BROKER + "&redelivery.maxParked=1", policies=POLICIES)
     consumer = twin.call(connection.consumer("orders"))
@@ -65,7 +65,7 @@ def test_the_broker_holds_what_waits(twin: Twin) -> None:
 
 
 def test_what_waits_outlives_its_consumer(twin: Twin) -> None:
-    """The next connection goes on counting; one whose client holds what waits takes no notice."""
+    """The next connection continues the count; one with `scheduler=client` ignores it."""
     twin.broker.send("orders", "bad")
     for count, options in ((0, BY_BROKER), (1, BY_BROKER), (0, "")):
         connection = twin.connect(options, policies=POLICIES)
@@ -78,7 +78,7 @@ def test_what_waits_outlives_its_consumer(twin: Twin) -> None:
 
 
 def test_a_redriven_message_starts_afresh(twin: Twin) -> None:
-    """Nothing of a copy, or of a dead letter, is left that a consumer would count by."""
+    """A redriven message has no properties that a consumer would count by."""
     twin.broker.send("orders", "bad")
     connection = twin.connect(BY_BROKER, policies=POLICIES)
     consumer = twin.call(connection.consumer("orders"))
@@ -96,7 +96,7 @@ def test_a_redriven_message_starts_afresh(twin: Twin) -> None:
 
 
 def test_a_dead_letter_is_not_taken_for_a_copy(twin: Twin) -> None:
-    """Whoever consumes the dead-letter queue begins with the first delivery, whatever its letters tell."""
+    """A consumer of the DLQ begins with the first delivery, whatever properties its dead letters have."""
     twin.broker.send("orders", "bad")
     connection = twin.connect(BY_BROKER, policies=POLICIES)
     consumer = twin.call(connection.consumer("orders"))
@@ -111,7 +111,7 @@ def test_a_dead_letter_is_not_taken_for_a_copy(twin: Twin) -> None:
 
 
 def test_a_ledger_charges_the_death_over_a_copy(twin: Twin, tmp_path: Path) -> None:
-    """The copy brings the count, the ledger the crash; the limit is that of both together."""
+    """The copy has the count, the ledger the crash; the limit is for both together."""
     ledger = SqliteLedger(tmp_path / "ledger.db")
     twin.broker.send("orders", "killer")
     connection = twin.connect(BY_BROKER, policies=POLICIES, ledger=ledger)
@@ -148,10 +148,10 @@ REFUSED: list[tuple[str, ConsumerOptions, str]] = [
 
 
 def test_what_a_copy_cannot_do_is_refused(twin: Twin) -> None:
-    """Before anything is consumed, with the reason; so is a transacted session."""
+    """A consumer that cannot use delayed copies, or a transacted session, is refused with the reason."""
     connection = twin.connect(BY_BROKER)
     for destination, options, words in REFUSED:
-        if "selector" in options:  # memory:// has none anyway
+        if "selector" in options:  # memory:// has no selectors
             continue
         with pytest.raises(ConfigurationError, match="redelivery.scheduler=broker: .*" + words):
             twin.call(connection.consumer(destination, **options))
@@ -167,7 +167,7 @@ def test_what_a_copy_cannot_do_is_refused(twin: Twin) -> None:
 
 
 def test_a_policy_longer_than_the_broker_lets_hold_is_taken(twin: Twin) -> None:
-    """What the broker holds itself it does not take back."""
+    """A policy longer than the broker's time limit is accepted if the broker itself holds the message."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(initial_redelivery_delay=86_400))
     settings = twin.make(BY_BROKER, policies=policies).settings
     able = Capabilities("a", max_hold=1.0, reschedule="atomic")
@@ -182,7 +182,7 @@ def able(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Able:
 
 
 def delaying(monkeypatch: pytest.MonkeyPatch, change: Callable[[float], float]) -> None:
-    """Have the broker hold messages for as long as `change` makes of it."""
+    """Make the broker hold messages for the time that `change` returns."""
     plain = MemoryServer._take
 
     def take(self: MemoryServer, message: Outgoing) -> Any:
@@ -192,7 +192,7 @@ def delaying(monkeypatch: pytest.MonkeyPatch, change: Callable[[float], float]) 
 
 
 def test_it_is_proved_before_a_consumer_starts(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a message that the broker holds for a second, once a connection; nothing of it is left."""
+    """A message that the broker holds for a second proves it, once for each connection; nothing stays on the broker."""
     able(monkeypatch, reschedule_proof="arrival", selectors=False)
     twin.broker.send("orders", "x")
     connection = twin.connect(BY_BROKER)
@@ -211,12 +211,12 @@ def test_it_is_proved_before_a_consumer_starts(twin: Twin, monkeypatch: pytest.M
 LACKING: list[tuple[str, Callable[[float], float], str]] = [
     ("arrival", lambda _: 0.0, "did not hold a message back for 1 s.*: it needs patience"),
     ("held", lambda _: 0.0, "did not hold a message back for 1 s.*: it needs patience"),
-    ("arrival", lambda _: 1000.0, "did not deliver .* within 20 s after: it needs patience"),
+    ("arrival", lambda _: 1000.0, "did not deliver .* within 20 s after its delay of 1 s: it needs patience"),
 ]
 
 
 def test_a_broker_that_cannot_is_found_out(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first dispatch, with what it lacks; where the time of arrival proves nothing it is not waited for."""
+    """A broker that does not hold messages back is refused before the first dispatch, with what it needs."""
     for proof, change, words in LACKING:
         with monkeypatch.context() as patch:
             able(patch, reschedule_proof=proof, selectors=False, reschedule_needs="patience")
@@ -236,9 +236,9 @@ def test_a_broker_that_cannot_is_found_out(twin: Twin, monkeypatch: pytest.Monke
 
 
 def test_a_refused_probe_says_so(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the queue that it was meant for, so that the right to it can be given."""
+    """A refused probe names its queue, for the permissions."""
     able(monkeypatch, reschedule_proof="arrival", selectors=False)
     connection = twin.connect(BY_BROKER)
     twin.broker.refuse_sends(1)
-    with pytest.raises(AdapterError, match=r"cannot be proved with queue://orders\.redelivery-probe"):
+    with pytest.raises(AdapterError, match=r"the probe with queue://orders\.redelivery-probe\.\w+ failed"):
         twin.call(connection.consumer("orders"), over=5)

@@ -1,4 +1,4 @@
-"""Sending: confirmed, refused, not answered in time, while disconnected."""
+"""Sending: confirmed, refused, not confirmed in time, and without a connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_confirmed_message_has_an_id(twin: Twin) -> None:
 
 
 def test_a_refused_message(twin: Twin) -> None:
-    """The broker's refusal is an AdapterError; nothing was sent, and the next one may go through."""
+    """A refused message is an AdapterError; nothing was sent, and the next message may be confirmed."""
     connection = twin.connect()
     twin.broker.refuse_sends(1)
     with pytest.raises(AdapterError, match="refused the message"):
@@ -35,18 +35,18 @@ def test_a_refused_message(twin: Twin) -> None:
 
 
 def test_no_answer_in_time(twin: Twin) -> None:
-    """Without a confirmation it is a TransportError that says that it may have been sent."""
+    """A message that is not confirmed in time is a TransportError: it may have been sent."""
     connection = twin.connect()
     twin.broker.stall_confirmations()
     with pytest.raises(TransportError, match="may have been sent"):
         twin.call(connection.send("orders", "x", timeout=5), over=5)
-    assert len(connection._driver._sends) == 0  # nobody waits: nothing is kept for the answer
+    assert len(connection._driver._sends) == 0  # nothing is kept for the late answer
     twin.broker.resume_confirmations()
     twin.call(connection.send("orders", "y"))
 
 
 def test_who_tries_again_and_again_does_not_fill_the_memory(twin: Twin) -> None:
-    """Past 16 MiB that timed out without an answer a send is refused at once, until the answers or a new connection."""
+    """Past 16 MiB of unconfirmed messages a send is refused at once, until answers or a new connection arrive."""
     connection = twin.connect()
     twin.broker.stall_confirmations()
     body = b"x" * (4 * 1024 * 1024)
@@ -55,7 +55,7 @@ def test_who_tries_again_and_again_does_not_fill_the_memory(twin: Twin) -> None:
             twin.call(connection.send("orders", body, timeout=5), over=5)
     with pytest.raises(
         TransportError,
-        match=r"not answered 4 messages \(16777216 bytes\).*nothing was sent to queue://orders",
+        match=r"not confirmed 4 messages \(16777216 bytes\).*nothing was sent to queue://orders",
     ):
         twin.call(connection.send("orders", b"small"))
     assert twin.broker.depth("orders") == 4
@@ -65,7 +65,7 @@ def test_who_tries_again_and_again_does_not_fill_the_memory(twin: Twin) -> None:
 
 
 def test_a_cut_before_the_answer(twin: Twin) -> None:
-    """The connection is lost while `send` waits: TransportError."""
+    """A connection loss during `send` is a TransportError."""
     connection = twin.connect()
     twin.broker.stall_confirmations()
     future = connection._driver.send(_message(twin))
@@ -75,7 +75,7 @@ def test_a_cut_before_the_answer(twin: Twin) -> None:
 
 
 def test_each_sender_gets_an_error_of_its_own(twin: Twin) -> None:
-    """One loss ends several sends: an exception that two threads raise would have the tracebacks of both."""
+    """Each of several senders gets an exception of its own: a shared one would have the tracebacks of all."""
     connection = twin.connect(uri=f"failover:({twin.broker.uri})?maxReconnectAttempts=0")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
@@ -100,7 +100,7 @@ def _message(twin: Twin) -> object:
 
 
 def test_while_disconnected_it_waits(twin: Twin) -> None:
-    """A message sent while the link is down goes out with the next connection."""
+    """A message that is sent while the connection is down is sent on the next one."""
     connection = twin.connect()
     twin.broker.refuse_connections()
     twin.broker.cut()
@@ -110,7 +110,7 @@ def test_while_disconnected_it_waits(twin: Twin) -> None:
 
 
 def test_connecting_and_confirming_share_the_time_out(twin: Twin) -> None:
-    """`timeout` counts from the call: what the connection took to stand is not given a second time."""
+    """`timeout` counts from the call: it includes the time of the reconnect."""
     connection = twin.connect()
     twin.broker.stall_confirmations()
     twin.broker.refuse_connections()
@@ -124,7 +124,7 @@ def test_connecting_and_confirming_share_the_time_out(twin: Twin) -> None:
 
 
 def test_while_disconnected_it_does_not_wait_for_ever(twin: Twin) -> None:
-    """After its time-out it says that nothing was sent."""
+    """A message without a connection in time says that nothing was sent."""
     connection = twin.connect()
     twin.broker.refuse_connections()
     twin.broker.cut()
@@ -135,7 +135,7 @@ def test_while_disconnected_it_does_not_wait_for_ever(twin: Twin) -> None:
 
 
 def test_delay_and_life_time(twin: Twin) -> None:
-    """A delayed message comes when its delay is over; one that has expired never does."""
+    """A delayed message arrives after its delay; an expired one never arrives."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.call(connection.send("orders", "late", delay=5))
@@ -177,7 +177,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_what_no_header_can_carry_is_refused(twin: Twin) -> None:
-    """What would be dropped, changed or sent as its repr is refused before anything is sent; in a session, too."""
+    """A header that would be dropped or changed is refused before anything is sent; in a session, too."""
     connection = twin.connect()
     session = connection.session("transacted")
     for options, told in REFUSED:
@@ -191,7 +191,7 @@ def test_what_no_header_can_carry_is_refused(twin: Twin) -> None:
 
 
 def test_values_of_enumerations_are_sent_plain(twin: Twin) -> None:
-    """AMQP has no type for a subclass of `str`, `int` or `float`: what is sent is the value itself."""
+    """A subclass of `str`, `int` or `float` is sent as its plain value: AMQP has no type for it."""
 
     class Size(enum.IntEnum):
         SMALL = 1

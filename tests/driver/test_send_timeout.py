@@ -1,4 +1,4 @@
-"""How long a send waits where the call does not say so: `send_timeout=` and `redelivery.sendTimeout`."""
+"""Default timeout of a send: `send_timeout=` and `redelivery.sendTimeout`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_send_ends_at_its_time(twin: Twin, options: str, arguments: Any, limit: int) -> None:
-    """Of the URI, of the connection, or 30 s; the call's own comes first."""
+    """A send ends after the call's timeout, else that of the connection or of the URI, else 30 s."""
     connection = twin.connect(options, **arguments)
     twin.broker.stall_confirmations()
     with pytest.raises(redelivery.TransportError, match=rf"within {limit} s; it may have been sent"):
@@ -33,19 +33,19 @@ def test_a_send_ends_at_its_time(twin: Twin, options: str, arguments: Any, limit
 
 
 def test_it_is_given_once() -> None:
-    """In the URI or as an argument."""
+    """A send timeout in the URI and as an argument is refused."""
     with pytest.raises(redelivery.ConfigurationError, match="give one of them"):
         redelivery.connect("memory://x?redelivery.sendTimeout=5000", send_timeout=5)
 
 
 @pytest.mark.parametrize("given", [0, -1, "5", True])
 def test_it_must_be_a_time(given: Any) -> None:
-    """Before any I/O."""
+    """A wrong send timeout is refused before any I/O."""
     with pytest.raises(redelivery.ConfigurationError, match="send_timeout must be"):
         redelivery.connect("memory://x", send_timeout=given)
 
 
 def test_the_uri_takes_no_zero() -> None:
-    """A send would never be confirmed."""
+    """A send timeout of 0 is refused: no send would be confirmed."""
     with pytest.raises(redelivery.ConfigurationError, match=r"redelivery\.sendTimeout"):
         redelivery.connect("memory://x?redelivery.sendTimeout=0")

@@ -1,4 +1,4 @@
-"""What becomes of a session that somebody else rolls back, closes, or interrupts; what one keeps over its life."""
+"""Sessions that are rolled back, closed or interrupted by others, and what a session keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_a_commit_after_a_drain_is_no_success(twin: Twin) -> None:
-    """A drain drops what a session was to send: its next commit says so, and the one after that is a new one."""
+    """A drain drops a session's sends: its next commit raises, and the one after that is a new transaction."""
     connection, session, _ = seated(twin, "transacted")
     twin.call(session.send("out", "dropped"))
     twin.call(connection.drain(0))
@@ -32,7 +32,7 @@ def test_a_commit_after_a_drain_is_no_success(twin: Twin) -> None:
 
 
 def test_one_listener_to_a_session_that_settles_together(twin: Twin) -> None:
-    """With two, a commit of one handler would accept what the other has just begun: the second is refused."""
+    """A second listener of a session that settles messages together is refused."""
     connection = twin.connect("", policies=POLICY)
     for mode in ("client", "transacted"):
         session = connection.session(mode)
@@ -45,7 +45,7 @@ def test_one_listener_to_a_session_that_settles_together(twin: Twin) -> None:
 
 
 def test_charge_is_any_iterable_of_messages(twin: Twin) -> None:
-    """An iterator charges whom it names, though it can be read once; a message alone is refused."""
+    """`charge=` may be an iterator; a single message is refused."""
     _, session, consumer = seated(twin, "transacted", "1")
     (message,) = pull(twin, consumer, 1)
     with pytest.raises(ConfigurationError, match="charge= must be a list of messages"):
@@ -57,7 +57,7 @@ def test_charge_is_any_iterable_of_messages(twin: Twin) -> None:
 
 
 def test_closing_a_session_ends_its_listeners(twin: Twin) -> None:
-    """Started or not: no handler of a closed session runs, for nothing could settle its message any more."""
+    """Closing a session ends its listeners, started or not: nothing could settle their messages."""
     connection = twin.connect("", policies=POLICY)
     seen: list[Any] = []
     for start in (False, True):
@@ -76,7 +76,7 @@ def test_closing_a_session_ends_its_listeners(twin: Twin) -> None:
 def test_a_commit_that_is_interrupted_is_settled_by_its_answer(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is raised while a commit is waited for: its messages are settled when the broker answers."""
+    """The messages of an interrupted commit are settled when the broker answers."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
 
@@ -91,7 +91,7 @@ def test_a_commit_that_is_interrupted_is_settled_by_its_answer(
 
 
 def test_what_cannot_be_written_is_refused(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that the protocol has no room for: AdapterError, and what was received is charged, not kept for ever."""
+    """A value that the protocol cannot carry is an AdapterError of the commit; received messages are charged."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(session.send("out", "x"))
@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_refused(twin: Twin, monkeypatch: pytest.Monke
 
 
 def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that was left would fetch messages that no handler gets."""
+    """A close that is cancelled still ends all consumers of the session."""
     if not twin.asynchronous:
         return
     connection, session, _ = seated(twin, "transacted")
@@ -137,7 +137,7 @@ def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin, monkeypatch: p
 
 
 def test_what_is_closed_is_not_kept(twin: Twin) -> None:
-    """A session for each request, or a consumer for each, does not fill the memory."""
+    """Closed sessions and consumers are not kept, though a program may make one for each request."""
     connection = twin.connect("", policies=POLICY)
     lasting = connection.session("client")
     for _ in range(10):
@@ -148,19 +148,19 @@ def test_what_is_closed_is_not_kept(twin: Twin) -> None:
 
 
 def test_a_classifier_has_no_effect_in_transactions(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """As in the reference a handler's exception settles nothing there: said once, and refused where it is asked for."""
+    """A connection's classifier is ignored in a transacted session, with one warning; a consumer's is refused."""
     connection: Any = twin.connect("", errors=Classifier().poison(ValueError))
     connection.session("client")
-    assert "classifier" not in caplog.text
+    assert "is ignored in a transacted session" not in caplog.text
     for _ in range(2):
         session = connection.session("transacted")
         with pytest.raises(ConfigurationError, match="errors=: in a transacted session"):
             twin.call(session.consumer("q", errors=Classifier()))
-    assert caplog.text.count("the connection's classifier has no effect there") == 1
+    assert caplog.text.count("errors= of the connection is ignored in a transacted session") == 1
 
 
 def test_a_session_outlives_its_connection(twin: Twin) -> None:
-    """Closed under it: what it does is refused in one sentence, its closing is quiet, its message is redelivered."""
+    """Calls of a session on a closed connection are refused; its close is quiet, its message is redelivered."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(connection.close())
@@ -173,12 +173,12 @@ def test_a_session_outlives_its_connection(twin: Twin) -> None:
 
 
 def test_a_fault_in_a_commit_does_not_hang_its_closing(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever an adapter raises: an AdapterError, and nothing is waited for that will not come."""
+    """A fault in an adapter's commit is an AdapterError, and closing does not wait for an answer."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
 
     def faulty(_: object) -> None:
-        raise KeyError("a type that nobody knows")
+        raise KeyError("an unknown type")
 
     with monkeypatch.context() as patch:
         patch.setattr(connection._driver._adapter, "execute", faulty)
@@ -188,7 +188,7 @@ def test_a_fault_in_a_commit_does_not_hang_its_closing(twin: Twin, monkeypatch: 
 
 
 def test_two_sessions_of_a_connection_settle_apart(twin: Twin) -> None:
-    """What one commits, rolls back or closes is nothing to the other."""
+    """A commit, rollback or close of one session does not affect another of the connection."""
     connection, first, consumer = seated(twin, "transacted", "1", "2")
     second = connection.session("transacted")
     pull(twin, consumer, 1)
@@ -204,7 +204,7 @@ def test_two_sessions_of_a_connection_settle_apart(twin: Twin) -> None:
 
 
 def test_a_cancelled_commit_and_receive_lose_nothing(twin: Twin) -> None:
-    """A task that is cancelled in `receive` has taken nothing; one that waits for a connection, committed nothing."""
+    """A cancelled `receive` has taken nothing; a cancelled commit that waits for a connection has committed nothing."""
     if not twin.asynchronous:
         return
     connection, session, consumer = seated(twin, "transacted")

@@ -1,4 +1,4 @@
-"""What is left of a session's messages when a handler, or a settlement, went its own way."""
+"""Messages of a session whose handler, or settlement, ended in an unusual way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twin) -> None:
-    """Closing need not wait for what has ended long ago, though nobody heard what it came to."""
+    """Closing a session waits for a handler of a cancelled worker only until the handler ends."""
     if not twin.asynchronous:
         return
     _, session, consumer = seated(twin, "individual", "long")
@@ -50,7 +50,7 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
 
 
 def test_one_that_is_settled_already_keeps_no_other_from_it(twin: Twin) -> None:
-    """A commit's answer settles each of its messages, whatever has become of one of them."""
+    """A commit's answer settles each of its messages, though one of them is settled already."""
     if twin.asynchronous:
         return
     _, session, consumer = seated(twin, "transacted", "a", "b")

@@ -1,4 +1,4 @@
-"""A session is for one thread: what another one than its handler's may not do, and what closing waits for."""
+"""A session is for one thread: calls of other threads that are refused, and what closing waits for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 class Held:
-    """A handler that holds on to its message until it is told to go on, then does what the test says."""
+    """Handler that keeps its message until the test lets it go on, then does what the test gives."""
 
     def __init__(self, twin: Twin, connection: Any, session: Any, *, then: Callable[[Any], Any]) -> None:
         self.began, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
@@ -71,7 +71,7 @@ class Held:
 
 
 def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
-    """From another thread or task all that settles, or sends in a transaction, is refused; then it goes on."""
+    """Calls that settle, or send in a transaction, from another thread or task than the handler's are refused."""
     for mode, calls in (("transacted", ("commit", "rollback")), ("client", ("acknowledge", "recover"))):
         connection = twin.connect("", policies=POLICY)
         session: Any = connection.session(mode)
@@ -83,16 +83,14 @@ def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
 
         held = Held(twin, connection, session, then=finish)
         for call in calls:
-            with pytest.raises(
-                ConfigurationError, match=rf"{call}\(\): a handler of this session is at work"
-            ):
+            with pytest.raises(ConfigurationError, match=rf"{call}\(\): a handler of this session runs"):
                 twin.call(getattr(session, call)())
         if mode == "transacted":
-            with pytest.raises(ConfigurationError, match=r"send\(\): a handler of this session is at work"):
+            with pytest.raises(ConfigurationError, match=r"send\(\): a handler of this session runs"):
                 twin.call(session.send("out", "x"))
         else:
             other = next(iter(session._state._given.values()))
-            with pytest.raises(ConfigurationError, match=r"accept\(\): a handler of this session is at work"):
+            with pytest.raises(ConfigurationError, match=r"accept\(\): a handler of this session runs"):
                 other.accept()
         held.finish()
         assert kept == [None]
@@ -103,7 +101,7 @@ def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
 
 
 def test_a_plain_handler_on_a_loop_settles(twin: Twin) -> None:
-    """It runs in a thread of the pool; what it has the loop do is its own, too."""
+    """A plain handler in the pool settles its session, also by tasks that it makes on the loop."""
     if not twin.asynchronous:
         return
     connection = twin.connect("", policies=POLICY)
@@ -126,7 +124,7 @@ def test_a_plain_handler_on_a_loop_settles(twin: Twin) -> None:
 
 
 def test_recover_leaves_what_handlers_have_in_hand(twin: Twin) -> None:
-    """In the modes whose handlers settle by their end, `recover` covers what nobody works on."""
+    """In modes whose handlers settle by their end, `recover` leaves messages of running handlers alone."""
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("individual")
     held = Held(twin, connection, session, then=lambda _: None)
@@ -137,7 +135,7 @@ def test_recover_leaves_what_handlers_have_in_hand(twin: Twin) -> None:
 
 
 def test_no_receive_beside_a_listener(twin: Twin) -> None:
-    """As in JMS: a session with a listener gives no message to `receive`, and makes no consumer."""
+    """A session with a listener refuses `receive` and `consumer`, as in JMS."""
     for mode in ("client", "individual", "transacted"):
         _, session, consumer = seated(twin, mode, "1")
         session.listen("work", twin.handler(lambda _: None))
@@ -149,7 +147,7 @@ def test_no_receive_beside_a_listener(twin: Twin) -> None:
 
 
 def test_close_waits_for_the_handler(twin: Twin) -> None:
-    """From any thread: what the handler commits before the time-out is committed, and nothing runs twice."""
+    """`close` of any thread waits for the handler: its commit before the time-out is done, and nothing runs twice."""
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("transacted")
     held = Held(twin, connection, session, then=lambda _: session.commit())
@@ -162,7 +160,7 @@ def test_close_waits_for_the_handler(twin: Twin) -> None:
 
 
 def test_close_says_that_a_handler_still_runs(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """After the time-out the session ends all the same; the handler's commit is refused, its message comes again."""
+    """`close` ends the session after its time-out: the handler's commit is refused, its message is redelivered."""
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("transacted")
     held = Held(twin, connection, session, then=lambda _: session.commit())
@@ -175,7 +173,7 @@ def test_close_says_that_a_handler_still_runs(twin: Twin, caplog: pytest.LogCapt
 
 
 def test_a_handler_closes_its_own_session(twin: Twin) -> None:
-    """It does not wait for itself; what it has not committed is rolled back."""
+    """A handler that closes its own session does not wait for itself; uncommitted messages are rolled back."""
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("transacted")
     held = Held(twin, connection, session, then=lambda _: session.close(timeout=1000))
@@ -186,7 +184,7 @@ def test_a_handler_closes_its_own_session(twin: Twin) -> None:
 
 
 def test_close_waits_for_a_commit_in_flight(twin: Twin) -> None:
-    """Another thread's or task's: it ends as the broker says, and only then the consumer ends."""
+    """`close` waits for a commit of another thread or task before its consumer ends."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(session.send("out", "x"))
@@ -201,7 +199,7 @@ def test_close_waits_for_a_commit_in_flight(twin: Twin) -> None:
 
 
 def test_close_says_that_a_commit_has_no_answer(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """After the time-out it ends all the same."""
+    """`close` ends the session after its time-out, though a commit has no answer."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.broker.stall_confirmations()
@@ -215,7 +213,7 @@ def test_close_says_that_a_commit_has_no_answer(twin: Twin, caplog: pytest.LogCa
 
 
 def test_the_connection_closes_after_a_commit_in_flight(twin: Twin) -> None:
-    """Cut off, nobody would know whether it has been carried out."""
+    """Closing the connection waits for a commit: if interrupted, its outcome would be unknown."""
     connection, session, consumer = seated(twin, "transacted", "1")
     (message,) = pull(twin, consumer, 1)
     twin.broker.stall_confirmations()
@@ -229,7 +227,7 @@ def test_the_connection_closes_after_a_commit_in_flight(twin: Twin) -> None:
 
 
 def closing(twin: Twin, session: Any) -> Callable[[], None]:
-    """Begin to close a session elsewhere; return what waits for that."""
+    """Begin to close a session elsewhere; return a function that waits for that."""
     began, error = threading.Event(), []
 
     def close() -> None:
@@ -269,7 +267,7 @@ def closing(twin: Twin, session: Any) -> Callable[[], None]:
 
 @pytest.mark.parametrize(("mode", "call"), [("transacted", "commit"), ("individual", "recover")])
 def test_nothing_comes_between_a_handlers_end_and_what_it_came_to(twin: Twin, mode: str, call: str) -> None:
-    """Whatever another thread calls then takes nothing of it: neither accepted nor charged behind its back."""
+    """A call of another thread takes no message between its handler's end and its result."""
     if twin.asynchronous:
         return
     _, session, consumer = seated(twin, mode, "interrupted")

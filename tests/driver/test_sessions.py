@@ -1,4 +1,4 @@
-"""Sessions: what each mode acknowledges, and when."""
+"""Sessions: the messages that each mode acknowledges, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_client_mode_acknowledges_all_so_far(twin: Twin) -> None:
-    """One `accept()` is for everything that the session has given out, by whichever consumer."""
+    """In `client` mode one `accept()` is for all messages that the session has given, of every consumer."""
     connection, session, consumer = seated(twin, "client", "1", "2")
     twin.broker.send("other", "3")
     other = twin.call(session.consumer("other"))
@@ -32,7 +32,7 @@ def test_client_mode_acknowledges_all_so_far(twin: Twin) -> None:
 
 
 def test_recover_has_all_that_is_unsettled_come_again(twin: Twin) -> None:
-    """Each is charged; what was accepted by itself stays accepted."""
+    """`recover` redelivers all unsettled messages, charged; those that were accepted alone stay accepted."""
     connection, session, consumer = seated(twin, "individual", "1", "2", "3")
     _, second, _ = pull(twin, consumer, 3)
     second.accept()
@@ -45,7 +45,7 @@ def test_recover_has_all_that_is_unsettled_come_again(twin: Twin) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_a_pulled_message_is_acknowledged_at_once(twin: Twin, mode: str) -> None:
-    """As the reference does: a `receive` accepts before it returns; a listener's failure goes to the policy."""
+    """In automatic modes `receive` accepts before it returns, as in JMS; a listener's failure goes to the policy."""
     connection, session, consumer = seated(twin, mode, "1")
     (message,) = pull(twin, consumer, 1)
     assert message.outcome == "accepted"
@@ -65,7 +65,7 @@ def test_a_pulled_message_is_acknowledged_at_once(twin: Twin, mode: str) -> None
 
 
 def test_a_listener_of_a_client_session_goes_on(twin: Twin) -> None:
-    """An exception is told, the message stays unacknowledged, and the next one is delivered, as in the reference."""
+    """After an exception in a `client` session's listener the message stays unacknowledged; the next one follows."""
     connection, session, _ = seated(twin, "client")
     seen = []
 
@@ -85,7 +85,7 @@ def test_a_listener_of_a_client_session_goes_on(twin: Twin) -> None:
 
 
 def test_a_transacted_message_is_not_settled_by_itself(twin: Twin) -> None:
-    """`accept()` and its like are refused, and `with message:` lets the exception through."""
+    """`accept()` and similar calls are refused in a transacted session, and `with message:` passes exceptions on."""
     _, session, consumer = seated(twin, "transacted", "1")
     (message,) = pull(twin, consumer, 1)
     for settle in (message.accept, message.fail, message.poison, message.release):
@@ -114,7 +114,7 @@ def test_a_transacted_message_is_not_settled_by_itself(twin: Twin) -> None:
     ],
 )
 def test_what_a_mode_does_not_have(twin: Twin, mode: str, call: str) -> None:
-    """The call names the modes that have it."""
+    """A call that a mode does not have names the modes that have it."""
     session: Any = twin.connect().session(mode)
     with pytest.raises(
         ConfigurationError, match=rf"{call}\(\) is for sessions of the mode .*, and this one is {mode}"
@@ -123,7 +123,7 @@ def test_what_a_mode_does_not_have(twin: Twin, mode: str, call: str) -> None:
 
 
 def test_bad_arguments(twin: Twin) -> None:
-    """A mode that does not exist, more than one worker, a connection that is not open."""
+    """An unknown mode, more than one worker, and a connection that is not open are refused."""
     connection: Any = twin.connect()
     with pytest.raises(ConfigurationError, match=r"must be one of auto, .*did you mean 'transacted'"):
         connection.session("transaction")
@@ -134,7 +134,7 @@ def test_bad_arguments(twin: Twin) -> None:
 
 
 def test_a_consumer_that_is_gone_cannot_be_committed(twin: Twin) -> None:
-    """The broker has taken its messages back: the whole transaction is rolled back, and charges nothing."""
+    """A transaction with messages of a closed consumer is rolled back as a whole, and charges nothing."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(consumer.close())

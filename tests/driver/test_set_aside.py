@@ -1,4 +1,4 @@
-"""One poison message that cannot be copied stops no program: the report and the log tell of it."""
+"""Poison messages that cannot be copied: they are set aside, with a log line and a count in the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
 
 @pytest.fixture(autouse=True)
 def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the broker have neither a poison acknowledgement nor a release, as Artemis over STOMP has neither."""
+    """Take poison acknowledgement and release from the broker, as Artemis over STOMP has neither."""
     able = replace(
         redelivery_memory.CAPABILITIES, poison_persistent=False, poison_non_persistent=False, release=False
     )
@@ -35,7 +35,7 @@ def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent(twin: Twin) -> None:
-    """Send one that came as a part only, between two others."""
+    """Send a message whose body is incomplete, between two others."""
     twin.broker.send("orders", "a")
     twin.broker.send("orders", "part", body_kind="partial")
     twin.broker.send("orders", "b")
@@ -47,7 +47,7 @@ def lines(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 
 
 def test_a_listener_goes_on(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """All others are handled, the log says it once and then each hour, and the message is still there at the end."""
+    """Other messages are handled; the log names the message once and then each hour, and it stays on the broker."""
     connection, seen = twin.connect(policies=ONCE), []
 
     def handle(message: redelivery.Message) -> None:
@@ -76,7 +76,7 @@ def test_a_listener_goes_on(twin: Twin, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_another_process_with_the_ledger_does_not_handle_it(twin: Twin, tmp_path: Path) -> None:
-    """Its verdict is written down."""
+    """With a ledger another process does not handle the message: its verdict is written down."""
     sent(twin)
     for number in range(2):
         ledger = SqliteLedger(tmp_path / "ledger.db")
@@ -94,7 +94,7 @@ def test_another_process_with_the_ledger_does_not_handle_it(twin: Twin, tmp_path
 
 
 def test_the_bound_is_the_uris_or_the_consumers(twin: Twin) -> None:
-    """0 stops at the first; `maximum_set_aside=` of a consumer comes first."""
+    """`maximum_set_aside=` of a consumer replaces the URI's; with 0 the first such message stops the consumer."""
     connection = twin.connect("?redelivery.maximumSetAside=0", policies=ONCE)
     consumer = twin.call(connection.consumer("orders", maximum_set_aside=1))
     for number in range(2):
@@ -107,14 +107,14 @@ def test_the_bound_is_the_uris_or_the_consumers(twin: Twin) -> None:
 
 
 def test_a_bound_that_is_none_is_refused(twin: Twin) -> None:
-    """Before any I/O, with the name of the argument."""
+    """A limit that makes no sense is refused before any I/O, with the name of the argument."""
     connection = twin.connect()
     with pytest.raises(redelivery.ConfigurationError, match="maximum_set_aside must be a whole number of 0"):
         twin.call(connection.consumer("orders", maximum_set_aside=-1))
 
 
 def test_a_transaction_has_no_part_in_it(twin: Twin) -> None:
-    """A commit accepts what was consumed beside it, and it stays unacknowledged."""
+    """A commit accepts the other messages, and the one that is set aside stays unacknowledged."""
     connection, session, consumer = seated(twin, "transacted")
     twin.broker.send("q", "part", body_kind="partial")
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_a_transaction_has_no_part_in_it(twin: Twin) -> None:
 
 
 def test_a_port_stops_as_ever(twin: Twin) -> None:
-    """Spark, and the tools of dead letters, could not tell what becomes of it: no option lets them set it aside."""
+    """A port's consumer stops at such a message, as for Spark and the dead-letter tools."""
     twin.broker.send("orders", "part", body_kind="partial")
     with ConnectionPort(f"{twin.broker.uri}?redelivery.maximumSetAside=5", clock=twin.clock) as port:
         consumer = port.subscribe(port.plan("orders", {}))

@@ -1,4 +1,4 @@
-"""What waits for company before it is written, and what does not."""
+"""Batches of settlements, and commands that are due at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from redelivery.driver.consumer.settlement_batch import BATCH, LINGER, Settlemen
 
 
 def filled(count: int, *, batch: bool = True) -> SettlementBatch:
-    """Return an outbox with so many settlements, collected at the time 0."""
+    """Return a batch with so many settlements, collected at time 0."""
     outbox = SettlementBatch()
     outbox.batch = batch
     for number in range(count):
@@ -23,13 +23,13 @@ def accepted(commands: object) -> list[int]:
 
 
 def test_settlements_are_written_when_there_are_many() -> None:
-    """A whole batch waits for nothing more; one less does."""
+    """A full batch is due; one settlement less is not."""
     assert not filled(BATCH - 1).due(0.0)
     assert accepted(filled(BATCH).due(0.0)) == [BATCH]
 
 
 def test_settlements_are_written_when_the_first_has_waited() -> None:
-    """The oldest counts, not the newest."""
+    """Settlements are due by the age of the oldest."""
     outbox = filled(2)
     assert not outbox.aged(LINGER * 0.9)
     assert accepted(outbox.due(LINGER)) == [2]
@@ -38,7 +38,7 @@ def test_settlements_are_written_when_the_first_has_waited() -> None:
 
 
 def test_only_what_waits_for_nobody_is_urgent() -> None:
-    """It takes along what has been collected, and goes behind it; where nothing is collected everything is urgent."""
+    """An urgent command takes collected settlements along, before itself; without collecting all is urgent."""
     outbox = filled(2)
     assert not outbox.urgent()
     outbox.put(Unsubscribe(1))

@@ -1,4 +1,4 @@
-"""Counts, due times and verdicts go with the message, from a consumer that gives it up to the one that gets it next."""
+"""Counts, due times and verdicts go with a message from the consumer that gives it up to the next one."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ POLICY = "?jms.redeliveryPolicy.maximumRedeliveries=3"
 
 @pytest.fixture(autouse=True)
 def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the broker tell no count, as STOMP brokers do: what is known of a message, its consumers know."""
+    """Make the broker send no delivery count, as over STOMP: only the history of its consumers has counts."""
     able = replace(redelivery_memory.CAPABILITIES, counts=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     monkeypatch.setattr(MemoryDelivery, "broker_count", None)
 
 
 def known_of(connection: Any) -> int:
-    """Return how many messages are remembered."""
+    """Return the number of remembered messages."""
     histories = connection._driver.shared_history
     kept = (*histories._left.values(), *histories._open.values())
     return sum(len(history._records) for history, _ in kept)
 
 
 def test_a_poison_message_does_not_outlive_its_policy(twin: Twin) -> None:
-    """A program that makes a consumer for each message runs a poison message as often as its policy allows."""
+    """A poison message is handled as often as its policy allows, though each delivery has a new consumer."""
     connection = twin.connect(POLICY)
     twin.broker.send("orders", "bad")
     counts: list[int] = []
@@ -52,7 +52,7 @@ def test_a_poison_message_does_not_outlive_its_policy(twin: Twin) -> None:
 
 
 def test_the_due_time_goes_with_the_count(twin: Twin) -> None:
-    """The next consumer waits for the rest of the delay, and knows when the message failed first."""
+    """The next consumer waits for the rest of the delay, and knows when the message first failed."""
     connection = twin.connect()
     first = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -68,7 +68,7 @@ def test_the_due_time_goes_with_the_count(twin: Twin) -> None:
 
 
 def test_a_verdict_goes_on(twin: Twin) -> None:
-    """What was poison, and could not be dead-lettered before its consumer closed, is not handled again."""
+    """A poison message that was not dead-lettered before its consumer closed is not handled again."""
     connection = twin.connect("?redelivery.deadLetter=forward")
     first = twin.call(connection.consumer("orders"))
     twin.broker.fail_forward(1)
@@ -82,7 +82,7 @@ def test_a_verdict_goes_on(twin: Twin) -> None:
 
 
 def test_a_failure_after_the_close_is_charged(twin: Twin) -> None:
-    """A message that fails when its consumer is gone already has failed all the same."""
+    """A failure after its consumer's close is charged."""
     connection = twin.connect()
     first = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -94,7 +94,7 @@ def test_a_failure_after_the_close_is_charged(twin: Twin) -> None:
 
 
 def test_a_message_whose_handler_hangs_is_not_waited_for(twin: Twin) -> None:
-    """A closed consumer's message goes to the next one at once, and what is said of it later changes nothing there."""
+    """A closed consumer's message goes to the next one while its handler hangs; the late result changes nothing."""
     connection = twin.connect(POLICY)
     first = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -110,7 +110,7 @@ def test_a_message_whose_handler_hangs_is_not_waited_for(twin: Twin) -> None:
 
 
 def test_a_consumer_that_is_open_already_gets_the_count(twin: Twin) -> None:
-    """The count goes to whoever receives the message, not to whoever is made next."""
+    """The count goes to the consumer that receives the message, also if it was made earlier."""
     connection = twin.connect()
     first, other = (twin.call(connection.consumer("orders", credit=1)) for _ in range(2))
     twin.broker.send("orders", "a")
@@ -128,7 +128,7 @@ def test_a_consumer_that_is_open_already_gets_the_count(twin: Twin) -> None:
 
 
 def test_what_is_released_keeps_its_count(twin: Twin) -> None:
-    """A release does not wash off a charge, whoever gets the message next."""
+    """A released message keeps its count, whichever consumer gets it next."""
     connection = twin.connect()
     consumers = [twin.call(connection.consumer("orders")) for _ in range(2)]
     twin.broker.send("orders", "a")
@@ -146,7 +146,7 @@ def test_what_is_released_keeps_its_count(twin: Twin) -> None:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_after_a_loss_the_count_goes_with_the_message(twin: Twin, ended: bool) -> None:
-    """A message that another consumer of its queue gets after a reconnect goes on where it was."""
+    """A message that another consumer of its queue gets after a reconnect keeps its count."""
     connection = twin.connect()
     other, first = (twin.call(connection.consumer("orders", credit=1)) for _ in range(2))
     twin.broker.send("orders", "b")
@@ -165,7 +165,7 @@ def test_after_a_loss_the_count_goes_with_the_message(twin: Twin, ended: bool) -
 
 
 def test_nothing_goes_to_another_destination(twin: Twin) -> None:
-    """What is left of one queue is not seen by consumers of others, and waits for its own."""
+    """The history of one queue is not used for other queues, and stays for its own."""
     connection = twin.connect()
     first = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -178,7 +178,7 @@ def test_nothing_goes_to_another_destination(twin: Twin) -> None:
 
 
 def test_topics(twin: Twin) -> None:
-    """A durable subscription goes on with its counts; a plain subscriber's copies are its own business."""
+    """A durable subscription keeps its counts; copies of plain subscribers do not share them."""
     connection = twin.connect("?jms.clientID=me")
 
     def subscribed(name: str | None) -> Any:
@@ -201,7 +201,7 @@ def test_topics(twin: Twin) -> None:
 
 @pytest.mark.parametrize("later", [True, False])
 def test_a_native_address_leaves_its_counts_to_later_consumers(twin: Twin, later: bool) -> None:
-    """It may be a topic, where a consumer that is open already has a copy of its own."""
+    """A native address leaves its counts to later consumers only: an open one may have copies of a topic."""
     connection = twin.connect()
     first = twin.call(connection.consumer("native://orders"))
     twin.broker.send("native://orders", "a")
@@ -215,7 +215,7 @@ def test_a_native_address_leaves_its_counts_to_later_consumers(twin: Twin, later
 
 
 def test_a_native_consumer_keeps_its_counts_over_a_loss(twin: Twin) -> None:
-    """As long as it is open nobody else goes on with them, and nothing is left to those that are made later."""
+    """A native address' consumer keeps its counts over a reconnect, and shares them with no other."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("native://orders"))
     twin.broker.send("native://orders", "a")
@@ -226,7 +226,7 @@ def test_a_native_consumer_keeps_its_counts_over_a_loss(twin: Twin) -> None:
 
 
 def test_what_a_lost_connection_still_brings_takes_nothing(twin: Twin) -> None:
-    """A message of an earlier connection is not looked at, so its record stays for the copy that will come."""
+    """A late message of a lost connection is ignored, and its record stays for the redelivery."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -244,7 +244,7 @@ def test_what_a_lost_connection_still_brings_takes_nothing(twin: Twin) -> None:
 def test_a_copy_waits_for_the_handler_of_another_consumer(
     twin: Twin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If that succeeds it is accepted without being handled, counted, and one line of the log."""
+    """A message waits for the handler of another consumer; after its success it is accepted unseen, with a log line."""
     caplog.set_level("INFO", "redelivery")
     connection = twin.connect()
     other, first = (twin.call(connection.consumer("orders", credit=1)) for _ in range(2))
@@ -265,7 +265,7 @@ def test_a_copy_waits_for_the_handler_of_another_consumer(
 
 
 def test_what_one_consumer_has_accepted_another_one_does_not_handle_again(twin: Twin) -> None:
-    """The accepts are lost on the wire, the broker marks the copies, and half of them come to the other consumer."""
+    """A message that one consumer accepted is not handled by another, if the acknowledgements are lost."""
     connection = twin.connect()
     handled: Counter[str] = Counter()
     for _ in range(2):

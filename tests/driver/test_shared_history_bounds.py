@@ -1,4 +1,4 @@
-"""What is kept of messages that no consumer has: for whom, how much, and what goes first."""
+"""Histories without a consumer: who gets them, how large they are, and which is dropped first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Namesake(Arrival):
-    """One whose id its producer has set."""
+    """Delivery with an id that its producer has set."""
 
     __slots__ = ()
 
@@ -44,12 +44,12 @@ def subscription(destination: str, name: str | None = None) -> Subscribe:
     ],
 )
 def test_who_may_get_the_very_message(subscribe: Subscribe, scope: str) -> None:
-    """Only who can receive the same message, and not a copy of it, goes on with its count."""
+    """Only a consumer that can receive the same message, not a copy of it, continues its count."""
     assert scope_of(subscribe) == scope
 
 
 def test_consumers_of_a_source_share_a_history() -> None:
-    """So what one knows the others know, and who comes later; a plain topic's consumer has its own."""
+    """Consumers of a source share a history, also later ones; a plain topic's consumer has its own."""
     histories = SharedHistory()
     queue, topic = subscription("queue://a"), subscription("topic://a")
     first = histories.opened(queue)
@@ -63,7 +63,7 @@ def test_consumers_of_a_source_share_a_history() -> None:
 
 
 def test_of_a_topic_nothing_is_left() -> None:
-    """What comes to another consumer of it is another copy."""
+    """A topic leaves no history: another consumer has copies of its own."""
     histories, topic = SharedHistory(), subscription("topic://a")
     history = histories.opened(topic)
     history.remember(Arrival(Letter(1), 1, counts=False), Record(1))
@@ -72,7 +72,7 @@ def test_of_a_topic_nothing_is_left() -> None:
 
 
 def test_a_native_address_leaves_to_who_comes_later() -> None:
-    """Not to one that is open beside it, which may have had a copy of its own."""
+    """A native address leaves its history to later consumers, not to open ones."""
     histories, native = SharedHistory(), subscription("native://a")
     first, beside = histories.opened(native), histories.opened(native)
     first.remember(Arrival(Letter(1), 1, counts=False), Record(1))
@@ -85,7 +85,7 @@ def test_a_native_address_leaves_to_who_comes_later() -> None:
 
 
 def test_what_is_left_is_bounded() -> None:
-    """Of all sources that nobody consumes, those that were left first are forgotten first."""
+    """Past the limit the histories that were left first are dropped."""
     histories = SharedHistory()
     for number in range(RECALL + 5):
         subscribe = subscription(f"queue://{number}")
@@ -98,14 +98,14 @@ def test_what_is_left_is_bounded() -> None:
 
 
 def test_an_empty_history_is_not_kept() -> None:
-    """A consumer for each request leaves nothing behind."""
+    """An empty history is not kept."""
     histories, subscribe = SharedHistory(), subscription("queue://a")
     histories.closed(subscribe, histories.opened(subscribe))
     assert (histories._left, histories._open) == ({}, {})
 
 
 def test_the_bodies_of_a_lost_connection_are_not_kept() -> None:
-    """Its last consumer closes before there is another connection: only what is known of them is left."""
+    """Bodies of a lost connection are not kept when its last consumer closes before the reconnect."""
     histories, queue = SharedHistory(), subscription("queue://a")
     first, second = histories.opened(queue), histories.opened(queue)
     held = [Namesake(Letter(number), 1, counts=False) for number in range(3)]
@@ -119,7 +119,7 @@ def test_the_bodies_of_a_lost_connection_are_not_kept() -> None:
 
 
 def test_verdicts_of_closed_consumers_come_back_with_the_loss_of_the_connection() -> None:
-    """The broker may have forgotten its last answers; whoever consumes next is told."""
+    """After a connection loss the verdicts of closed consumers are known to the next consumer."""
     histories, subscribe = SharedHistory(), subscription("queue://a")
     history, verdict = histories.opened(subscribe), Record()
     arrival = Arrival(Letter(1), 1, counts=False)
@@ -130,7 +130,7 @@ def test_verdicts_of_closed_consumers_come_back_with_the_loss_of_the_connection(
 
 
 def test_the_word_for_ids_reaches_each_history() -> None:
-    """`redelivery.uniqueIds` is of the connection."""
+    """`redelivery.uniqueIds` of the connection reaches each history."""
     history = SharedHistory(unique_ids=True).opened(subscription("queue://a"))
     assert history.unique_ids
 
@@ -138,7 +138,7 @@ def test_the_word_for_ids_reaches_each_history() -> None:
 def test_a_consumer_gives_its_share_back(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A closed consumer of which nothing is known leaves no source."""
+    """A closed consumer with an empty history leaves no source."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         histories = connection._driver.shared_history
@@ -148,7 +148,7 @@ def test_a_consumer_gives_its_share_back(
 
 
 def test_a_verdict_outlives_a_loss_while_its_consumer_closes() -> None:
-    """Its engine has parted with the connection already, and its history is not left to others yet."""
+    """A verdict outlives a connection loss during its consumer's close."""
     histories, queue = SharedHistory(), subscription("queue://a")
     history = histories.opened(queue)
     history.poisoned(Arrival(Letter(1), 1, counts=False), Record(), 5.0)

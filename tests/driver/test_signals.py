@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT drain; a second one acts as it always did. Each in a process of its own."""
+"""SIGTERM and SIGINT drain; a second signal acts as before. Each test has a process of its own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def programs() -> Iterator[dict[tuple[str, str], subprocess.Popen[str]]]:
 def test_a_signal_drains(
     programs: dict[tuple[str, str], subprocess.Popen[str]], case: tuple[str, str]
 ) -> None:
-    """The running handler finishes and is accepted, the rest goes back uncounted, and the program goes on."""
+    """After a signal the running handler finishes, other messages are released, and the program goes on."""
     out, err = programs[case].communicate(timeout=60)
     assert programs[case].returncode == 0, err
     assert out == "1 0 1 [0]\n"
@@ -94,7 +94,7 @@ def test_a_signal_drains(
 def test_a_second_signal_acts_as_it_always_did(
     programs: dict[tuple[str, str], subprocess.Popen[str]], case: tuple[str, str]
 ) -> None:
-    """While a handler hangs, the second SIGTERM kills, the second SIGINT is a KeyboardInterrupt."""
+    """While a handler hangs, a second SIGTERM kills, and a second SIGINT is a KeyboardInterrupt."""
     _, err = programs[case].communicate(timeout=60)
     if case[0] == "SIGTERM":
         assert programs[case].returncode == -signal.SIGTERM
@@ -103,7 +103,7 @@ def test_a_second_signal_acts_as_it_always_did(
 
 
 def test_a_second_signal_while_the_first_has_ended_nothing_yet() -> None:
-    """A run that still waits for its subscription asks to stop once; the second SIGINT is a KeyboardInterrupt."""
+    """A second SIGINT while a run waits for its subscription is a KeyboardInterrupt."""
     stops: list[int] = []
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

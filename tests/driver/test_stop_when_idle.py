@@ -1,4 +1,4 @@
-"""Idleness: nothing to do for a while, on a connection that stands."""
+"""Idleness: no work for a while, on a connection that is up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Time:
-    """Stands in for the module `time`."""
+    """Replacement of the module `time`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -31,7 +31,7 @@ class Time:
 
 
 def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts from the moment at which the connection stands again."""
+    """The idle time begins anew when the connection is up again."""
     time = Time()
     monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
     up = False
@@ -47,7 +47,7 @@ def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is at the broker when it comes back is handled, though nothing came for longer than `until_idle`."""
+    """`run` handles messages after an outage that was longer than `until_idle`."""
     handled: list[str] = []
 
     def handle(message: Message) -> None:
@@ -84,7 +84,7 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--idle` starts over when the connection stands again."""
+    """`--idle` begins anew when the connection is up again."""
     time = Time()
     monkeypatch.setattr("redelivery.cli.stop_condition.time", time)
     tally = StopCondition(idle=1.0)
@@ -102,12 +102,12 @@ def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> N
     tally.stop = lambda: seen.append(time.now)
     monkeypatch.setattr(tally._ended, "wait", wait)
     tally._watch(1.0)
-    # 1 s and more after the last look without a connection.
+    # 1 s and more after the last check without a connection.
     assert [round(at - 1000, 1) for at in seen] == [2.4]
 
 
 def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:
-    """Run a connection until it is idle; return its report. Answers that were held back come before it closes."""
+    """Run a connection until it is idle; return its report. Late answers arrive before the close."""
     connection = twin.make(options, clock=SystemClock())
     arguments = {"until_idle": 0.03, "drain_timeout": 0.05}
     if isinstance(twin, SyncTwin):
@@ -129,7 +129,7 @@ def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:
 
 
 def test_what_a_session_holds_does_not_keep_a_run(twin: Twin) -> None:
-    """A handler that never acknowledges: the run ends; the report says what was left, or rolled back."""
+    """A session's unacknowledged messages do not keep a run from ending; the report counts them."""
     for mode, left in (("client", Report(running=2)), ("transacted", Report(redelivered=2))):
         seen: list[str] = []
         for body in ("1", "2"):
@@ -144,7 +144,7 @@ def test_what_a_session_holds_does_not_keep_a_run(twin: Twin) -> None:
 
 
 def test_what_nobody_may_receive_does_not_keep_a_run(twin: Twin) -> None:
-    """A consumer beside a listener of its session: `receive` is refused, so what has come for it waits for nothing."""
+    """Messages for a consumer beside its session's listener, which cannot be received, do not keep a run."""
     twin.broker.send("other", "1")
 
     def prepare(connection: Any) -> Any:
@@ -163,7 +163,7 @@ def test_what_nobody_may_receive_does_not_keep_a_run(twin: Twin) -> None:
 
 
 def test_a_dead_letter_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
-    """The drain waits for it, no longer than it may; the report says that it is unconfirmed."""
+    """An unconfirmed dead letter does not keep a run; the drain waits for it, and the report counts it."""
     twin.broker.send("q", "bad")
     twin.broker.stall_confirmations()
 
@@ -180,7 +180,7 @@ def test_a_dead_letter_without_an_answer_does_not_keep_a_run(twin: Twin) -> None
 
 
 def test_a_commit_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
-    """Once nobody waits for it any longer."""
+    """A commit without an answer does not keep a run, when no call waits for it any longer."""
     twin.broker.send("q", "1")
     twin.broker.stall_confirmations()
 

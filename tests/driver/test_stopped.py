@@ -1,4 +1,4 @@
-"""A consumer that stops with an error: what it holds is for others."""
+"""Consumers that stop with an error: other consumers get their messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRICT = "?redelivery.maximumSetAside=0"
 
 @pytest.fixture(autouse=True)
 def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the broker have neither a poison acknowledgement nor a release, as Artemis over STOMP has neither."""
+    """Take poison acknowledgement and release from the broker, as Artemis over STOMP has neither."""
     able = replace(
         redelivery_memory.CAPABILITIES, poison_persistent=False, poison_non_persistent=False, release=False
     )
@@ -31,19 +31,19 @@ def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delivered(twin: Twin) -> list[str]:
-    """Return what some consumer has unsettled."""
+    """Return the bodies that consumers have unsettled."""
     return [held.text for held in twin.broker.messages("orders") if held.delivered]
 
 
 def poisoned(twin: Twin, consumer: object) -> None:
-    """Poison the next message, which came as a part only: it cannot be copied, and its consumer stops."""
+    """Poison the next message, whose body is incomplete: it cannot be copied, and its consumer stops."""
     message = twin.receive(consumer)
     assert message.text == "part"
     message.poison("bad")
 
 
 def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
-    """The application need not close it: the broker takes back everything at once."""
+    """The broker takes back prefetched messages of a stopped consumer at once, before the application closes it."""
     first, second = twin.connect(STRICT), twin.connect(STRICT)
     consumer = twin.call(first.consumer("orders"))
     twin.broker.send("orders", "part", body_kind="partial")
@@ -60,7 +60,7 @@ def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
 
 
 def test_what_runs_is_waited_for(twin: Twin) -> None:
-    """What the application has is settled as usual, and nobody else gets it meanwhile."""
+    """Messages that the application has are settled as usual, and no other consumer gets them meanwhile."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -78,7 +78,7 @@ def test_what_runs_is_waited_for(twin: Twin) -> None:
 
 
 def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
-    """A copy that is not confirmed yet: given back now, its message would be handled again."""
+    """A stopped consumer waits for the confirmation of a copy: else its message would be handled again."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
@@ -88,7 +88,7 @@ def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
     twin.broker.send("orders", "b")
     poisoned(twin, consumer)
     twin.advance(0)
-    assert delivered(twin) == ["part", "b"]  # the memory broker has copied it, but has not said so
+    assert delivered(twin) == ["part", "b"]  # the broker has the copy, but has not confirmed it
     twin.broker.resume_confirmations()
     twin.advance(0)
     assert delivered(twin) == []
@@ -97,7 +97,7 @@ def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
 
 
 def test_the_next_consumer_knows_the_verdict(twin: Twin) -> None:
-    """The message that stopped a consumer stops the next one on the connection without running again."""
+    """The message that stopped a consumer stops the next one on the connection, without being handled again."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "part", body_kind="partial")
@@ -110,7 +110,7 @@ def test_the_next_consumer_knows_the_verdict(twin: Twin) -> None:
 
 
 def test_workers_end_and_nothing_stays(twin: Twin) -> None:
-    """A listener that stops ends `run` with the error, and its message goes back while the connection still stands."""
+    """A listener that stops ends `run` with its error; its message is released while the connection is up."""
     connection = twin.connect(STRICT)
     twin.broker.send("orders", "part", body_kind="partial")
 
@@ -126,7 +126,7 @@ def test_workers_end_and_nothing_stays(twin: Twin) -> None:
 
 
 def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
-    """A consumer that the broker refuses in part, or later, keeps nothing there."""
+    """A subscription that the broker refuses in part, or later, is ended there."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -140,7 +140,7 @@ def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
 
 
 def test_an_outage_does_not_keep_it(twin: Twin) -> None:
-    """A consumer that stops while the connection is down is let go as well."""
+    """A consumer that stops while the connection is down is removed, too."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     bad = twin.broker.send("orders", "a")
@@ -156,7 +156,7 @@ def test_an_outage_does_not_keep_it(twin: Twin) -> None:
 
 
 def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
-    """A message that has broken three connections arrives at a consumer that has been drained: it has ended well."""
+    """A message that has broken three connections causes no error in a consumer that was drained."""
     connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.call(connection.drain(0))

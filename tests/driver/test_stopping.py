@@ -1,4 +1,4 @@
-"""How a run notices that it should end."""
+"""Requests to end a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redelivery.driver.connection.signals import LOOK, Stopping
 
 
 class Deaf:
-    """Stands in for the queue that wakes the waiter: nothing ever comes."""
+    """Replacement of the queue that wakes the waiting thread: it never gets anything."""
 
     def __init__(self, stopping: Stopping, looks: float) -> None:
         self.stopping = stopping
@@ -28,7 +28,7 @@ class Deaf:
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_a_request_that_wakes_nobody_is_noticed(timeout: float | None) -> None:
-    """A signal may come in the instant before the wait begins, and Python handles it only when a wait ends."""
+    """A request by a signal in the instant before a wait begins, which wakes no thread, ends the wait soon."""
     stopping: Any = Stopping()
     stopping._wakes = Deaf(stopping, looks=3)
     assert stopping.wait(timeout)
@@ -36,7 +36,7 @@ def test_a_request_that_wakes_nobody_is_noticed(timeout: float | None) -> None:
 
 
 def test_a_wait_ends_at_its_timeout() -> None:
-    """Nobody asks for the end: False."""
+    """A wait without a request returns False after its timeout."""
     stopping: Any = Stopping()
     stopping._wakes = Deaf(stopping, looks=math.inf)
     assert not stopping.wait(0.001)

@@ -1,4 +1,4 @@
-"""Everything at once: many workers, failing handlers, cut connections, lost accepts, refused dead letters."""
+"""Many workers with failing handlers, connection losses, lost acknowledgements and refused dead letters at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGES = 300
 
 
 class Handler:
-    """Fails, poisons, defers and cuts its own connection by chance, and keeps the books."""
+    """Handler that fails, poisons, defers and cuts its own connection at random, and records its calls."""
 
     def __init__(self, broker: MemoryBroker, random: Random) -> None:
         self.broker = broker
@@ -70,7 +70,7 @@ def test_every_message_comes_to_one_end(
     workers: int,
     scheduler: str,
 ) -> None:
-    """Each message is done once or dead-lettered once, never beside itself, and never tried too often."""
+    """Each message is accepted once or dead-lettered once, never handled concurrently, and never too often."""
     random = Random(ordering)
     handler = Handler(redelivery_broker, Random(workers))
     policy = redelivery.RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=60.0)
@@ -98,4 +98,4 @@ def test_every_message_comes_to_one_end(
     assert handler.beside == []
     assert max(handler.failed.values()) <= 4
     assert report.stale > 0
-    assert report.poisoned <= len(dead)  # a cut may swallow the confirmation
+    assert report.poisoned <= len(dead)  # the confirmation may be lost with a connection

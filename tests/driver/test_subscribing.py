@@ -1,4 +1,4 @@
-"""A subscribe that meets a reconnect is made once on the new connection."""
+"""Subscriptions during a reconnect: each is made once on the new connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 10.0  # seconds
 
 
 def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One made for the old connection is dropped by the new one, which has its own: no ghost, no credit twice."""
+    """A subscription for the lost connection is dropped; the new connection has one, with its credit once."""
     with (
         MemoryBroker() as broker,
         redelivery.connect(f"failover:({broker.uri})?initialReconnectDelay=1") as connection,
@@ -41,7 +41,7 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
         def meets(self: Dispatcher, event: Connected) -> Sequence[AdapterCommand]:
             commands = begin(self, event)
             epochs.append(event.epoch)
-            if len(epochs) == 1:  # the connection is lost, and the next one open, before this is carried out
+            if len(epochs) == 1:  # the connection is lost, and the next one open, before this is executed
                 broker.cut()
                 assert opened.wait(PATIENCE)
             return commands
@@ -59,7 +59,7 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
 
 
 def test_a_subscription_that_is_lost_with_its_connection_is_made_again(twin: Twin) -> None:
-    """No answer will come on this connection: that refuses no consumer."""
+    """A subscription that is lost with its connection is made again, and is not refused."""
     connection = twin.connect()
     dispatcher = twin.call(connection.consumer("orders"))._dispatcher
     number = dispatcher.subscribe.consumer

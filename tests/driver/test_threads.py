@@ -1,4 +1,4 @@
-"""Many threads at once, in real time: nothing twice, nothing lost, nobody stuck."""
+"""Many threads in real time: no message twice, none lost, no thread hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICY = (
 
 
 def test_eight_threads_share_a_consumer() -> None:
-    """5,000 messages pulled by eight threads: each is handed out exactly once."""
+    """Eight threads pull 5,000 messages; each message is returned exactly once."""
     with MemoryBroker() as broker, redelivery.connect(broker.uri) as connection:
         for number in range(MANY):
             broker.send("orders", b"%d" % number)
@@ -51,7 +51,7 @@ def test_eight_threads_share_a_consumer() -> None:
 
 
 class Chaos:
-    """A handler with random results, which also makes the broker misbehave now and then."""
+    """Handler with random results, which also makes the broker fail now and then."""
 
     def __init__(self, broker: MemoryBroker, seed: int) -> None:
         self.broker = broker
@@ -89,7 +89,9 @@ class Chaos:
             self.failures[body] += chance < 0.4
             self.done[body] += chance >= 0.5
             if 0.35 <= chance < 0.5:
-                self.running.discard(body)  # what it settles itself may come again before it returns
+                self.running.discard(
+                    body
+                )  # a message that it settles itself may be redelivered before it returns
         if chance < 0.3:
             raise ValueError("no")
         if chance < 0.35:
@@ -105,8 +107,8 @@ class Chaos:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_chaos(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With four workers under random faults each message ends once, within its limit, and all threads end."""
-    # The test need not wait for a second.
+    """With four workers and random faults each message ends once, within its limit, and all threads end."""
+    # So that the test need not wait for a second.
     monkeypatch.setattr("redelivery.core.pending_confirms.FIRST_RETRY", 0.002)
     with MemoryBroker() as broker:
         chaos = Chaos(broker, seed)
@@ -118,19 +120,19 @@ def test_chaos(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -
         everything = {b"%d" % number for number in range(FUZZED)}
         left = {held.body for held in broker.messages("orders")}
         assert done | dead | left == everything
-        assert left <= done  # an accept was lost on the wire: without another cut it stays unsettled
+        assert left <= done  # a lost acknowledgement stays unsettled without another connection loss
         assert chaos.beside == []
         assert max(chaos.failures.values()) <= LIMIT + 1
         assert report.running == 0
 
 
 def chaotic(broker: MemoryBroker) -> str:
-    """Return a URI by which connections that do not last are made again soon."""
+    """Return a URI whose connections are made again soon after a loss."""
     return f"failover:({broker.uri}){POLICY}&maxReconnectDelay=10"
 
 
 def stop_at_the_end(broker: MemoryBroker, chaos: Chaos, stop: Callable[[], None]) -> None:
-    """Stop once each message was handled well or is a dead letter; not by idleness, which a busy machine feigns."""
+    """Stop when each message was handled or is a dead letter; idleness is not reliable on a busy machine."""
     never = threading.Event()
     for _ in range(5_000):
         with chaos.lock:
@@ -162,7 +164,7 @@ async def loop(broker: MemoryBroker, chaos: Chaos) -> redelivery.Report:
 
 
 def test_consumers_are_made_and_closed_while_the_connection_is_cut() -> None:
-    """Subscribing, closing, sending and cutting at the same time neither deadlocks nor subscribes twice."""
+    """Subscribing, closing, sending and connection losses at the same time neither deadlock nor subscribe twice."""
     often = "?initialReconnectDelay=1&maxReconnectDelay=1"
     with MemoryBroker() as broker, redelivery.connect(f"failover:({broker.uri}){often}") as connection:
         end = threading.Event()

@@ -1,4 +1,4 @@
-"""Transacted sessions: what a commit and a rollback cover, and what a lost connection or answer makes of it."""
+"""Transacted sessions: commit, rollback, and lost connections or answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_a_commit_covers_what_was_received_and_sent(twin: Twin) -> None:
-    """Nothing is accepted or sent before the commit, all of it with it."""
+    """Nothing is accepted or sent before the commit; then everything is."""
     _, session, consumer = seated(twin, "transacted", "1", "2")
     messages = pull(twin, consumer, 2)
     first = twin.call(session.send("out", "a"))
@@ -25,11 +25,11 @@ def test_a_commit_covers_what_was_received_and_sent(twin: Twin) -> None:
     assert (twin.broker.depth("q"), twin.broker.depth("out")) == (0, 2)
     assert [message.outcome for message in messages] == ["accepted", "accepted"]
     assert twin.broker.messages("out")[0].message_id == first
-    twin.call(session.commit())  # of nothing: nothing
+    twin.call(session.commit())  # an empty transaction
 
 
 def test_a_rollback_drops_what_was_sent_and_charges_what_was_received(twin: Twin) -> None:
-    """What was sent vanishes; what was received comes again after its policy's delay, with its count."""
+    """A rollback drops the sends; received messages are redelivered after their delay, with their count."""
     connection, session, consumer = seated(twin, "transacted", "1")
     (message,) = pull(twin, consumer, 1)
     twin.call(session.send("out", "never"))
@@ -45,7 +45,7 @@ def test_a_rollback_drops_what_was_sent_and_charges_what_was_received(twin: Twin
 
 
 def test_only_the_culprit_is_charged(twin: Twin) -> None:
-    """`charge=` names who failed: it ends in the dead-letter queue; the others come again at once, uncounted."""
+    """`charge=` names the messages to charge, here up to the DLQ; the others are redelivered at once, uncharged."""
     _, session, consumer = seated(twin, "transacted", "good", "bad")
     for attempt in range(3):
         messages = {message.text: message for message in pull(twin, consumer, 2)}
@@ -63,12 +63,12 @@ def test_only_the_culprit_is_charged(twin: Twin) -> None:
 
 
 def test_a_rollback_charges_only_its_own_messages(twin: Twin) -> None:
-    """A message of another transaction cannot be charged, and nothing is rolled back over it."""
+    """A message of another transaction cannot be charged; nothing is rolled back then."""
     _, session, consumer = seated(twin, "transacted", "1", "2")
     (old,) = pull(twin, consumer, 1)
     twin.call(session.commit())
     (new,) = pull(twin, consumer, 1)
-    with pytest.raises(ConfigurationError, match="none of this transaction's messages"):
+    with pytest.raises(ConfigurationError, match="is not a message of this transaction"):
         twin.call(session.rollback(charge=[old]))
     assert new.outcome is None
     twin.call(session.commit())
@@ -76,7 +76,7 @@ def test_a_rollback_charges_only_its_own_messages(twin: Twin) -> None:
 
 
 def test_innocents_are_never_charged_however_often_they_are_rolled_back(twin: Twin) -> None:
-    """What is rolled back beside a culprit is no deferral: it is not charged after a hundred of them."""
+    """A message that is rolled back uncharged a hundred times is still not charged: that is no deferral."""
     _, session, consumer = seated(twin, "transacted", "1")
     for _ in range(150):
         (message,) = pull(twin, consumer, 1)
@@ -85,7 +85,7 @@ def test_innocents_are_never_charged_however_often_they_are_rolled_back(twin: Tw
 
 
 def test_leaving_without_a_commit_rolls_back(twin: Twin) -> None:
-    """At the end of `with session:`, and of the connection: the policy's count goes on for the next consumer."""
+    """Leaving `with session:`, or the connection, rolls back; the count continues for the next consumer."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(session.send("out", "never"))
@@ -100,7 +100,7 @@ def test_leaving_without_a_commit_rolls_back(twin: Twin) -> None:
 
 
 def test_a_poison_message_of_a_transaction_is_dead_lettered(twin: Twin) -> None:
-    """After its redeliveries the message leaves with the rollback, with the cause of the handler before it."""
+    """A message without redeliveries left is dead-lettered by the rollback, with its last handler's cause."""
     connection, session, _ = seated(twin, "individual")
     del session
     transacted = connection.session("transacted")
@@ -122,7 +122,7 @@ def test_a_poison_message_of_a_transaction_is_dead_lettered(twin: Twin) -> None:
 
 
 def test_a_refused_commit_is_a_failure(twin: Twin) -> None:
-    """AdapterError; nothing was sent, and what was received is charged, as by a rollback."""
+    """A refused commit is an AdapterError: nothing was sent, and received messages are charged as by a rollback."""
     _, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(session.send("out", "x"))
@@ -137,7 +137,7 @@ def test_a_refused_commit_is_a_failure(twin: Twin) -> None:
 
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_a_connection_lost_rolls_back_and_charges_nothing(twin: Twin, when: str) -> None:
-    """The error says whether it is known; the messages come again with the next connection, with their count."""
+    """A commit on a lost connection says if its outcome is known; messages are redelivered, with their count."""
     _, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     if when == "before":
@@ -156,13 +156,13 @@ def test_a_connection_lost_rolls_back_and_charges_nothing(twin: Twin, when: str)
     if when == "before":
         assert (body_of(again), again.delivery_count) == ("1", 1)
         twin.call(session.commit())
-    else:  # the broker had carried it out
+    else:  # the broker had committed
         assert again is None
     assert twin.broker.depth("q") == 0
 
 
 def test_an_answer_that_comes_late_settles(twin: Twin) -> None:
-    """TransportError after the time-out, and nothing comes again when the broker has committed after all."""
+    """A commit's late answer settles: after the TransportError nothing is redelivered if the broker has committed."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.broker.stall_confirmations()
@@ -179,7 +179,7 @@ def test_an_answer_that_comes_late_settles(twin: Twin) -> None:
 def test_commits_without_an_answer_do_not_fill_the_memory(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they send counts as abandoned until the answer comes: past the limit nothing further is sent."""
+    """Sends of commits without an answer count as abandoned: past the limit nothing more is sent."""
     monkeypatch.setattr("redelivery.driver.connection.pending_sends.MOST_ABANDONED", 100)
     connection = twin.connect("")
     session = connection.session("transacted")
@@ -195,7 +195,7 @@ def test_commits_without_an_answer_do_not_fill_the_memory(
 
 
 def test_a_transaction_that_breaks_its_connection_each_time_ends(twin: Twin) -> None:
-    """Its messages are uncharged as often as deferrals are; then each loss is a failure, up to poison."""
+    """A transaction that breaks its connection each time is deferred, then charged, up to poison."""
     _, session, consumer = seated(twin, "transacted", "1", options="?redelivery.maximumDeferrals=2")
     for charged in (1, 1, 1, 2, 3):
         (message,) = pull(twin, consumer, 1)

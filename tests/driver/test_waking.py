@@ -1,4 +1,4 @@
-"""No wake-up is lost: whoever waits learns of what it could take."""
+"""Wake-ups: every waiting thread gets what it can take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_messages_that_come_back_overdue_run_at_the_same_time(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """Three redeliveries that fell due while the connection was down are handled by three workers at once."""
+    """Three messages that were due during an outage are handled by three workers at once."""
     together = threading.Barrier(3, timeout=60)
 
     def handle(message: Message) -> None:
@@ -48,7 +48,7 @@ def test_messages_that_come_back_overdue_run_at_the_same_time(
 def test_a_slow_handler_does_not_keep_the_next_due_time_to_itself(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """While one thread is inside a handler, another takes what falls due."""
+    """While one thread is inside a handler, another takes a message that gets due."""
     release, second = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -74,7 +74,7 @@ def test_a_slow_handler_does_not_keep_the_next_due_time_to_itself(
 def test_a_refused_dead_letter_is_tried_again_after_a_second(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """The driver's thread learns of the earlier time, though it sleeps until an answer would be overdue."""
+    """A refused dead letter is sent again after a second: the driver's thread wakes earlier than it planned."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         redelivery_broker.stall_confirmations()
@@ -84,7 +84,7 @@ def test_a_refused_dead_letter_is_tried_again_after_a_second(
         message = consumer.receive(0)
         assert message is not None
         message.poison("bad")
-        redelivery_clock.advance(0.5)  # the driver's thread has gone to sleep until the answer is overdue
+        redelivery_clock.advance(0.5)  # the driver's thread now sleeps until the answer is overdue
         redelivery_broker.resume_confirmations()
         redelivery_clock.advance(0.999)
         assert redelivery_broker.dead_letters() == []
@@ -93,22 +93,22 @@ def test_a_refused_dead_letter_is_tried_again_after_a_second(
 
 
 def test_a_pause_of_reading_has_one_thread_and_one_end() -> None:
-    """A second thread does not pause beside the first, an end that nobody waits for is kept, and time ends it too."""
+    """One thread pauses reading at a time; an early end of the pause is kept, and time ends the pause, too."""
     gate, lock = ReadThrottle(), threading.Lock()
     assert gate.closes(HIGH)
     assert not gate.closes(HIGH)
     gate.opens(LOW + 1)
     assert gate.paused
     gate.opens(LOW)
-    assert gate.closes(HIGH)  # before the first thread has come to wait
+    assert gate.closes(HIGH)  # before the first thread waits
     gate.opens(LOW)
     gate.wait(lock)
-    gate.wait(lock)  # the second thread: the one end has been taken, so it goes on after its time
+    gate.wait(lock)  # the second thread: the first has used the end, and it goes on after its time
     assert not lock.locked()
     assert gate.closes(HIGH)
     gate.wait(lock)
     assert not gate.paused
-    for _ in range(SKIPPED):  # nobody ended that pause: the handlers are slow
+    for _ in range(SKIPPED):  # no worker ended that pause: the handlers are slow
         assert not gate.closes(HIGH)
     assert gate.closes(HIGH)
 
@@ -116,7 +116,7 @@ def test_a_pause_of_reading_has_one_thread_and_one_end() -> None:
 def test_taking_ends_a_pause_of_reading(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reading thread goes on as soon as the workers have little left, not when its time is over."""
+    """The reading thread goes on as soon as few messages are ready, before its time is over."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         gate, told = consumer._dispatcher._throttle, list[int]()
@@ -131,7 +131,7 @@ def test_taking_ends_a_pause_of_reading(
 
 
 def test_all_who_wait_for_a_dead_letter_learn_of_it() -> None:
-    """Two threads drain at the same time: the one answer ends the wait of both."""
+    """One answer ends the waits of two threads that drain at the same time."""
     clock = ManualClock()
     with MemoryBroker(clock=clock) as broker, redelivery.connect(broker.uri, clock=clock) as connection:
         consumer = connection.consumer("orders")
@@ -156,7 +156,7 @@ def test_all_who_wait_for_a_dead_letter_learn_of_it() -> None:
 def test_the_driver_does_not_stop_looking_while_something_is_collected(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was collected in the very moment in which it went to sleep is seen."""
+    """Settlements that are collected just when the driver's thread goes to sleep are written."""
     monkeypatch.setattr(
         redelivery_memory.adapter, "CAPABILITIES", replace(redelivery_memory.CAPABILITIES, batch=True)
     )
@@ -170,14 +170,14 @@ def test_the_driver_does_not_stop_looking_while_something_is_collected(
 
         monkeypatch.setattr(Dispatcher, "collecting", property(collecting))
         driver.expect(dispatcher)
-        # Looked at with the flag down already, it has gone on, and come to the same look again.
+        # The flag is down already: the thread has gone on, and checks again.
         eventually(lambda: looked.count(False) > 1)
 
 
 def test_closing_on_the_drivers_own_thread(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does not wait for itself."""
+    """Closing on the driver's own thread does not wait for that thread."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         dispatcher, driver = connection.consumer("orders")._dispatcher, connection._driver
         tick, calls = dispatcher.tick, list[threading.Thread]()

@@ -1,4 +1,4 @@
-"""The machine's clock is set while a connection stands: expiry and times of day follow it, schedules do not."""
+"""Changes of the machine's clock during a connection: expiry and times of day follow, delays do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR = 3600.0
 
 
 def test_expiry_follows_a_clock_that_is_put_forward(twin: Twin) -> None:
-    """A message that waits here expires by the clock as it is now, not as it was when the connection was made."""
+    """A parked message expires by the clock as it is now, not as it was at the connect."""
     consumer = twin.call(twin.connect().consumer("orders"))
     twin.broker.send("orders", "a", expires_at=twin.clock.time() + HOUR)
     twin.clock._offset += HOUR
@@ -24,7 +24,7 @@ def test_expiry_follows_a_clock_that_is_put_forward(twin: Twin) -> None:
 
 
 def test_expiry_follows_a_clock_that_is_put_back(twin: Twin) -> None:
-    """The clock was ahead by an hour: what was sent by the right time is not taken for expired."""
+    """A message that was sent by the right time is not expired after the clock was put back by an hour."""
     twin.clock._offset += HOUR
     consumer = twin.call(twin.connect().consumer("orders"))
     twin.broker.send("orders", "a", expires_at=twin.clock.time() + 1)
@@ -34,7 +34,7 @@ def test_expiry_follows_a_clock_that_is_put_back(twin: Twin) -> None:
 
 
 def test_a_clock_that_is_set_moves_no_redelivery(twin: Twin) -> None:
-    """Delays are counted by the steady clock."""
+    """A change of the clock does not move a redelivery."""
     consumer = twin.call(twin.connect().consumer("orders"))
     twin.broker.send("orders", "a")
     twin.receive(consumer).fail()
@@ -46,7 +46,7 @@ def test_a_clock_that_is_set_moves_no_redelivery(twin: Twin) -> None:
 @pytest.mark.parametrize("set_at", ["before the dispatch", "while it runs", "before the next try"])
 @pytest.mark.parametrize("route", ["", "redelivery.deadLetter=forward&"])
 def test_dead_letters_tell_the_time_of_the_clock_as_it_is(twin: Twin, route: str, set_at: str) -> None:
-    """The times of the failures are told by the clock in force when the message becomes a dead letter."""
+    """The times of failures in a dead letter are of the clock at the moment of dead-lettering."""
     connection = twin.connect(f"?{route}jms.redeliveryPolicy.maximumRedeliveries=0")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
@@ -67,7 +67,7 @@ def test_dead_letters_tell_the_time_of_the_clock_as_it_is(twin: Twin, route: str
 
 
 def test_the_life_of_a_copy_begins_by_the_clock_as_it_is(twin: Twin) -> None:
-    """A dead letter that expires does so from the moment at which it was made."""
+    """The expiry of a dead letter counts from the moment at which it is made."""
     connection = twin.connect("?redelivery.deadLetter=forward&redelivery.deadLetterExpiration=1000")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")

@@ -1,4 +1,4 @@
-"""What a handler does to its own worker: it may end it, but never in silence, and never with its message in hand."""
+"""Handlers that cancel or end their worker: always logged, and their message is released."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def cancels_itself(message: Message) -> None:
 
 
 async def swallows_a_cancellation(message: Message) -> None:
-    """Swallow a cancellation as old libraries do; one message later something else's is not swallowed."""
+    """Swallow a cancellation, as old libraries do; one message later another cancellation is not swallowed."""
     task = asyncio.current_task()
     assert task is not None
     if message.text == "good":
@@ -46,7 +46,7 @@ def test_a_handler_that_cancels_its_own_worker_ends_the_consumer(
     handler: Callable[[Message], Any],
     left: list[str],
 ) -> None:
-    """`run()` ends and raises it, the log says so, and the message is nobody's: no worker ends in silence."""
+    """A handler that cancels its own worker ends the consumer; `run()` raises that, and the message is released."""
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -62,7 +62,7 @@ def test_a_handler_that_cancels_its_own_worker_ends_the_consumer(
 
 
 def test_a_generator_that_refuses_to_be_closed_keeps_no_message(redelivery_broker: MemoryBroker) -> None:
-    """It had begun before it was returned; its message goes back all the same."""
+    """A generator that raises when it is closed has its message released."""
 
     def begun() -> Iterator[int]:
         try:

@@ -1,4 +1,4 @@
-"""One face for both connections, so that a scenario is written once and runs on threads and on a loop."""
+"""One interface for both kinds of connection: a scenario is written once, and runs on threads and on a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redelivery.testing import ManualClock, MemoryBroker
 
 T = TypeVar("T")
-PATIENCE = 10.0  # real seconds for what needs no more virtual ones
+PATIENCE = 10.0  # real seconds for an event that needs no more virtual ones
 
 __all__ = ["AsyncTwin", "SyncTwin", "Twin", "body_of", "eventually", "threads_left"]
 
@@ -31,7 +31,7 @@ def threads_left() -> list[threading.Thread]:
 
 
 def eventually(twin: Twin, happened: Callable[[], object]) -> None:
-    """Wait for what a thread of the library does: it gets virtual time, and on a busy machine real time, too."""
+    """Wait for a thread of the library, with virtual time, and on a busy machine real time, too."""
     for _ in range(200):
         if happened():
             return
@@ -40,7 +40,7 @@ def eventually(twin: Twin, happened: Callable[[], object]) -> None:
 
 
 def body_of(message: Message | None) -> str | None:
-    """Return the text of a message, or None where none came."""
+    """Return the text of a message; None without a message."""
     return None if message is None else message.text
 
 
@@ -71,20 +71,20 @@ class SyncTwin:
         connection.__exit__(None, None, None)
 
     def close(self) -> None:
-        """Close all connections; leaving their `with` would raise what a test has ended their consumers with."""
+        """Close all connections; leaving their `with` would raise errors that the tests caused."""
         for connection in self.connections:
             connection.close()
 
     def call(self, result: T, *, over: float = 0) -> T:
-        """Return what a method returned; on a loop, what it will return within `over` virtual seconds."""
+        """Return the result of a method; on a loop it has `over` virtual seconds."""
         return result
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Advance virtual time."""
         self.clock.advance(seconds)
 
     def receive(self, consumer: redelivery.Consumer, timeout: float | None = 0) -> Message | None:
-        """Pull one message; the clock moves by itself while it waits."""
+        """Pull one message; time passes while it waits."""
         return consumer.receive(timeout)
 
     def inside(self, message: Message, action: Callable[[Message], object]) -> None:
@@ -152,7 +152,7 @@ class AsyncTwin:
         self.runner.close()
 
     def call(self, result: Coroutine[Any, Any, T] | T, *, over: float = 0) -> T:
-        """Return what a method will return within `over` virtual seconds."""
+        """Return the result of a method within `over` virtual seconds."""
         if not asyncio.iscoroutine(result):
             return result
         called: T = self.runner.run(self._over(result, over) if over else result)
@@ -164,7 +164,7 @@ class AsyncTwin:
         return await asyncio.wait_for(task, PATIENCE)
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Advance virtual time."""
         self.runner.run(self.clock.advance_async(seconds))
 
     def receive(self, consumer: redelivery.AsyncConsumer, timeout: float | None = 0) -> Message | None:

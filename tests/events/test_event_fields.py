@@ -1,4 +1,4 @@
-"""Events as values: what they say of themselves."""
+"""Fields and names of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELIVERY: Delivery = SimpleNamespace(  # type: ignore[assignment]
 
 
 def test_a_message_event_names_the_consumer_and_the_message() -> None:
-    """With wildcards the consumer's destination is another one than the message's."""
+    """A message's event has the consumer's destination, with its wildcards, and the message's own."""
     event = events.Dropped(12.5, CONSUMER, DELIVERY, "expired")
     assert event.fields() == {
         "event": "dropped",
@@ -36,20 +36,20 @@ def test_a_message_event_names_the_consumer_and_the_message() -> None:
 
 
 def test_errors_are_named_by_their_type() -> None:
-    """Their texts may have what an application keeps secret."""
+    """The field of an error is its type: its text may have an application's secrets."""
     event = events.Sent(1.0, "queue://orders", "uuid", 0.5, ValueError("hunter2"))
     assert event.fields()["error"] == "ValueError"
     assert "hunter2" not in repr(event)
 
 
 def test_a_drain_has_the_counts_that_are_not_zero() -> None:
-    """So a line is short."""
+    """The event of a drain has only counters that are not zero, for a short log line."""
     event = events.Drained(1.0, Report(accepted=2, stale=1), 0.25)
     assert event.fields() == {"event": "drained", "at": 1.0, "seconds": 0.25, "accepted": 2, "stale": 1}
 
 
 def test_each_event_has_a_name_of_its_own() -> None:
-    """Logs and labels tell them apart."""
+    """Each event class has a name of its own, for logs and labels."""
     kinds: list[Any] = [getattr(events, name) for name in events.__all__]
     names = [
         kind.name

@@ -1,4 +1,4 @@
-"""A connection whose health a test sets."""
+"""Fixture of a connection whose health a test sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 class Source:
-    """What `serve` and `asgi` are given: a test says whether it is live and ready."""
+    """Replacement of a connection for `serve` and `asgi`: a test sets if it is live and ready."""
 
     def __init__(self) -> None:
         self.live = self.ready = True
@@ -27,7 +27,7 @@ class Source:
         self.refuses: str | None = None
 
     def health(self, ready_when: ReadyWhen = "consuming", *, texts: bool = True) -> Health:
-        """Return what the test has set."""
+        """Return the health that the test has set."""
         self.asked.append((ready_when, texts))
         if self.refuses is not None:
             raise ConfigurationError(self.refuses)
@@ -36,7 +36,7 @@ class Source:
 
 
 class Response(NamedTuple):
-    """What a client gets."""
+    """Response that a client gets."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,7 @@ class Response(NamedTuple):
 
 
 def ask(server: HealthServer, path: str, method: str = "GET", body: Any = None) -> Response:
-    """Return the answer to a request of a client that does what it should."""
+    """Return the response to a request of a client that behaves well."""
     client = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE)
     try:
         client.request(method, path, body=body)

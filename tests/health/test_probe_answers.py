@@ -1,4 +1,4 @@
-"""Which path has which answer."""
+"""Answers to probes by path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_health(source: Source, live: bool, ready: bool, livez: int, readyz: int
 
 
 def test_what_is_asked_of_the_connection(source: Source) -> None:
-    """`ready_when` is checked at once, and each answer is without the texts of errors."""
+    """`ready_when` is checked at once, and answers have no texts of errors."""
     made = ProbeAnswers(source, None, "connected")
     made.answer("GET", "/livez")
     assert source.asked == [("connected", True), ("connected", False)]
@@ -50,7 +50,7 @@ def test_what_is_asked_of_the_connection(source: Source) -> None:
     "path", ["/", "", "/livez/", "/LIVEZ", "/livezz", "livez", "/../livez", "/healthz", "*"]
 )
 def test_other_paths(source: Source, path: str) -> None:
-    """Any other path is 404, with those that there are."""
+    """Any other path is 404, with a list of the paths."""
     found = answers(source).answer("GET", path)
     assert (found.status, sentence(found)) == (
         404,
@@ -84,7 +84,7 @@ def test_no_metrics(source: Source, monkeypatch: pytest.MonkeyPatch, *, there: b
 
 
 def test_metrics(source: Source) -> None:
-    """What the metrics function returns is the body, in Prometheus' text format."""
+    """The body of `/metrics` is the result of the metrics function, in Prometheus' text format."""
     found = ProbeAnswers(source, lambda: b"redelivery_ready 1\n", "consuming").answer("GET", "/metrics")
     assert found == (200, "text/plain; version=0.0.4; charset=utf-8", b"redelivery_ready 1\n")
 
@@ -126,7 +126,7 @@ def test_metrics_that_hang(source: Source) -> None:
 
 
 def test_seconds_are_shown_to_the_millisecond() -> None:
-    """More digits say nothing, and make each answer longer."""
+    """Seconds have three digits: more are no information, and make each answer longer."""
     where = ConnectionHealth(connected=True, address="a:1", broker="b", since_s=1 / 3, reconnects=0)
     found = Health(True, True, (), where, (), Report()).as_dict()["connection"]
     assert (found["since_s"], found["reconnects"], found["connected"]) == (0.333, 0, True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def said(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what an application sends for a scope."""
+    """Return the messages that an application sends for a scope."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -54,12 +54,12 @@ def test_head(source: Source) -> None:
 
 @pytest.mark.parametrize("path", ["/livez", "/health/livez"])
 def test_mounted(source: Source, path: str) -> None:
-    """The place where it is mounted may be in the path, or be left out."""
+    """The path of a mounted application may begin with its mount point, or not."""
     assert request(health.asgi(source), path, root_path="/health")[0] == 200
 
 
 def test_by_itself(source: Source) -> None:
-    """A server may run it alone: it has a lifespan, and refuses WebSockets."""
+    """A server may run the application alone: it has a lifespan, and refuses WebSockets."""
     app = health.asgi(source)
     assert said(app, {"type": "lifespan"}) == [
         {"type": "lifespan.startup.complete"},
@@ -69,7 +69,7 @@ def test_by_itself(source: Source) -> None:
 
 
 def test_an_open_breaker_leaves_it_ready_by_default(source: Source) -> None:
-    """The default of `ready_when` is for web applications; a wrong one is refused at once."""
+    """An open breaker leaves the application ready by default; a wrong `ready_when` is refused at once."""
     health.asgi(source)
     assert source.asked[0][0] == "connected"
     with pytest.raises(redelivery.ConfigurationError, match="ready_when"):

@@ -1,4 +1,4 @@
-"""The server of probes: what clients of all kinds get, and what they cannot do to it."""
+"""Server of probes: the answers to clients of all kinds, and its limits."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ HALF = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a server end within 10 ms."""
+    """Make a server end within 10 ms."""
     monkeypatch.setattr(probe_server, "LOOK", 0.01)
 
 
 @pytest.fixture
 def server(source: Source) -> Iterator[HealthServer]:
-    """Return a server that runs, on a free port, with metrics larger than the buffers of sockets."""
+    """Return a running server on a free port, whose metrics are larger than the buffers of sockets."""
     with health.serve(source, 0, metrics=lambda: b"m" * 50_000_000) as made:
         yield made
 
 
 def connected(server: HealthServer, sent: bytes) -> socket.socket:
-    """Return the socket of a client that has sent something."""
+    """Return the socket of a client that has sent some bytes."""
     client = socket.create_connection((server.host, server.port), PATIENCE)
     client.sendall(sent)
     return client
 
 
 def serving() -> int:
-    """Return how many threads serve connections."""
+    """Return the number of threads that serve connections."""
     return len([each for each in threading.enumerate() if "process_request_thread" in each.name])
 
 
 def test_probe(server: HealthServer, source: Source) -> None:
-    """A probe gets its status, JSON, and no name of a server's version."""
+    """A probe gets its status and JSON, without the version of a server."""
     found = ask(server, "/livez")
     assert (found.status, json.loads(found.body)["live"]) == (200, True)
     assert (found.headers["server"], found.headers["cache-control"]) == ("redelivery", "no-store")
@@ -60,7 +60,7 @@ def test_probe(server: HealthServer, source: Source) -> None:
 
 
 def test_methods(server: HealthServer) -> None:
-    """HEAD has no body; another method is refused, with those that are answered."""
+    """HEAD has no body; another method is refused, with a list of the allowed ones."""
     head, get = ask(server, "/readyz", "HEAD"), ask(server, "/readyz")
     assert (head.body, head.headers["content-length"]) == (b"", str(len(get.body)))
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
@@ -70,14 +70,14 @@ def test_methods(server: HealthServer) -> None:
 
 
 def test_only_this_machine_by_default(server: HealthServer) -> None:
-    """It listens on 127.0.0.1, on a free port for 0; its URL says where."""
+    """The server listens on 127.0.0.1 by default, on a free port for 0; its URL has both."""
     assert server.host == "127.0.0.1"
     assert server.port > 0
     assert server.url == f"http://127.0.0.1:{server.port}"
 
 
 def test_ipv6(source: Source) -> None:
-    """An address of IPv6 is listened on, and stands in brackets in the URL."""
+    """The server listens on an IPv6 address, which is in brackets in the URL."""
     try:
         made = health.serve(source, 0, "::1")
     except ConfigurationError as error:
@@ -88,7 +88,7 @@ def test_ipv6(source: Source) -> None:
 
 
 def test_a_port_in_use(server: HealthServer, source: Source) -> None:
-    """It is one sentence with the port, and nothing stays behind."""
+    """A port in use is an error in one sentence with the port, and leaves nothing."""
     threads = threading.active_count()
     with pytest.raises(ConfigurationError) as error:
         health.serve(source, server.port)
@@ -108,19 +108,19 @@ def test_a_port_in_use(server: HealthServer, source: Source) -> None:
         ("80", "127.0.0.1", "port='80'"),
         (True, "127.0.0.1", "port=True"),
         (0, "no.such.host.invalid", "no such host"),
-        (0, "a" * 70 + ".b", "no name of a host"),
+        (0, "a" * 70 + ".b", "not the name of a host"),
         (0, "192.0.2.1", "this machine does not have the address"),
     ],
 )
 def test_what_cannot_be_listened_on(source: Source, port: Any, host: str, named: str) -> None:
-    """A mistake is a ConfigurationError that names it."""
+    """A host or port on which the server cannot listen is a ConfigurationError that names it."""
     with pytest.raises(ConfigurationError) as error:
         health.serve(source, port, host)
     assert named in str(error.value)
 
 
 def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `close` the port is free at once, connections are cut, and no thread is left; a second call is harmless."""
+    """After `close` the port is free at once, connections are cut, no thread is left; a second call does nothing."""
     monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
     server = health.serve(source, 0)
     with connected(server, HALF) as waiting:
@@ -135,7 +135,7 @@ def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_half_requests(server: HealthServer) -> None:
-    """Clients that never end their requests take a bounded number of threads, and the next probe is answered."""
+    """Clients that never end their requests use a limited number of threads, and the next probe is answered."""
     with ExitStack() as stack:
         for _ in range(5 * probe_server.MOST):
             stack.enter_context(connected(server, HALF))
@@ -145,7 +145,7 @@ def test_half_requests(server: HealthServer) -> None:
 
 
 def test_a_client_that_takes_too_long(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut when its time is over, although no read of it has stalled."""
+    """A client is cut after its time, although each of its reads was fast enough."""
     monkeypatch.setattr(probe_server, "LONGEST", 0.0)
     monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
     with connected(server, HALF) as slow:
@@ -179,9 +179,9 @@ def test_a_client_that_never_reads(server: HealthServer, monkeypatch: pytest.Mon
     ids=["long", "many", "path"],
 )
 def test_large_headers(server: HealthServer, sent: bytes) -> None:
-    """They are refused without being read to their end."""
+    """A request with headers that are too large is refused before all are read."""
     with connected(server, sent) as client:
-        # The rest may be unread here: then the answer may be lost.
+        # A part of the request may be unread here; the answer may then be lost.
         try:
             answer = client.recv(100)
         except ConnectionError:
@@ -194,7 +194,7 @@ def test_large_headers(server: HealthServer, sent: bytes) -> None:
     "sent", [b"\x16\x03\x01\x02\x00\x01\x00", b"\r\n", b"GET\r\n\r\n", b"\0" * 100 + b"\r\n\r\n"]
 )
 def test_nonsense(server: HealthServer, sent: bytes) -> None:
-    """TLS, and what is no HTTP, does no harm."""
+    """TLS, and bytes that are not HTTP, do no harm."""
     with connected(server, sent) as client:
         client.shutdown(socket.SHUT_WR)
         while client.recv(1000):
@@ -203,7 +203,7 @@ def test_nonsense(server: HealthServer, sent: bytes) -> None:
 
 
 def test_no_more_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no thread can be started, that connection is closed, and the server goes on."""
+    """If no thread can be started, the connection is closed, and the server goes on."""
 
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -216,7 +216,7 @@ def test_no_more_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_name_of_the_machine_is_not_looked_up(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No name server is asked: one that does not answer would hold the program up."""
+    """The server asks no name server: a slow one would delay the program."""
     monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("looked up"))
     with health.serve(source, 0) as server:
         assert ask(server, "/livez").status == 200
@@ -224,14 +224,14 @@ def test_the_name_of_the_machine_is_not_looked_up(source: Source, monkeypatch: p
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
 def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
-    """After a fork the child has not its parent's socket: nothing listens when the parent has closed it."""
+    """A child process does not have the parent's socket after a fork: nothing listens when the parent has closed it."""
     server = health.serve(source, 0)
     (read, write), (child_read, child_write) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
         os.close(write)
         os.write(child_write, b"x")
-        os.read(read, 1)  # until the parent has looked
+        os.read(read, 1)  # until the parent has checked
         server.close()
         os._exit(0)
     try:
@@ -240,7 +240,7 @@ def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
         assert ask(server, "/livez").status == 200
         assert os.read(child_read, 1) == b"x"
         server.close()
-        # Not by binding it again: another process may have been given the free port.
+        # Not by binding the port again: another process may have got it.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((server.host, server.port), timeout=10.0)
     finally:
@@ -252,7 +252,7 @@ def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
 def test_more_threads_than_connections_are_refused(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections that were cut, and whose threads have not ended, count: the next one is closed at once."""
+    """Cut connections whose threads have not ended count to the limit: the next one is closed at once."""
     monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
     monkeypatch.setattr(probe_server, "LONGEST", PATIENCE)
     inner = server._server

@@ -1,4 +1,4 @@
-"""Health over HTTP of real connections: broker down, handlers that hang, errors, asyncio."""
+"""Health over HTTP of real connections: broker down, hanging handlers, errors, asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redelivery.testing import MemoryBroker
 
 
 def test_without_the_texts_of_errors() -> None:
-    """An error is named by its type: its text may quote a message, and the log has it."""
+    """An error is named by its type: its text may quote a message, and is in the log."""
     with MemoryBroker() as broker, redelivery.connect(broker.uri) as connection:
 
         def fail(_: object) -> None:
@@ -64,7 +64,7 @@ def test_a_handler_that_hangs_and_a_broker_that_is_down() -> None:
 
 
 def test_asyncio() -> None:
-    """It serves a connection of asyncio, also while its loop is blocked."""
+    """A connection of asyncio is served, also while its loop is blocked."""
     statuses: list[int] = []
 
     async def main(uri: str) -> None:
@@ -79,7 +79,7 @@ def test_asyncio() -> None:
 
 
 def test_a_wrong_ready_when() -> None:
-    """It is refused before anything listens."""
+    """A wrong `ready_when` is refused before the server listens."""
     threads = threading.active_count()
     with pytest.raises(ConfigurationError, match="ready_when='consumin'"):
         health.serve(redelivery.connect("memory://x"), 0, ready_when="consumin")  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_a_wrong_ready_when() -> None:
 
 
 def test_it_is_an_attribute_of_the_package() -> None:
-    """After `import redelivery` and `connect`, `redelivery.health.serve` is there."""
+    """`redelivery.health.serve` is there after `import redelivery` and `connect`."""
     redelivery.connect("memory://x")
     assert redelivery.health.serve is health.serve
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

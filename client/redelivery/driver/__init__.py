@@ -1,1 +1,1 @@
-"""Drivers: what carries out the commands of an engine, shared by the synchronous and the asynchronous front end."""
+"""Drivers: they carry out the commands of an engine, for the synchronous and the asynchronous front end."""

@@ -1,4 +1,4 @@
-"""Arguments of connections, consumers and listeners, checked before any I/O."""
+"""Keyword arguments of connections, consumers and listeners, and their checks before any I/O."""
 
 from __future__ import annotations
 
@@ -50,56 +50,56 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments of a connection; each is None by default."""
+    """Keyword arguments of a connection; the default of each is None, except for `breaker`."""
 
     policies: RedeliveryPolicyMap | None
-    """Instead of policies in the URI."""
+    """Redelivery policies, instead of policies in the URI. None: those of the URI."""
     errors: Classifier | None
-    """What becomes of a message by the type of its exception; every one follows the policy by default."""
+    """Rules for exceptions by their type. None: the policy decides on every exception."""
     breaker: Breaker | None
-    """When consumers pause because everything fails, instead of `redelivery.breaker…` in the URI; None: never."""
+    """Circuit breaker of consumers. None: no breaker. Default: `redelivery.breaker…` of the URI, else `Breaker()`."""
     ledger: Ledger | str | None
-    """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
+    """Ledger that counts attempts, or its URL, instead of `redelivery.ledger` in the URI. None: that of the URI."""
     observers: Sequence[Observer | Callable[[Event], object]] | None
-    """What is shown the events of the connection; see `redelivery.events`."""
+    """Observers that get the events of the connection; see `redelivery.events`. None: no observer."""
     send_timeout: float | timedelta | None
-    """Seconds that a `send` may take, instead of `redelivery.sendTimeout` in the URI; 30 by default."""
+    """Seconds that a `send` may take. None: `redelivery.sendTimeout` of the URI, else 30."""
     on_stopped: Callable[[BaseException], object] | None
-    """Called once with the error that ends consuming by itself; see `connection.error`."""
+    """Function that is called once with the error that ends consuming; see `connection.error`. None: no call."""
     clock: Clock | None
-    """The machine's by default."""
+    """Clock of the connection. None: the machine's."""
 
 
 class ConsumerOptions(TypedDict, total=False):
     """Keyword arguments of a consumer."""
 
     selector: str | None
-    """A JMS selector, evaluated by the broker."""
+    """JMS selector, which the broker evaluates. None: all messages."""
     subscription: str | None
-    """Name of a durable topic subscription; needs `jms.clientID`."""
+    """Name of a durable topic subscription; it needs `jms.clientID` in the URI. None: not durable."""
     credit: int | None
-    """Messages that the application may have unsettled; the URI's by default (`auto`)."""
+    """Messages that the application may have unsettled. None: that of the URI, else `auto`."""
     ordering: Ordering | None
-    """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
+    """`non_blocking`, `blocking` or `per_group`. None: that of the URI, else `non_blocking`."""
     errors: Classifier | None
-    """Instead of the connection's."""
+    """Rules for exceptions by their type. None: those of the connection."""
     breaker: Breaker | None
-    """Instead of the connection's; None: never pause because everything fails."""
+    """Circuit breaker. None: no breaker. Default: that of the connection."""
     rate: Rate | float | None
-    """Messages to handle at most: `Rate`, or a number a second; the URI's by default (no limit)."""
+    """Limit of handled messages: a `Rate`, or messages a second. None: that of the URI, else no limit."""
     observers: Sequence[Observer | Callable[[Event], object]] | None
-    """What is shown the events of this consumer, after the connection's."""
+    """Observers that get the events of this consumer, after the connection's. None: only the connection's."""
     maximum_set_aside: int | None
-    """Poison messages that may be set aside, where no copy can be made of them; the URI's by default (100)."""
+    """Number of poison messages that may be set aside because no copy can be made. None: that of the URI, else 100."""
 
 
 class ListenOptions(ConsumerOptions, total=False):
     """Keyword arguments of a listener."""
 
     workers: int
-    """How many messages are handled at a time; 1 by default."""
+    """Number of messages that are handled at the same time. Default 1."""
     timeout: float | None
-    """Seconds that a handler may take; no limit by default."""
+    """Seconds that a handler may take. None: no limit."""
     on_retry: Callable[[Message, Retry], object] | None
     """Called when a delivery has failed and its message is redelivered."""
     on_dead_letter: Callable[[Message, Death], object] | None
@@ -107,7 +107,7 @@ class ListenOptions(ConsumerOptions, total=False):
 
 
 def known(options: Mapping[str, object], kind: type) -> None:
-    """Refuse keyword arguments that a TypedDict does not have, as Python does. Raises TypeError."""
+    """Raise TypeError for a keyword argument that a TypedDict does not have, as Python does."""
     names = kind.__annotations__
     for name in options:
         if name not in names:
@@ -118,7 +118,7 @@ def known(options: Mapping[str, object], kind: type) -> None:
 
 
 def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMap:
-    """Return the policies to use: the URI's, or the `policies=` that were given instead. Raises ConfigurationError."""
+    """Return the policies to use: those of `policies=`, or of the URI. Raises ConfigurationError."""
     if policies is None:
         return settings.policies
     if settings.has_policies:
@@ -139,7 +139,7 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
 
 
 def check_drops(settings: Settings) -> None:
-    """Refuse what drops dead letters by policy where the policies make no sense of it. Raises ConfigurationError."""
+    """Raise ConfigurationError for options that drop dead letters if they make no sense with the policies."""
     policies = settings.policies
     every = (policies.default, *(policy for _, policy in policies.entries))
     endless = all(policy.maximum_redeliveries < 0 and elapsed_of(policy)[0] is None for policy in every)
@@ -154,7 +154,7 @@ def check_drops(settings: Settings) -> None:
     if policies.has_default:
         why = "has no effect: a default policy is given, which serves every destination"
     elif not policies.entries:
-        why = "would drop all that fails, for no policy is given; if you mean that, say redelivery.deadLetter=discard"
+        why = "would drop each failed message, because no policy is given; to do so, say redelivery.deadLetter=discard"
     if why:
         raise ConfigurationError(
             f"redelivery.fallbackToDeadLetter=false {why}", option="redelivery.fallbackToDeadLetter"
@@ -162,8 +162,8 @@ def check_drops(settings: Settings) -> None:
 
 
 def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
-    """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
-    from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
+    """Return the ledger to use: that of `ledger=`, or of the URI, or None. Raises ConfigurationError."""
+    from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have no ledger
 
     if ledger is None:
         return None if settings.ledger is None else ledger_at(settings.ledger, "redelivery.ledger")
@@ -182,7 +182,7 @@ def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
 
 
 def checked_send_timeout(given: object, settings: Settings) -> float | None:
-    """Return the seconds that a send may take, if given here or in the URI. Raises ConfigurationError."""
+    """Return the seconds that a send may take, if the argument or the URI gives them. Raises ConfigurationError."""
     if given is None:
         return settings.send_timeout
     if settings.send_timeout is not None:
@@ -196,7 +196,7 @@ def checked_send_timeout(given: object, settings: Settings) -> float | None:
 
 
 def checked_on_stopped(given: object) -> Callable[[BaseException], object] | None:
-    """Return what is called when consuming ends by itself. Raises ConfigurationError."""
+    """Return the function of `on_stopped=`, or None. Raises ConfigurationError."""
     if given is None:
         return None
     if not callable(given) or inspect.iscoroutinefunction(given):
@@ -208,7 +208,7 @@ def checked_on_stopped(given: object) -> Callable[[BaseException], object] | Non
 
 
 def single(destination: str) -> Destination:
-    """Return one destination. Raises ConfigurationError for several, and for `?options`, which nobody would read."""
+    """Return one destination. Raises ConfigurationError for several, and for `?options`, which have no effect here."""
     parsed = Destination.parse(destination)
     if parsed.options:
         raise ConfigurationError(
@@ -222,12 +222,12 @@ def single(destination: str) -> Destination:
 
 
 def patience(timeout: object) -> float | None:
-    """Return how many seconds a `receive` may wait; None: for ever. Raises ConfigurationError."""
+    """Return the seconds that a `receive` may wait; None: for ever. Raises ConfigurationError."""
     return None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
 
 
 def checked_consumer(settings: Settings, destination: str, options: ConsumerOptions) -> Destination:
-    """Return the destination if the arguments of a consumer make sense together."""
+    """Return the destination of a consumer. Raises ConfigurationError if its arguments do not fit together."""
     subscription = options.get("subscription")
     credit = options.get("credit")
     ordering = options.get("ordering")
@@ -235,7 +235,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
     if subscription is not None:
         if parsed.kind != "topic":
             raise ConfigurationError(
-                f"subscription= is for topics only, and {parsed} is none; did you mean topic://{parsed.name}?",
+                f"subscription= is for topics only, and {parsed} is no topic; did you mean topic://{parsed.name}?",
                 option="subscription",
             )
         if settings.client_id is None:
@@ -260,7 +260,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
 def checked_listener(
     settings: Settings, destination: str, handler: object, options: ListenOptions
 ) -> ConsumerOptions:
-    """Return the consumer's part of the options if the arguments of a listener make sense together."""
+    """Return the consumer's part of a listener's options. Raises ConfigurationError if they do not fit together."""
     known(options, ListenOptions)
     if not callable(handler):
         raise ConfigurationError(
@@ -285,10 +285,10 @@ def checked_listener(
 
 
 def check_handler(handler: Callable[..., object], option: str) -> None:
-    """Refuse a handler that cannot be called with a message alone, where its signature tells."""
+    """Raise ConfigurationError for a handler that, by its signature, cannot be called with only a message."""
     try:
         signature = inspect.signature(handler)
-    # Of some built-in functions nothing is known.
+    # Some built-in functions have no signature.
     except (TypeError, ValueError):
         return
     try:

@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 async def in_own_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Await a call that blocks. The loop's executor has few threads, and others may have taken them all.
+    """Await a blocking call in a thread of its own: the loop's executor has few threads, and all may be busy.
 
-    A waiter that is cancelled leaves the call to itself: it goes on to its end.
+    If the awaiting task is cancelled, the call still goes on to its end.
     """
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # nobody can cancel it any more
+    future.set_running_or_notify_cancel()  # it can be cancelled no more
 
     def run() -> None:
         try:
@@ -49,7 +49,7 @@ async def in_own_thread(function: Callable[P, T], *args: P.args, **options: P.kw
 
 
 async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) -> None:
-    """As `answer_by`, without blocking the loop, and without a thread that waits."""
+    """As `answer_by`, without blocking the loop or a thread."""
     if future.done():
         return future.result()
     answer = asyncio.wrap_future(future)
@@ -58,7 +58,7 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
         await asyncio.wait([answer])
     finally:
         cancel()
-        # No effect once it is there; else nobody waits for it any longer.
+        # No effect if the answer is there; else no task waits for it any longer.
         answer.cancel()
     if answer.cancelled():
         raise TimeoutError
@@ -68,11 +68,13 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
 async def sent_on_loop(
     driver: ConnectionDriver, message: Outgoing, began: float, limits: tuple[float, float], clock: Clock
 ) -> None:
-    """Send a message, and wait for the broker's confirmation. `limits`: seconds for all of it, and to be connected.
+    """Send a message, and wait until the broker has confirmed it.
+
+    `limits`: seconds for all of it, and seconds of them for the connection to be up.
 
     Raises:
-        AdapterError: the broker refused it.
-        TransportError: there was no connection, it was lost, or no confirmation came in time.
+        AdapterError: The broker refused the message.
+        TransportError: There was no connection, it was lost, or the broker did not confirm in time.
     """
     timeout, patience = limits
     if not driver.up:
@@ -87,7 +89,7 @@ async def sent_on_loop(
 
 
 async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock) -> bool:
-    """Wait for an event, for `timeout` seconds of a clock at most; return whether it is set."""
+    """Wait for an event, for `timeout` seconds of a clock at most; return True if it is set."""
     if timeout is None:
         await event.wait()
         return True
@@ -104,12 +106,12 @@ async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock
 def call_later(
     loop: asyncio.AbstractEventLoop, clock: Clock, delay: float, callback: Callable[[], object]
 ) -> Callable[[], object]:
-    """Call `callback` on the loop after so many seconds of the clock; return what undoes it."""
+    """Call `callback` on the loop after `delay` seconds of the clock; return a function that cancels that."""
     if delay <= 0 or isinstance(clock, SystemClock):
         return loop.call_later(delay, callback).cancel
 
     def call() -> None:
-        # The loop is closed: nobody waits.
+        # RuntimeError: the loop is closed; no task waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(callback)
 
@@ -131,7 +133,7 @@ class AsyncioWait:
         """Wake all waiting tasks; from any thread."""
         if not self._scheduled:
             self._scheduled = True
-            # The loop is closed: nobody waits.
+            # RuntimeError: the loop is closed; no task waits.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake)
 
@@ -150,12 +152,12 @@ class AsyncioWait:
         """As `Dispatcher.take`, without blocking the loop."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while True:
-            # Before looking: what becomes ready after the look must wake.
+            # Before the poll: a delivery that gets ready after it must wake this task.
             self._woken.clear()
             delivery, due = dispatcher.poll(after, watch)
             after = None
             if delivery is None and dispatcher.closed:
-                # It may have ended after the look: then this raises why.
+                # The consumer may have ended after the poll: this raises its error.
                 dispatcher.poll()
             if delivery is not None or dispatcher.closed:
                 return delivery

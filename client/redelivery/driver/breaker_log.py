@@ -1,4 +1,4 @@
-"""Log lines on the breaker of a consumer: it opens, tries a message, goes on, or gives up waiting."""
+"""Log lines about the breaker of a consumer: it opens, tries a message, closes, or charges failures again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["breaker_line"]
 
 
 def breaker_line(change: BreakerChanged) -> tuple[int, str]:
-    """Return the level and the text of the line on a change of the breaker."""
+    """Return the level and the text of the line about a change of the breaker."""
     cause = "unknown" if change.cause is None else change.cause
     match change.old, change.new:
         case "closed", "open":
@@ -27,9 +27,15 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
             level = logging.WARNING
             text = f"failures again ({cause}): handling pauses, a message is tried in {change.delay:.1f} s"
         case _, "open" if change.delay <= 0:
-            level, text = logging.DEBUG, "what was tried has proved nothing; another message is tried"
+            level, text = (
+                logging.DEBUG,
+                "the result of the message that was tried is no proof; another one is tried",
+            )
         case _, "open":
-            level, text = logging.INFO, f"a try has failed ({cause}); the next one is in {change.delay:.1f} s"
+            level, text = (
+                logging.INFO,
+                f"a tried message has failed ({cause}); the next try is in {change.delay:.1f} s",
+            )
         case _, "ramp":
             level = logging.INFO
             text = f"a message has succeeded after {change.seconds:.0f} s; handling goes on, slowly at first"
@@ -40,7 +46,7 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
                 "says, until one succeeds (redelivery.breakerMaximumOpen)"
             )
         case _, "closed":
-            # As its opening: a log without INFO says that it is over.
+            # A warning, as its opening: a log without INFO shows the end, too.
             level = logging.WARNING
             text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
         case _:
@@ -58,6 +64,6 @@ def _opened(change: BreakerChanged, cause: str) -> str:
     other = f"errors=Classifier().retry({name}, outage=False) or " if name.isidentifier() else ""
     return (
         f"{change.failures} failures in a row, of {change.messages} messages ({cause}): handling pauses, one message "
-        "is tried at growing intervals, nothing is charged; if the messages are at fault and not a service, see "
+        "is tried at growing intervals, nothing is charged; if the messages are the cause and not a service, use "
         f"{other}redelivery.breaker=off"
     )

@@ -1,4 +1,4 @@
-"""What a consumer of a port does for its owner."""
+"""Interface of a port's consumer for its owner."""
 
 from __future__ import annotations
 
@@ -19,46 +19,49 @@ class ConsumerPort(Protocol):
     """A consumer that a port has started; `PortDispatcher` implements it."""
 
     error: RedeliveryError | None
-    """What stopped it, or None."""
+    """Error that stopped the consumer, or None."""
 
     @property
     def engine(self) -> Engine:
-        """Its engine, to be read."""
+        """Engine of the consumer; read it only."""
         ...
 
     def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after `timeout` seconds, or at the end. Raises what stopped the consumer."""
+        """Return the next delivery; None after `timeout` seconds, or at the end. Raises the consumer's error."""
         ...
 
     def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
-        """Return all deliveries that are here, within limits, after waiting for the first one."""
+        """Return all ready deliveries within limits, after waiting up to `timeout` seconds for the first one."""
         ...
 
     def settle(self, delivery: Delivery, event: Event) -> Outcome:
-        """Feed the result of a dispatch, and return what became of it. Raises AlreadySettled."""
+        """Feed the result of a dispatch, and return its outcome. Raises AlreadySettled."""
         ...
 
     def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
-        """Feed results and write their settlements at once; `together`: in one transaction."""
+        """Feed results and write their settlements at once; `together`: send dead-letter copies in one transaction."""
 
     def wait_unconfirmed(self, below: int) -> None:
-        """Wait until fewer poison acknowledgements are unconfirmed. Raises what stopped the consumer."""
+        """Wait until fewer than `below` poison acknowledgements are unconfirmed. Raises the consumer's error."""
 
     def accept_bulk(self, deliveries: Sequence[Delivery], *, more: int = 0) -> None:
-        """Accept deliveries that the consumer's `BulkIntake` has given, and grant the credit that they used up.
+        """Accept deliveries that the consumer's `BulkIntake` has returned, and grant the credit that they used up.
 
-        One write. Deliveries of an earlier connection, and those that were accepted before, are left out. `more`:
-        credit besides, where the broker is given any; below 0, so much less than was used up.
+        All in one write. Deliveries of a lost connection, and those that were accepted before, are left out. `more`:
+        messages of additional credit, if any credit is granted; below 0: less credit.
         """
 
     def wire(self) -> Mapping[str, str]:
-        """Return how the deliveries of the connection that stands are read, for `restorer`.
+        """Return how the deliveries of the current connection are read, for `restorer`.
 
-        Names and values for JSON, with the key "scheme"; no secret is among them. Ask after `BulkIntake.take`: where
-        `BulkIntake.epoch` is still that of the deliveries afterwards, it is theirs. After a loss it stays as it was.
+        Call it after `BulkIntake.take`. If `BulkIntake.epoch` is then still that of the deliveries, the result is for
+        them. It does not change when the connection is lost.
+
+        Returns:
+            Names and values for JSON, with the key "scheme"; without secrets.
 
         Raises:
-            ConfigurationError: the adapter restores no deliveries.
-            TransportError: not connected yet.
+            ConfigurationError: The adapter cannot restore deliveries.
+            TransportError: Not connected yet.
         """
         ...

@@ -1,4 +1,4 @@
-"""The log of a connection: the first observer of its events. It formats each as one line; never a message's contents.
+"""Log of a connection: the first observer of its events. It formats each as one line; never a message's contents.
 
 A line on a message is `destination: id: what happened; what happens next`, with the message's own destination. A line
 on a consumer begins with its destination. Tracebacks of handlers are logged at DEBUG only.
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EventLog", "Line", "named"]
 
-# Seconds, 100 years: no process waits for that long.
+# Seconds (100 years). The log names no longer delay: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
-_COPY = ", for which the broker holds a copy"
+_COPY = "; until then the broker holds a copy"
 _ITSELF = "; until then the broker holds it"
 
 
@@ -64,17 +64,17 @@ class Line(NamedTuple):
 
 
 class EventLog:
-    """Writes a line on each event that needs one; on results that are alike, a few and then one for all."""
+    """Writes a line for each event that has one; of similar results, a few lines and then one for all the others."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Group lines by this clock; None: write each."""
+        """Group lines by this clock; None: write each line."""
         self._clock = clock
         self._groups = LogGroups()
         self._lock = threading.Lock()
 
     def observe(self, event: Event) -> None:
-        """Write the line on an event, if it has one and its level is logged."""
-        # Before anything is formatted: of a storm that is not logged there are many.
+        """Write the line of an event, if it has one and its level is logged."""
+        # Before anything is formatted: in a storm there are many events, and perhaps none of them is logged.
         if isinstance(event, Finished) and not loggers[event.logger].isEnabledFor(logging.WARNING):
             return
         form = LINES.get(type(event))
@@ -87,7 +87,7 @@ class EventLog:
         if isinstance(event, Finished | TakenBack) and not self._admits(event, line.level):
             return
         error = line.error
-        # As a tuple: an exception may be odd where it is asked whether it is true.
+        # As a tuple: logging asks for the truth value of `exc_info`, and an exception may raise then.
         traceback = None if error is None else (type(error), error, error.__traceback__)
         log.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
 
@@ -99,7 +99,7 @@ class EventLog:
             return self._groups.admits(event, level, self._clock.monotonic())
 
     def look(self, *, last: bool = False) -> None:
-        """Write the lines on groups whose time is over; `last`: on all of them, because the connection closes."""
+        """Write the lines of groups whose time is over; `last`: of all groups, because the connection closes."""
         if self._clock is None:
             return
         now = self._clock.monotonic()
@@ -111,7 +111,7 @@ class EventLog:
 
 
 def named(event: MessageEvent) -> str:
-    """Return a message's own destination and its id, with the id that `send` returned if that is another one."""
+    """Return a message's own destination and its id, and the id that `send` returned if the broker's differs."""
     own, sent = event.message_id, event.sent_as
     also = f" (sent as {sent})" if sent is not None and own is not None else ""
     return f"{event.message_destination}: {sent if own is None else own}{also}"
@@ -136,23 +136,25 @@ def _deduplicated(event: Deduplicated) -> Line:
 
 
 def _set_aside(event: SetAside) -> Line:
-    what = "still set aside" if event.still else "set aside, and everything else goes on"
+    what = "still set aside" if event.still else "set aside, and other messages are handled as usual"
     return Line(logging.WARNING, f"{named(event)}: {what}; {event.error}")
 
 
 def _unanswered(event: Unanswered) -> Line:
     what = "delayed copy" if event.delayed else "poison acknowledgement"
-    text = f"no answer to its {what} for {event.seconds:g} s; waited for as long as the connection stands"
+    text = f"the broker has not confirmed its {what} for {event.seconds:g} s; waiting until it does, or is disconnected"
     return Line(logging.WARNING, f"{named(event)}: {text}")
 
 
 def _taken_back(event: TakenBack) -> Line:
     after = "" if event.limit is None else f" of {event.limit:g} s"
     late = (
-        f"; handlers have {event.running} of them, and their results come too late" if event.running else ""
+        f"; handlers still have {event.running} of them, and their results will be stale"
+        if event.running
+        else ""
     )
     messages = "1 message" if event.messages == 1 else f"{event.messages:,} messages"
-    text = f"the broker has taken {messages} back after its consumer timeout{after}{late}"
+    text = f"the broker has taken back {messages} after its consumer timeout{after}{late}"
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 
@@ -179,7 +181,7 @@ def _worker_ended(event: WorkerEnded) -> Line:
 
 def _drain_begun(event: DrainBegun) -> Line:
     run = "1 handler runs" if event.running == 1 else f"{event.running or 'no'} handlers run"
-    return Line(logging.INFO, f"draining: {run}, up to {event.timeout:g} s")
+    return Line(logging.INFO, f"draining: {run}; waiting for up to {event.timeout:g} s")
 
 
 def _drained(event: Drained) -> Line:
@@ -192,7 +194,7 @@ def _policy(event: PolicyFault) -> Line:
 
 
 def _connected(event: Connected) -> Line:
-    # As the loss before it: a log without INFO says that it is over.
+    # A reconnect is a warning, as the loss before: a log without INFO shows the end of the outage, too.
     level = logging.WARNING if event.again else logging.INFO
     other = untested(event.broker, event.version)
     name = f"{event.broker} {event.version}".rstrip()
@@ -204,40 +206,40 @@ def _lost(event: ConnectionLost) -> Line:
 
 
 def _many_dropped(event: ManyDropped) -> Line:
-    text = "messages have been dropped instead of dead-lettered (redelivery.reportInterval)"
-    return Line(logging.INFO, f"{event.dropped} {text}")
+    text = "dropped so far instead of dead-lettered (redelivery.reportInterval)"
+    return Line(logging.INFO, f"{event.dropped} {'message' if event.dropped == 1 else 'messages'} {text}")
 
 
 def _spent(event: CreditSpent) -> Line:
-    text = f"the application holds its whole credit ({event.running} messages) unsettled; "
-    return Line(logging.WARNING, f"{event.destination}: {text}nothing more comes until it settles one")
+    text = f"the application has its whole credit ({event.running} messages) unsettled; "
+    return Line(logging.WARNING, f"{event.destination}: {text}the broker sends no more until it settles one")
 
 
 def _full(event: ParkingFull) -> Line:
     text = (
-        f"{event.parked} messages wait here for a redelivery, a dead letter or the end of the consumer; nothing fresh "
-        "is dispatched until one of them is done (redelivery.maxParked)"
+        f"{event.parked} messages are parked, set aside, or wait for the confirmation of their dead letter; no new "
+        "message is dispatched until one of them is settled (redelivery.maxParked)"
     )
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 
 def _stale(event: ResultStale) -> Line:
-    text = "a result came too late: its connection was lost, or the broker had taken the message back for any consumer"
+    text = "a result is stale: its connection was lost, or the broker took the message back; the broker redelivers it"
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 
 def _finished(event: Finished) -> Line | None:
     match event.verdict:
         case "failed" if event.outcome == "spared":
-            # The breaker's own lines are warnings.
-            level, what = logging.INFO, f"failed, and is not charged ({event.cause})"
+            # INFO only: the breaker has warning lines of its own.
+            level, what = logging.INFO, f"failed, not charged ({event.cause})"
         case "failed":
             of = "" if event.maximum is None else f" of {event.maximum}"
             level, what = logging.WARNING, f"delivery {event.delivery_count}{of} failed ({event.cause})"
         case "poison":
             level, what = logging.WARNING, f"delivery {event.delivery_count} poisoned ({event.cause})"
         case "defer":
-            # Past redelivery.maximumDeferrals.
+            # A deferral is charged only past redelivery.maximumDeferrals.
             charged = event.outcome in ("redelivered", "poisoned")
             level = logging.WARNING if charged else logging.INFO
             many = f" {event.deferrals} times, and charged" if charged else ""
@@ -253,7 +255,7 @@ def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
     match event.next_step:
         case "redelivery":
             spared = event.outcome == "spared"
-            return _redelivery(event.delay, " at the earliest, when the breaker lets it" if spared else "")
+            return _redelivery(event.delay, " or later, when the breaker allows it" if spared else "")
         case "delayed copy":
             return _redelivery(event.delay, _COPY)
         case "delayed by the broker":
@@ -267,13 +269,13 @@ def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
         case "set aside":
             return "poison, and set aside"
         case "none" if event.outcome == "stale":
-            return "its connection was lost, and the broker sends it again"
+            return "its connection was lost, and the broker redelivers it"
         case "none":
-            return "given back to the broker, for the consumer ends"
+            return "released to the broker, because the consumer ends"
 
 
 def _redelivery(delay: float | None, holds: str = "") -> str:
-    # As Java's longest delay is, 2^63-1 ms.
+    # For example the longest delay of a Java client, 2^63-1 ms.
     if delay is None or delay > NEVER:
         return "no redelivery for 100 years"
     seconds = f"{delay:.3f}".rstrip("0").rstrip(".")
@@ -287,17 +289,17 @@ def _dead_letter(to: str | None) -> str:
 def _overdue(event: HandlerOverdue) -> Line:
     what = f"{named(event)}: its handler"
     if event.timeout is None:
-        return Line(logging.INFO, f"{what} runs for {event.seconds:.0f} s; its listener has no timeout=")
+        return Line(logging.INFO, f"{what} has run for {event.seconds:.0f} s; its listener has no timeout=")
     if event.given_up:
         text = f"{what} has not ended within {event.seconds:g} s, twice its timeout; it is given up"
         return Line(logging.ERROR, text)
     ends = "it is cancelled" if event.cancelled else "nothing can stop a thread"
     return Line(
-        logging.WARNING, f"{what} runs for {event.timeout:g} s, its time is over; {ends}\n{event.stack}"
+        logging.WARNING, f"{what} has run for {event.timeout:g} s, its timeout; {ends}\n{event.stack}"
     )
 
 
-# Of other events there is no line.
+# Line of each type of event; other events have none.
 LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     BreakerChanged: _breaker,
     Connected: _connected,

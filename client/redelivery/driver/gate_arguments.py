@@ -1,4 +1,4 @@
-"""The arguments `breaker=` and `rate=`, which limit what is dispatched, checked before any I/O."""
+"""Checks of the arguments `breaker=` and `rate=`, which limit dispatching; before any I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["checked_breaker", "checked_rate", "connection_breaker", "session_bre
 
 
 class HasMode(Protocol):
-    """A session, as far as it matters here."""
+    """Interface of a session that has a mode."""
 
     @property
     def mode(self) -> str:
-        """Return its mode."""
+        """Acknowledgement mode of the session."""
         ...
 
 
 def checked_rate(rate: object, option: str) -> Rate | None:
-    """Return a limit of rate that was given as one, or as a number a second. Raises ConfigurationError."""
+    """Return a rate limit, given as a `Rate` or as messages a second. Raises ConfigurationError."""
     if rate is None or isinstance(rate, Rate):
         return rate
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf:
@@ -37,7 +37,7 @@ def checked_rate(rate: object, option: str) -> Rate | None:
 
 
 def checked_breaker(options: Mapping[str, object], otherwise: Breaker | None) -> Breaker | None:
-    """Return what `breaker=` says; `otherwise` where it is not given. Raises ConfigurationError."""
+    """Return the breaker of `breaker=`; `otherwise` if it is not given. Raises ConfigurationError."""
     given = options.get("breaker", otherwise)
     if given is not None and not isinstance(given, Breaker):
         hint = "; did you mean redelivery.Breaker()?" if given is Breaker else ""
@@ -49,7 +49,7 @@ def checked_breaker(options: Mapping[str, object], otherwise: Breaker | None) ->
 
 
 def connection_breaker(options: Mapping[str, object], settings: Settings) -> Breaker | None:
-    """Return the breaker of a connection: the URI's, or `breaker=` instead. Raises ConfigurationError."""
+    """Return the breaker of a connection: that of `breaker=`, or of the URI. Raises ConfigurationError."""
     if "breaker" in options and settings.has_breaker:
         raise ConfigurationError(
             "breaker= and redelivery.breaker options in the URI: give one of them", option="breaker"
@@ -60,10 +60,10 @@ def connection_breaker(options: Mapping[str, object], settings: Settings) -> Bre
 def session_breaker(
     options: Mapping[str, object], session: HasMode | None, otherwise: Breaker | None
 ) -> Breaker | None:
-    """Return the breaker of a consumer: none in a session in which failures are not charged one by one.
+    """Return the breaker of a consumer: None in a session in which failures are not charged one by one.
 
     Raises:
-        ConfigurationError: `breaker=` makes no sense there, or is none.
+        ConfigurationError: `breaker=` cannot work in this session, or is not a `Breaker`.
     """
     mode = None if session is None else session.mode
     if mode not in ("client", "transacted"):

@@ -1,4 +1,4 @@
-"""`listen`, as connections and sessions offer it."""
+"""Method `listen` of connections and sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handler = TypeVar("Handler", bound="Callable[[Message], Any]")
 
 
 class Listening(ABC):
-    """Interface of what registers handlers; `ConnectionBase` and `SessionBase` implement it."""
+    """Interface of classes that register handlers; `ConnectionBase` and `SessionBase` implement it."""
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
@@ -28,32 +28,40 @@ class Listening(ABC):
     def listen(
         self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
     ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, `workers` at a time, from `run` or `start` on.
+        """Register a handler: `run` or `start` calls `handler(message)` for each message, `workers` at a time.
 
-        A return accepts; an exception goes to the policy. Also a decorator. A plain handler runs on a thread. With
-        `connect_async` an `async def` one runs on the loop.
+        When the handler returns, the message is acknowledged. When it raises, the policy decides on the redelivery.
+        `listen` is also a decorator. A plain handler runs on a thread. With `connect_async` an `async def` handler runs
+        on the loop.
 
-        In a session one message is handled at a time. In its modes `client` and `transacted` the handler itself
-        acknowledges, or commits; an exception is logged, the message stays with the session, and the next one is
-        delivered, as with the reference.
+        In a session one message is handled at a time. In the modes `client` and `transacted` the handler itself
+        acknowledges, or commits. If it raises, the exception is logged, the message stays unsettled in the session, and
+        the next message is dispatched, as with the ActiveMQ Java client.
 
         Args:
-            destination: as for `consumer`.
-            handler: called with each `Message`, and awaited if it is `async def`.
-            workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: as for
+            destination: Name of the destination, as for `consumer`.
+            handler: Function that is called with each `Message`, and awaited if it is `async def`. None: return a
+                decorator.
+            workers: Number of messages that are handled at the same time. Default 1.
+            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: As for
                 `consumer`.
-            timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
-                comes to, and is logged with its stack. An `async def` handler is cancelled; a thread cannot be stopped:
-                after twice as long `connection.error` is a HandlerTimeout, with which `run` and `wait` end.
-            on_retry: called as `f(message, retry)` when a delivery has failed and its message is redelivered, on the
+            timeout: Seconds that a handler may take; None: no limit. Default None. A handler that takes longer has
+                failed, even if it succeeds later, and is logged with its stack. An `async def` handler is cancelled. A
+                thread cannot be stopped: after twice the timeout `connection.error` is a HandlerTimeout, which `run`
+                and `wait` raise.
+            on_retry: Called as `f(message, retry)` when a delivery has failed and its message is redelivered, on the
                 handler's thread, before the next message there; see `redelivery.events.Retry`.
-            on_dead_letter: called as `f(message, death)` when the broker has confirmed a dead letter, once for each, on
-                a thread of its own; see `redelivery.events.Death`. With `connect_async` both are called on the loop,
-                and may be `async def`. What they raise is logged and changes nothing.
+            on_dead_letter: Called as `f(message, death)` when the broker has confirmed a dead letter, once for each, on
+                a thread of its own; see `redelivery.events.Death`. With `connect_async` both hooks are called on the
+                loop, and may be `async def`. Their exceptions are logged and change nothing.
+
+        Returns:
+            The handler; without `handler`, a decorator that registers a function and returns it.
 
         Raises:
-            ConfigurationError: the arguments cannot be honoured, or the handler is `async def` without `connect_async`.
+            ConfigurationError: An argument cannot be used, the handler is `async def` without `connect_async`, or the
+                connection was drained, or the session was closed.
+            TypeError: A keyword argument is unknown.
         """
         self._check_listener(options)
         if handler is None:
@@ -67,7 +75,7 @@ class Listening(ABC):
 
     @abstractmethod
     def _check_listener(self, options: ListenOptions) -> None:
-        """Refuse a listener before its handler is known. Raises ConfigurationError."""
+        """Raise ConfigurationError if a listener cannot be registered now; its handler is not known yet."""
 
     @abstractmethod
     def _listening(

@@ -1,9 +1,9 @@
-"""Grouping of log lines on failures: in a storm a few are written, and then one every ten seconds.
+"""Grouping of log lines about failures: in a storm a few are written, and then one every ten seconds.
 
-Lines on results are alike if consumer, type of the cause and what follows are. Of such lines the first 10 in 10 s are
-written; the rest are counted, and one line says how many there were. Dead letters are 100 in 10 s, and their line
-names three of them. A broker takes messages back one by one: the first line on that is written. No clock and no log
-are used here: times are arguments.
+Lines of results form a group if consumer, type of the cause and next step are the same. Of a group the first 10 lines
+in 10 s are written; the rest is counted, and one line has their number. For dead letters it is the first 100 lines in
+10 s, and the last line names three messages. A broker takes messages back one by one; only the first line about that is
+written. This module uses no clock and no log: times are arguments.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LogGroup", "LogGroups"]
 
-# Seconds that a group lasts, and lines that are written in it: operations, logging.
+# Seconds that a group lasts, and lines of it that are written.
 WINDOW = 10.0
 LINES = 10
-# Of dead letters: below 10 a second each is written.
+# Lines of a group of dead letters: up to 10 dead letters a second have a line each.
 DEAD_LETTERS = 100
-# Message ids that the line on a group of dead letters names.
+# Message ids in the last line of a group of dead letters.
 NAMED = 3
-# Groups at a time; what is in no group is written. More have other reasons than a storm.
+# Groups at a time. Past them each line is written: so many groups are not a storm.
 MOST = 1000
 
 
-# What follows from a result of which every line counts.
+# Next steps by which a message is lost to its consumer: they have more lines.
 DEAD = ("dead-letter copy", "poison acknowledgement", "set aside", "drop", "stop")
 WHAT = {
     "failed": "delivery failed",
@@ -40,43 +40,41 @@ WHAT = {
 }
 THEN = {
     "redelivery": "redelivery",
-    "delayed copy": "redelivery, for which the broker holds a copy",
+    "delayed copy": "redelivery; until then the broker holds copies",
     "delayed by the broker": "redelivery; until then the broker holds them",
     "dead-letter copy": "poison",
     "poison acknowledgement": "poison",
     "set aside": "poison, and set aside",
     "drop": "accepted and dropped",
     "stop": "its consumer stops",
-    "none": "given back to the broker",
-    "delivered again": "delivered again",
+    "none": "released to the broker",
+    "delivered again": "redelivered",
 }
 
 
 class GroupKey(NamedTuple):
-    """What lines of one group have in common."""
+    """Values that are the same for all lines of one group."""
 
     destination: str
     what: str
-    """What happened, as the line says it."""
+    """Text of the line for what happened."""
     cause_type: str | None
     next_step: str
     level: int
 
     @classmethod
     def of(cls, event: Finished | TakenBack, level: int) -> GroupKey:
-        """Return the group of a result, or of what was taken back."""
+        """Return the group of a result, or of messages that the broker has taken back."""
         if isinstance(event, TakenBack):
             what = "taken back by the broker after its consumer timeout"
             return cls(event.destination, what, None, "delivered again", level)
-        what = (
-            "failed, and not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
-        )
+        what = "failed, not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
         return cls(event.destination, what, event.cause_type, event.next_step, level)
 
 
 @dataclass(slots=True)
 class LogGroup:
-    """Lines that are alike, in one window."""
+    """Lines of one group, in one window."""
 
     key: GroupKey
     began: float
@@ -85,7 +83,7 @@ class LogGroup:
     more: int = 0
     """Lines that were not written."""
     last: float = 0.0
-    """When the last of them was."""
+    """Time of the last of them."""
     ids: list[str] = field(default_factory=list[str])
 
     @classmethod
@@ -97,7 +95,7 @@ class LogGroup:
         return cls(key, now, DEAD_LETTERS if event.next_step in DEAD else LINES)
 
     def count(self, event: Finished | TakenBack, now: float) -> None:
-        """Count what is not written."""
+        """Count a line that is not written."""
         self.more += event.messages if isinstance(event, TakenBack) else 1
         self.last = now
         if isinstance(event, Finished) and self.dead_letters and len(self.ids) < NAMED:
@@ -105,17 +103,17 @@ class LogGroup:
 
     @property
     def dead_letters(self) -> bool:
-        """Whether the messages are dead-lettered."""
+        """True if the messages are dead-lettered, dropped or set aside."""
         return self.key.next_step in DEAD
 
     def text(self, now: float) -> str:
-        """Return the line on what was not written, at the time `now`."""
+        """Return the line about those that were not written, at the time `now`."""
         key = self.key
         cause = "" if key.cause_type is None else f" ({key.cause_type})"
         ids = f": {', '.join(self.ids)}, …" if self.ids else ""
         seconds = max(1.0, now - self.began)
         what = f"{key.what}{cause}, {THEN[key.next_step]}{ids}"
-        # Else a group that ended early reads as if its failures went on.
+        # Without it, a group whose failures ended early would read as if they went on.
         ago = f", the last one {now - self.last:.0f} s ago" if now - self.last >= 1 else ""
         return f"{key.destination}: {self.more:,} more in {seconds:.0f} s{ago}: {what}"
 
@@ -129,14 +127,14 @@ class LogGroup:
 
 
 class LogGroups:
-    """The groups of one connection. Not safe for threads: its caller has a lock."""
+    """Groups of one connection. Not thread-safe: the caller has a lock."""
 
     def __init__(self) -> None:
         self._groups: dict[GroupKey, LogGroup] = {}
         self._next = inf
 
     def admits(self, event: Finished | TakenBack, level: int, now: float) -> bool:
-        """Return whether the line on an event is to be written; else it is counted."""
+        """Return True if the line of an event is to be written; else count it."""
         key = GroupKey.of(event, level)
         group = self._groups.get(key)
         if group is None:
@@ -151,13 +149,14 @@ class LogGroups:
         return False
 
     def due(self, now: float) -> bool:
-        """Whether the window of a group is over."""
+        """True if the window of a group is over."""
         return now >= self._next
 
     def ended(self, now: float, *, last: bool = False) -> Iterator[LogGroup]:
-        """Take the groups whose window is over (`last`: all), and of which lines were not written.
+        """Yield the groups with unwritten lines whose window is over; `last`: all groups with unwritten lines.
 
-        In a storm that goes on, no other line is written in the next window.
+        Their next window begins at once. While the storm goes on, only the line at its end is written, except for dead
+        letters.
         """
         for key, group in list(self._groups.items()):
             if now - group.began < WINDOW and not last:

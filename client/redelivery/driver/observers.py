@@ -1,7 +1,7 @@
-"""Observers of a connection: which of their methods are called, in which order, and what becomes of their exceptions.
+"""Observers of a connection: which of their methods are called, in which order, and how their exceptions are handled.
 
-The log is the first one. Each observer is looked at once, when the connection is made: a method that is not overridden
-is never called.
+The log is the first observer. Each observer is inspected once, when the connection is made: a method that is not
+overridden is never called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Observers", "checked_observers"]
 
 
 class Observers:
-    """The log, and the observers of one connection, or of one consumer of it."""
+    """The log, and the observers of one connection, or of one of its consumers."""
 
     def __init__(self, observers: Iterable[Watching] = (), log: EventLog | None = None) -> None:
         self._all = tuple(observers)
@@ -40,16 +40,16 @@ class Observers:
         self._sends = [each for each in every if each.sent is not None]
         self._events = [each for each in every if each.event is not None]
         self.watches_runs = bool(self._runs)
-        """Whether an observer wants every delivery."""
+        """True if an observer wants every delivery."""
         self.watches_events = bool(self._events)
-        """Whether an observer wants events that the log does not."""
+        """True if an observer wants other events."""
         self.watches_arrivals = any(each.wants(Received) for each in every)
-        """Whether an observer wants to see messages arrive; with `watches_events`."""
+        """True if an observer wants `Received` events; only if `watches_events`."""
         self.watches_sends = bool(self._sends)
-        """Whether an observer wants every message that is sent."""
+        """True if an observer wants every message that is sent."""
 
     def also(self, observers: Iterable[Watching]) -> Observers:
-        """Return these with more of them, for one consumer."""
+        """Return these observers and more, for one consumer."""
         more = tuple(observers)
         if not more:
             return self
@@ -59,7 +59,7 @@ class Observers:
         return found
 
     def attach(self, connection: ObservedConnection, but: int = 0) -> None:
-        """Show them their connection; the first `but` ones have been shown it. Raises nothing."""
+        """Give the observers their connection, without the first `but` ones, which have it. Raises nothing."""
         self._connection = connection
         for each in self._every[but:]:
             if each.attached is not None:
@@ -69,21 +69,21 @@ class Observers:
                     each.failed(error, "")
 
     def look(self, *, last: bool = False) -> None:
-        """Have the log write what it kept back, where that is due; `last`: all of it."""
+        """Make the log write the lines of groups that are due; `last`: of all groups."""
         self._log.look(last=last)
 
     def emit(self, events: Iterable[Event]) -> BaseException | None:
         """Show events to the log and to the observers. Call it without a lock.
 
         Returns:
-            What an observer raised that is no `Exception`, for the caller to end over; None: nothing.
+            An observer's exception that is no `Exception`: the caller must stop. None: there was none.
         """
         ends: BaseException | None = None
         for event in events:
             self._log.observe(event)
             if isinstance(event, Finished):
                 if event.message is None:
-                    # Else a handler has it, at whose end the observers are shown it.
+                    # With a message, a handler has it: the observers are shown this event when the handler ends.
                     ends = self._end([None] * len(self._runs), event) or ends
                 continue
             for each in self._events:
@@ -111,7 +111,7 @@ class Observers:
         return tokens
 
     def end(self, tokens: Any, event: Finished, watch: ObservedConsumer) -> None:
-        """Show that an observed run has ended; the log has had its line. Raises nothing."""
+        """Show that an observed run has ended; its line was logged before. Raises nothing."""
         ends = self._end(tokens, event)
         if ends is not None:
             watch.ended(ends)
@@ -126,7 +126,7 @@ class Observers:
         return ends
 
     def sending(self, destination: str, headers: MutableMapping[str, Any]) -> Sequence[object]:
-        """Show that a message is about to be sent; return a token of each observer, for its `Sent`."""
+        """Show that a message is about to be sent; return a token of each observer, for `sent`."""
         tokens: list[object] = []
         for each in self._sends:
             token: object = None
@@ -148,10 +148,10 @@ class Observers:
 
 
 def checked_observers(observers: object) -> tuple[Watching, ...]:
-    """Return observers as they were given, checked.
+    """Check the observers that an application gave, and return them.
 
     Raises:
-        ConfigurationError: one of them can be neither called nor is an Observer, or is `async def`.
+        ConfigurationError: One of them is neither callable nor an Observer, or is `async def`.
     """
     if observers is None:
         return ()
@@ -167,7 +167,7 @@ def checked_observers(observers: object) -> tuple[Watching, ...]:
 
 
 def _not_one(each: object) -> str | None:
-    """Return why something is no observer, and what to write; None: it is one."""
+    """Return why an object is not an observer, and what to write instead; None: it is one."""
     if isinstance(each, Observer):
         return None
     if inspect.isclass(each) and issubclass(each, Observer):

@@ -1,10 +1,10 @@
-"""The port of the drivers: a connection for packages that are built on the library, as the dead-letter tools and Spark.
+"""Port of the drivers: a connection for packages built on the library, such as the dead-letter tools and Spark.
 
-They *have* a connection, and import no other module of `redelivery.driver`. A port waits on the calling thread; it runs
-no handlers and has no listeners, sessions or signals: those are the application's connection.
+Those packages import no other module of `redelivery.driver`. A port waits on the calling thread. It runs no handlers
+and has no listeners, sessions or signals: an application's connection has those.
 
-A message's walk: `plan` makes the subscription and the engine, `subscribe` starts the consumer, `take` or `take_many`
-returns its deliveries, `settle` or `settle_many` feeds what became of each, and the engine decides as for everyone.
+The way of a message: `plan` makes the subscription and the engine, `subscribe` starts the consumer, `take` or
+`take_many` returns its deliveries, `settle` or `settle_many` feeds their results. The engine decides as usual.
 """
 
 from __future__ import annotations
@@ -81,20 +81,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """A consumer before it starts: what is asked of the broker, and the engine that will decide."""
+    """A consumer before it starts: the subscription for the broker, and the engine that will decide."""
 
     subscribe: Subscribe
     engine: Engine
     settings: Settings
     counted: bool = False
-    """Its engine expects a ledger, which a port does not ask. Its owner feeds such an engine; it is not subscribed."""
+    """True if the engine expects a ledger, which a port does not use. The caller feeds such an engine itself; the plan
+    cannot be subscribed."""
 
     def with_window(self, window: int) -> ConsumerPlan:
-        """Return a plan for a window of so many messages, parked ones among them."""
+        """Return the plan with a window of so many messages, including parked ones."""
         return replace(self, subscribe=replace(self.subscribe, window=window, room=0))
 
     def for_dead_letters(self) -> ConsumerPlan:
-        """Return a plan for a queue that is there already; copies of what is on it go in step with acceptances."""
+        """Return the plan for an existing queue; each message is accepted together with the send of its copy."""
         return replace(self, subscribe=replace(self.subscribe, existing=True, in_step=True))
 
 
@@ -111,12 +112,12 @@ class ConnectionPort:
         """Make a connection; no I/O happens before `with`.
 
         Args:
-            uri: as for `redelivery.connect`.
-            ledger: instead of `redelivery.ledger` in the URI. It is read only: no delivery here is an attempt.
-            clock: the machine's by default.
+            uri: The broker's URI, as for `redelivery.connect`.
+            ledger: Replaces `redelivery.ledger` in the URI. It is only read: no delivery here is an attempt.
+            clock: Clock of the connection; None: the machine's.
 
         Raises:
-            ConfigurationError: an option cannot be honoured.
+            ConfigurationError: An option of the URI is unknown or cannot be used.
         """
         options: ConnectOptions = {"ledger": ledger, "clock": clock}
         self._parts = connection_parts(uri, options, counts=False, groups=False)
@@ -128,9 +129,10 @@ class ConnectionPort:
         """Connect: each address is tried once.
 
         Raises:
-            TransportError: no address answered.
-            AdapterError: a broker refused the log-in.
-            LedgerError: the ledger cannot count.
+            ConfigurationError: The connection was entered before.
+            TransportError: No address answered.
+            AdapterError: A broker refused the log-in.
+            LedgerError: The ledger cannot count.
         """
         if self._entered:
             raise ConfigurationError("a connection is entered once; make a new one")
@@ -147,37 +149,37 @@ class ConnectionPort:
         self.close()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close within `timeout` seconds; the broker takes back what is not settled."""
+        """Close within `timeout` seconds; the broker takes unsettled messages back."""
         if self._entered and not self._closed:
             self._closed = True
             self._driver.close(timeout)
 
     @property
     def settings(self) -> Settings:
-        """What the URI says."""
+        """Settings of the URI."""
         return self._parts.settings
 
     @property
     def clock(self) -> Clock:
-        """What it waits by."""
+        """Clock of the connection."""
         return self._parts.clock
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger, if there is one."""
+        """Ledger of the connection, or None."""
         return self._parts.ledger
 
     @property
     def connected(self) -> bool:
-        """Whether the connection stands at the moment."""
+        """True if the connection is up at the moment."""
         return self._driver.up
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker of the last connection can do.
+        """Capabilities of the broker of the last connection.
 
         Raises:
-            ConfigurationError: the connection is not open.
+            ConfigurationError: The connection is not open.
         """
         if not self._entered or self._closed or self._driver.capabilities is None:
             raise not_open(closed=self._closed)
@@ -199,17 +201,17 @@ class ConnectionPort:
         """Return the plan of a consumer.
 
         Args:
-            destination: as for `redelivery.connect(...).consumer`, and so are the `options`.
-            options: see above.
-            settings: instead of the connection's.
-            capabilities: instead of the broker's.
-            route: where poison goes, instead of what the settings say.
-            counted: the engine asks a ledger; for an engine that the caller feeds itself.
-            sets_aside: what cannot be dead-lettered stays at the broker, as `redelivery.maximumSetAside` says; without
-                it the consumer ends over the first of those.
+            destination: Name of the destination, as for `redelivery.connect(...).consumer`.
+            options: Keyword arguments, as for `redelivery.connect(...).consumer`.
+            settings: Settings instead of the connection's.
+            capabilities: Capabilities instead of the broker's.
+            route: Route of poison messages instead of that of the settings.
+            counted: True: the engine asks a ledger; for an engine that the caller feeds itself.
+            sets_aside: True: a message that cannot be dead-lettered is set aside, up to `redelivery.maximumSetAside`,
+                and stays on the broker. False: the first such message ends the consumer.
 
         Raises:
-            ConfigurationError: this broker cannot do what is asked for.
+            ConfigurationError: The broker cannot do what is asked for.
         """
         used = settings or self.settings
         able = capabilities or self.capabilities
@@ -225,17 +227,17 @@ class ConnectionPort:
         return ConsumerPlan(subscribe, engine, used, counted)
 
     def subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> ConsumerPort:
-        """Start a consumer, and wait until the broker has confirmed it.
+        """Start a consumer, and wait until the broker has confirmed the subscription.
 
         Raises:
-            AdapterError: the broker refused the subscription.
-            TransportError: the broker did not confirm it in time.
+            AdapterError: The broker refused the subscription.
+            TransportError: The broker did not confirm it within 30 s.
         """
         return self._subscribe(plan, hooks)
 
     @contextmanager
     def consume(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> Generator[ConsumerPort]:
-        """Start a consumer as `subscribe` does; at the end what it has not settled goes back to the broker."""
+        """Start a consumer as `subscribe` does; at the end of the block the broker takes unsettled messages back."""
         dispatcher = self._subscribe(plan, hooks)
         try:
             yield dispatcher
@@ -265,15 +267,15 @@ class ConnectionPort:
         return dispatcher
 
     def flush(self) -> None:
-        """Write the settlements that are collected."""
+        """Write the collected settlements."""
         self._driver.flush()
 
     def browse(self, queue: str, *, window: int) -> Iterator[Delivery]:
-        """Go through what is on a queue, and leave it there. `window`: messages that the broker may send ahead.
+        """Iterate over the messages of a queue; they stay there. `window`: messages that the broker may send ahead.
 
         Raises:
-            AdapterError: the broker refused to show the queue.
-            TransportError: the connection was lost, or the broker does not go on.
+            AdapterError: The broker refused to show the queue.
+            TransportError: The connection was lost, or the broker sent nothing for 60 s.
         """
         number = next(self._parts.numbers)
         subscribe = Subscribe(number, queue, window=window, browse=True, existing=True)
@@ -287,11 +289,11 @@ class ConnectionPort:
     # Sending.
 
     def send(self, message: Outgoing) -> Future[None]:
-        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        """Send; the future ends when the broker has confirmed or refused the message, or the connection is lost."""
         return self._driver.send(message)
 
     def send_connected(self, message: Outgoing) -> PendingSend:
-        """Send once the connection stands. Raises TransportError: it does not, in time."""
+        """Send when the connection is up. Raises TransportError if it is not in time."""
         began, limit = self.clock.monotonic(), send_limit(self.settings)
         patience = connection_limit(self.settings, limit)
         await_connected(self._driver, message.destination, patience, self.clock)
@@ -300,26 +302,26 @@ class ConnectionPort:
 
 @dataclass(frozen=True, slots=True)
 class PendingSend:
-    """A message that was sent, and that the broker has still to confirm."""
+    """A message that was sent, and that the broker has not confirmed yet."""
 
     future: Future[None]
     message: Outgoing
     deadline: float
     limit: float
-    """Seconds that it had from the beginning."""
+    """Seconds that were allowed for all of it."""
     clock: Clock
 
     def wait(self) -> None:
-        """Wait until the broker has confirmed it.
+        """Wait until the broker has confirmed the message.
 
         Raises:
-            AdapterError: the broker refused it.
-            TransportError: the connection was lost, or no confirmation came in time.
+            AdapterError: The broker refused the message.
+            TransportError: The connection was lost, or the broker did not confirm in time.
         """
         await_confirmed(self.future, self.message.destination, self.deadline, self.limit, self.clock)
 
     @property
     def error(self) -> BaseException | None:
-        """Why it failed, if the answer is here already."""
+        """Error of the send, if the broker has answered already; else None."""
         done = self.future.done() and not self.future.cancelled()
         return self.future.exception() if done else None

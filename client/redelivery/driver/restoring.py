@@ -1,4 +1,4 @@
-"""From the stored bytes of a message to a delivery: by the adapter that received it, without a connection."""
+"""Restoring of deliveries from stored bytes, by the adapter that received them, without a connection."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["SCHEME", "column_reader", "restorer", "wire_of"]
 
 SCHEME = "scheme"
-"""The key of a wire that names the adapter."""
+"""Key of a wire whose value names the adapter."""
 
 
 def wire_of(adapter: Adapter, scheme: str, destination: str) -> dict[str, str]:
     """Return how the deliveries of a subscription on the open connection are read.
 
     Raises:
-        ConfigurationError: the adapter restores no deliveries.
-        TransportError: there is no connection.
+        ConfigurationError: The adapter cannot restore deliveries.
+        TransportError: There is no connection.
     """
     found = _restoring(adapter, scheme).wire(destination)
     if found is None:
@@ -35,17 +35,17 @@ def wire_of(adapter: Adapter, scheme: str, destination: str) -> dict[str, str]:
 
 
 def restorer(wire: Mapping[str, str]) -> Restore:
-    """Return a function that makes deliveries from what `Delivery.stored` returned. No I/O, no connection.
+    """Return a function that makes deliveries from the result of `Delivery.stored`. No I/O, no connection.
 
     The function takes the head, the body (None: it is in the head) and the time of the arrival in seconds since the
-    Unix epoch. A restored delivery has all properties of the original, `epoch` 0 and `consumer` 0: a broker is sent
-    nothing for it.
+    Unix epoch. A restored delivery has all properties of the original, but `epoch` 0 and `consumer` 0: it cannot be
+    settled at a broker.
 
     Args:
-        wire: what `ConsumerPort.wire` returned.
+        wire: The result of `ConsumerPort.wire`.
 
     Raises:
-        ConfigurationError: the scheme's package is missing, or the wire is none of its adapter's.
+        ConfigurationError: The scheme's package is missing, or the wire is not of its adapter.
     """
     scheme = _scheme(wire)
     return _restoring(adapter_for(scheme), scheme).restorer(wire)
@@ -55,10 +55,10 @@ def column_reader(wire: Mapping[str, str]) -> ReadColumns | None:
     """Return a function that reads the heads of many deliveries at once; None: the adapter has none. No I/O.
 
     Args:
-        wire: what `ConsumerPort.wire` returned.
+        wire: The result of `ConsumerPort.wire`.
 
     Raises:
-        ConfigurationError: the scheme's package is missing, or the wire is none of its adapter's.
+        ConfigurationError: The scheme's package is missing, or the wire is not of its adapter.
     """
     adapter = adapter_for(_scheme(wire))
     return adapter.column_reader(wire) if isinstance(adapter, ColumnReading) else None

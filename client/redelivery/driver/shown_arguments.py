@@ -1,4 +1,4 @@
-"""Keyword arguments of a TypedDict, as `help` and `inspect.signature` show them."""
+"""Signatures for `help` and `inspect.signature` with the keyword arguments of a TypedDict."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def shows(kind: type) -> Callable[[Function], Function]:
-    """Let `help` show the keyword arguments of a TypedDict in the place of `**options`.
+    """Return a decorator: `help` shows the keyword arguments of a TypedDict instead of `**options`.
 
-    All are None by default, but the breaker, which None switches off.
+    Their default is None, except for `breaker`: there None means no breaker.
     """
 
     def decorate(function: Function) -> Function:

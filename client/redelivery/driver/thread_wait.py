@@ -1,4 +1,4 @@
-"""Waiting on this thread: for a future, a subscription, or a connection, until a deadline of the connection's clock."""
+"""Waiting on the calling thread for a future, a subscription or a connection, by the connection's clock."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def answer_by(deadline: float, future: Future[None], clock: Clock) -> None:
         with ended:
             while not future.done() and (left := deadline - clock.monotonic()) > 0:
                 clock.wait(ended, left)
-    if not future.done() and future.cancel():  # nobody waits for it any longer
+    if not future.done() and future.cancel():  # no thread waits for it
         raise TimeoutError
     future.result()
 
 
 def await_subscription(driver: ConnectionDriver, dispatcher: Dispatcher, clock: Clock) -> None:
-    """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise.
+    """Start a consumer and wait until the broker has confirmed the subscription; end the consumer on any error.
 
     Raises:
-        AdapterError: the broker refused the subscription.
-        TransportError: the broker did not confirm it in time.
+        AdapterError: The broker refused the subscription.
+        TransportError: The broker did not confirm it in time.
     """
     deadline = clock.monotonic() + SUBSCRIBE_TIMEOUT
     try:
@@ -54,10 +54,10 @@ def await_subscription(driver: ConnectionDriver, dispatcher: Dispatcher, clock: 
 
 
 def await_connected(driver: ConnectionDriver, destination: str, limit: float, clock: Clock) -> None:
-    """Wait `limit` seconds at most until the connection stands, for a message to `destination`.
+    """Wait `limit` seconds at most until the connection is up, for a message to `destination`.
 
     Raises:
-        TransportError: it does not stand in time, or was given up.
+        TransportError: It is not up in time, or was given up.
     """
     if not driver.up:
         try:
@@ -72,8 +72,8 @@ def await_confirmed(
     """Wait until the broker has confirmed a message to `destination`, which had `timeout` seconds for that.
 
     Raises:
-        AdapterError: the broker refused it.
-        TransportError: the connection was lost, or no confirmation came in time.
+        AdapterError: The broker refused the message.
+        TransportError: The connection was lost, or the broker did not confirm in time.
     """
     try:
         answer_by(deadline, future, clock)

@@ -1,4 +1,4 @@
-"""One observer, looked at once: which of its methods are called, and which of its exceptions have been logged."""
+"""Wrapper of one observer: which of its methods are called, and which of its exceptions have been logged."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["ObservedConsumer", "Watcher", "Watching"]
 
 Watching = Observer | Callable[[Event], object]
-"""What an application gives: an observer, or a function of one event."""
+"""An observer as an application gives it: an `Observer`, or a function of one event."""
 
 
 class ObservedConsumer(Protocol):
-    """Interface of what observes the runs of a consumer's worker; `Observation` implements it."""
+    """Interface of an observation of a worker's runs; `Observation` implements it."""
 
     subscribe: Subscribe
 
@@ -31,19 +31,19 @@ class ObservedConsumer(Protocol):
         ...
 
     def ended(self, error: BaseException) -> None:
-        """End over what an observer raised that is no `Exception`."""
+        """Stop the consumer: an observer raised a `BaseException` that is no `Exception`."""
 
     def failed(self, observer: Watcher, error: BaseException) -> None:
-        """Log what an observer raised; end over what is no `Exception`."""
+        """Log an observer's exception; stop the consumer if it is no `Exception`."""
 
 
 class Watcher:
-    """What is called of one observer; None: it does not override that."""
+    """Methods of one observer that are called; None: it does not override that method."""
 
     def __init__(self) -> None:
         self.started: Callable[[Message], object] | None = None
         self.call: Callable[[Event], object] | None = None
-        """The function that is called with every event, if it is one."""
+        """The observer itself, if it is a function: it is called with every event."""
         self.finished: Callable[[Any, Finished], object] | None = None
         self.sending: Callable[[str, MutableMapping[str, Any]], object] | None = None
         self.sent: Callable[[Any, Sent], object] | None = None
@@ -55,7 +55,7 @@ class Watcher:
 
     @classmethod
     def of(cls, observer: Watching) -> Watcher:
-        """Return what is called of an observer."""
+        """Return the wrapper of an observer."""
         found = cls()
         if isinstance(observer, Observer):
             found.methods_of(observer)
@@ -64,7 +64,7 @@ class Watcher:
         return found
 
     def methods_of(self, observer: Observer) -> None:
-        """Call the methods that it overrides; one that begins something is never without one that ends it."""
+        """Call the methods that it overrides. With `started`, `finished` is always called; with `sending`, `sent`."""
         kind = type(observer)
         if kind.started is not Observer.started:
             self.started = observer.started
@@ -80,7 +80,7 @@ class Watcher:
             self.attached = observer.attached
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether `event` is called with events of this type."""
+        """True if `event` is called with events of this type."""
         return self.event is not None and (self.event_types is None or kind in self.event_types)
 
     def calls(self, observer: Callable[[Event], object]) -> None:
@@ -91,11 +91,11 @@ class Watcher:
         self.event = observer
 
     def failed(self, error: BaseException, destination: str) -> BaseException | None:
-        """Log what it raised, once for each type; return what is no `Exception`."""
+        """Log an exception of the observer, once for each type; return it if it is no `Exception`, else None."""
         ends = None if isinstance(error, Exception) else error
         if type(error) not in self._logged:
             self._logged.add(type(error))
             where = f"{destination}: " if destination else ""
-            text = "%sthe observer failed; what was decided is carried out%s"
-            logger.error(text, where, ", and its consumer stops" if ends and where else "", exc_info=error)
+            text = "%sthe observer failed; that has no effect on messages%s"
+            logger.error(text, where, ", but its consumer stops" if ends and where else "", exc_info=error)
         return ends

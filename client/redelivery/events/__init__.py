@@ -1,8 +1,8 @@
 """Events of a connection, for `observers=[…]`: what happened to messages, consumers and the connection.
 
 An observer is a callable that gets every event, or an `Observer`, of which only the overridden methods are called. No
-lock is held during a call. It must not block, because what happens next waits for it. What it raises is logged, once
-for each observer and type of exception, and changes nothing. The events of one message are in order.
+lock is held during a call. It must not block: the library waits until the call has ended. An exception that it raises
+is logged, once for each observer and type, and changes nothing. The events of one message are in order.
 
 `fields()` of an event has no body, header or password. The library makes events; an application only reads them. They
 are not frozen, because freezing costs 0.4 µs for each message.

@@ -1,4 +1,4 @@
-"""States of a breaker as counters have them: while one message is tried, it is open all the same."""
+"""States of a circuit breaker for metrics: `probing` counts as `open`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ COUNTED_STATES: tuple[CountedState, ...] = ("closed", "open", "ramp")
 
 
 def counted_state(state: BreakerState) -> CountedState:
-    """Return the state, without the difference between `open` and `probing`."""
+    """Return the state for metrics: `open` instead of `probing`."""
     return "open" if state == "probing" else state

@@ -1,4 +1,4 @@
-"""Bases of all events: what each of a connection, of a consumer and of a message has."""
+"""Base classes of all events: of a connection, of a consumer and of a message."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Event:
     """Base of all events."""
 
     name: ClassVar[str] = "event"
-    """Name of the kind of event, in logs and labels."""
+    """Name of this kind of event, in logs and labels."""
     computed: ClassVar[tuple[str, ...]] = ()
-    """Properties that `fields` has in addition to the dataclass' own fields."""
+    """Properties that `fields` returns in addition to the dataclass' own fields."""
 
     logger: ClassVar[str] = "redelivery.connection"
-    """Name of the logger that has its line, if it has one."""
+    """Name of the logger of its log line, if it has one."""
 
     at: float
-    """When it happened: Unix time in seconds."""
+    """Time of the event: Unix time in seconds."""
 
     def fields(self) -> dict[str, Any]:
-        """Return what it says as plain values, for a log: text, numbers, truth values, None."""
+        """Return the event as plain values for a log: text, numbers, booleans, None."""
         own = [each.name for each in dataclasses.fields(self) if not each.name.startswith("_")]
         return {"event": self.name} | {name: _plain(getattr(self, name)) for name in (*self.computed, *own)}
 
@@ -68,7 +68,7 @@ class ConsumerEvent(Event):
 
     @property
     def subscription(self) -> str | None:
-        """Name of the durable subscription that the consumer has; None: it has none."""
+        """Name of the consumer's durable subscription, or None."""
         return self._subscribe.subscription
 
 
@@ -83,22 +83,22 @@ class MessageEvent(ConsumerEvent):
 
     @property
     def delivery(self) -> Delivery:
-        """Of the library: the delivery itself."""
+        """The delivery; for the library's own use."""
         return self._delivery
 
     @property
     def message_destination(self) -> str:
-        """Where the message was sent; another one than `destination` for a consumer with wildcards."""
+        """Destination to which the message was sent; differs from `destination` if the consumer has wildcards."""
         return self._delivery.destination
 
     @property
     def message_id(self) -> str | None:
-        """Id of the message as `Message.message_id` has it, or None."""
+        """Id of the message, as `Message.message_id`, or None."""
         return self._delivery.message_id
 
     @property
     def sent_as(self) -> str | None:
-        """Id that `send` of this library returned, where the broker has given another one; else None."""
+        """Id that `send` of this library returned, if the broker has given the message another id; else None."""
         sent = self._delivery.headers.get("redeliveryId")
         own = self._delivery.message_id
         return str(sent) if sent is not None and sent != own else None

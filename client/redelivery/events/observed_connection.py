@@ -1,4 +1,4 @@
-"""A connection as its observers have it."""
+"""View of a connection for its observers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Healthy", "ObservedConnection"]
 
 
 class Healthy(Protocol):
-    """Interface of what has a health; both connections implement it."""
+    """Interface of a connection that has a health; both kinds of connection implement it."""
 
     def health(self) -> Health:
-        """Return it."""
+        """Return the health."""
         ...
 
 
 class ObservedConnection:
-    """A connection as an observer may keep it: it does not keep the connection alive.
+    """View of a connection that an observer may keep: it does not keep the connection alive.
 
-    All methods may be called from any thread, at any time. They wait for nothing.
+    Any thread may call the methods, at any time. They do not wait.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ObservedConnection:
         reconnects: Callable[[], int],
         over: Callable[[], bool],
     ) -> None:
-        """Made by the library. `connection`: returns it, or None once it is closed."""
+        """Made by the library. `connection`: returns the connection, or None if it is closed."""
         self.name = name
         """Addresses of the URI as `host:port`, joined by commas; without user and password."""
         self._connection = connection
@@ -46,7 +46,7 @@ class ObservedConnection:
         self._over = over
 
     def health(self) -> Health | None:
-        """Return `connection.health()`; None if it is closed, or this is a process that was forked from its own."""
+        """Return `connection.health()`; None if the connection is closed, or in a process that was forked later."""
         connection = self._connection()
         try:
             return None if connection is None else connection.health()
@@ -54,10 +54,10 @@ class ObservedConnection:
             return None
 
     def reports(self) -> Mapping[str, Report]:
-        """Return what has become of dispatches so far, by the destinations of the consumers; of ended ones, too.
+        """Return the totals by destination of the consumers, ended ones included.
 
-        They sum up to `connection.report()`, but `running` and `unconfirmed` are 0: `health` has them. Past 1000
-        destinations, those of ended consumers are together in `other`.
+        Their sum is `connection.report()`, except that `running` and `unconfirmed` are 0: `health` has them. Past 1,000
+        destinations of ended consumers, the rest is added up as `other`.
         """
         return self._reports()
 
@@ -67,5 +67,5 @@ class ObservedConnection:
 
     @property
     def over(self) -> bool:
-        """True if nothing of it can change: the application has let it go, and none of its handlers runs."""
+        """True if no value can change any more: the application does not use the connection, and no handler runs."""
         return self._over()

@@ -1,4 +1,4 @@
-"""The base of observers."""
+"""Base class of observers."""
 
 from __future__ import annotations
 
@@ -23,33 +23,40 @@ class Observer:
     """Types of events for which `event` is called; None: all. Without `Received` a message costs 1 µs less."""
 
     def attached(self, connection: ObservedConnection) -> None:
-        """The observer was given to a connection, or to a consumer of it; before anything else of it is called."""
+        """Called first: the observer was given to a connection, or to one of its consumers."""
 
     def started(self, message: Message) -> object:
-        """A handler begins with a message, on this thread or in this task.
+        """Called when a handler begins with a message, on its thread or in its task.
+
+        Args:
+            message: The message; do not settle it.
 
         Returns:
-            Anything: `finished` gets it.
+            Any object; `finished` gets it as `token`.
         """
 
     def finished(self, token: Any, result: Finished) -> None:
-        """A delivery has its result; on the thread, or in the task, that called `started`.
+        """Called when a delivery has its result, on the thread, or in the task, that called `started`.
 
         Args:
-            token: What `started` returned; None if it raised, and for a message that the application has received
-                itself.
-            result: What has become of the delivery.
+            token: The object that `started` returned; None if it raised, and for a message that the application has
+                received itself.
+            result: The result of the delivery.
         """
 
     def sending(self, destination: str, headers: MutableMapping[str, Any]) -> object:
-        """A message is about to be sent. Headers may be added: text, whole numbers, finite floats, truth values.
+        """Called when a message is about to be sent.
+
+        Args:
+            destination: Destination of the message.
+            headers: Its headers. The observer may add some: text, whole numbers, finite floats, booleans.
 
         Returns:
-            Anything: `sent` gets it.
+            Any object; `sent` gets it as `token`.
         """
 
     def sent(self, token: Any, result: Sent) -> None:
-        """A `send` has ended; on the same thread, or in the same task."""
+        """Called when a `send` has ended, on the same thread, or in the same task, as `sending`."""
 
     def event(self, event: Event) -> None:
-        """Something else has happened: any event but `Started`, `Finished` and `Sent`."""
+        """Called with any event but `Started`, `Finished` and `Sent`."""

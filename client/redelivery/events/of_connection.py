@@ -1,4 +1,4 @@
-"""Events of the connection itself, and of what is sent."""
+"""Events of the connection itself, and of messages that are sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(slots=True, repr=False, eq=False)
 class Connected(Event):
-    """The connection stands."""
+    """The connection is up."""
 
     name = "connected"
 
@@ -32,14 +32,14 @@ class Connected(Event):
     """Address without user and password."""
     broker: str
     version: str
-    """Empty where the broker does not say it."""
+    """Empty if the broker does not send its version."""
     again: bool
-    """It stood before: this is a reconnect."""
+    """True after a reconnect."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class ConnectionLost(Event):
-    """The connection was lost, and is made again."""
+    """The connection was lost; the library reconnects."""
 
     name = "connection lost"
 
@@ -48,7 +48,7 @@ class ConnectionLost(Event):
 
 @dataclass(slots=True, repr=False, eq=False)
 class GivenUp(Event):
-    """The connection was given up: nothing is made again."""
+    """The connection was given up; there is no further reconnect."""
 
     name = "given up"
 
@@ -77,7 +77,7 @@ class DrainBegun(Event):
     running: int
     """Handlers that run."""
     timeout: float
-    """Seconds for which they are waited for."""
+    """Seconds that the drain waits for them at most."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -91,18 +91,19 @@ class Drained(Event):
     """Seconds that it took."""
 
     def counts(self) -> dict[str, int]:
-        """Return the counts of the report that are not 0, by name."""
+        """Return the counters of the report that are not 0, by name."""
         return {name: count for name, count in dataclasses.asdict(self.report).items() if count}
 
     def fields(self) -> dict[str, Any]:
-        """As for any event; with the counts of the report that are not 0."""
+        """Return the event as plain values, with the counters of the report that are not 0."""
         return {"event": self.name, "at": self.at, "seconds": self.seconds, **self.counts()}
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class ManyDropped(Event):
-    """So many messages have been dropped instead of dead-lettered; each `redelivery.reportInterval` of them."""
+    """Messages were dropped instead of dead-lettered. Emitted once for each `redelivery.reportInterval` of them."""
 
     name = "many dropped"
 
     dropped: int
+    """Number of dropped messages so far."""

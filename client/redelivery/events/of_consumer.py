@@ -1,4 +1,4 @@
-"""Events of a consumer: its beginning and end, its breaker, its limits."""
+"""Events of a consumer: its start and end, its circuit breaker, its limits."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ class ConsumerStarted(ConsumerEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class QueueAdvice(ConsumerEvent):
-    """The broker could do something for this consumer's queue that it has not been asked for."""
+    """The broker has a feature for this consumer's queue that is not used."""
 
     name = "queue advice"
 
     text: str
-    """What, and the option that asks for it."""
+    """The feature, and the option that switches it on."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class QueueCaution(ConsumerEvent):
-    """The broker may lose a message of this consumer's queue, as it is declared."""
+    """The broker may lose a message of this consumer's queue, because of the way the queue is declared."""
 
     name = "queue caution"
 
     text: str
-    """How, and the cure."""
+    """How a message may be lost, and what to do."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class ConsumerStopped(ConsumerEvent):
-    """A consumer has stopped by itself, with an error. Its messages stay on the broker."""
+    """A consumer has stopped with an error. Its messages stay on the broker."""
 
     name = "consumer stopped"
 
@@ -80,7 +80,7 @@ class Resumed(ConsumerEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class Received(ConsumerEvent):
-    """Messages have arrived from the broker. Some of them may be copies of what was accepted before."""
+    """Messages have arrived from the broker. Some may be duplicates of messages that were accepted before."""
 
     name = "received"
 
@@ -105,20 +105,20 @@ class BreakerChanged(ConsumerEvent):
     delay: float
     """Seconds until the next probe."""
     spared: int
-    """Failures that were not charged since it was closed."""
+    """Failures that were not charged since it was last closed."""
     seconds: float
-    """Seconds since it was closed."""
+    """Seconds since it was last closed."""
     charging: bool
-    """It has closed because nothing succeeded for `breakerMaximumOpen`; failures are charged again."""
+    """True if it has closed because nothing succeeded for `breakerMaximumOpen`: failures are charged again."""
     told: bool
-    """`Classifier.trip` names the exception as an outage."""
+    """True if `Classifier.trip` names the exception as an outage."""
     reminds: bool
-    """It has been open for long, and the log repeats that."""
+    """True if it has been open for long: the log repeats that."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class ParkingFull(ConsumerEvent):
-    """As many messages as `redelivery.maxParked` allows are parked; no fresh one is dispatched. Once a consumer."""
+    """`redelivery.maxParked` messages are parked; no new message is dispatched. Once for each consumer."""
 
     name = "parking full"
 
@@ -127,7 +127,7 @@ class ParkingFull(ConsumerEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class CreditSpent(ConsumerEvent):
-    """The application holds the whole credit unsettled; the broker sends nothing more. Once a consumer."""
+    """The application has the whole credit unsettled; the broker sends nothing more. Once for each consumer."""
 
     name = "credit spent"
 
@@ -136,41 +136,41 @@ class CreditSpent(ConsumerEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class ResultStale(ConsumerEvent):
-    """A result came after the connection was lost; the broker redelivers the message. Once a consumer."""
+    """A handler ended after its connection was lost; the broker redelivers the message. Once for each consumer."""
 
     name = "result stale"
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class TakenBack(ConsumerEvent):
-    """The broker has taken messages back that were not settled within its consumer timeout; it redelivers them."""
+    """The broker has taken back messages that were not settled within its consumer timeout; it redelivers them."""
 
     name = "taken back"
 
     messages: int
     running: int
-    """Handlers still run for so many of them. Their results will be stale."""
+    """Number of these messages whose handlers still run. Their results will be stale."""
     limit: float | None
-    """Seconds of the timeout, or None where it is not known."""
+    """Seconds of the timeout, or None if unknown."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class PolicyFault(ConsumerEvent):
-    """A policy raised, or returned nonsense. Once a consumer and policy."""
+    """A policy raised, or returned a value that cannot be used. Once for each consumer and policy class."""
 
     name = "policy fault"
 
     policy: str
     """Name of its class."""
     text: str
-    """What is wrong, and what was done instead."""
+    """The fault, and what was done instead."""
     error: BaseException | None
-    """What it raised."""
+    """Exception of the policy; None: it raised none."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class WorkerEnded(ConsumerEvent):
-    """A worker has ended by an exception that no policy takes; its consumer stops."""
+    """A worker has ended with an error that no policy handles, as a `KeyboardInterrupt`; its consumer stops."""
 
     name = "worker ended"
 

@@ -15,7 +15,7 @@ __all__ = ["Finished", "NextStep", "ResultDetails", "Started", "Verdict"]
 
 
 Verdict = Literal["succeeded", "failed", "poison", "discard", "defer", "release"]
-"""What the handler, or the application, made of a delivery."""
+"""Verdict of the handler, or of the application, on a delivery."""
 
 NextStep = Literal[
     "none",
@@ -28,14 +28,19 @@ NextStep = Literal[
     "stop",
     "set aside",
 ]
-"""What follows: a redelivery by this client, or by the broker, which holds a delayed copy or the message itself; a dead
-letter, made by the broker or as a copy that this client sends; the message is dropped; the consumer stops; the message
-stays here for good."""
+"""Next step after a result.
+
+- `redelivery`: this client parks the message. `delayed copy`, `delayed by the broker`: the broker holds a copy, or the
+  message itself.
+- `poison acknowledgement`: the broker dead-letters the message. `dead-letter copy`: this client sends a copy.
+- `drop`: the message is accepted without a dead letter. `stop`: the consumer stops. `set aside`: the message stays
+  here, unacknowledged, and is not dispatched.
+"""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Started(MessageEvent):
-    """A handler begins with a delivery. On its thread or task."""
+    """A handler begins with a delivery. Emitted on its thread or task."""
 
     name = "started"
     computed: ClassVar[tuple[str, ...]] = (*MessageEvent.computed, "delivery_count")
@@ -44,18 +49,18 @@ class Started(MessageEvent):
 
     @property
     def delivery_count(self) -> int:
-        """Number of this delivery, from 1."""
+        """Delivery count of this delivery, from 1."""
         return self.message.delivery_count
 
     def fields(self) -> dict[str, Any]:
-        """As for any event; without the message itself."""
+        """Return the event as plain values, without the message itself."""
         found = MessageEvent.fields(self)
         del found["message"]
         return found
 
 
 class ResultDetails(NamedTuple):
-    """What there is to say of a result that is no plain success."""
+    """Details of a result that is no plain success."""
 
     outcome: Outcome | None
     verdict: Verdict
@@ -70,15 +75,15 @@ class ResultDetails(NamedTuple):
     to: str | None = None
 
 
-# Most results are plain successes.
+# Shared by all plain successes, which most results are.
 _ACCEPTED = ResultDetails("accepted", "succeeded")
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Finished(MessageEvent):
-    """A delivery has its result. On the thread or task of its handler, before the next message is handled there.
+    """A delivery has its result. Emitted on the thread or task of its handler, before the next message there.
 
-    For a message that the application has received itself, when it settles it.
+    For a message that the application has received itself, emitted when the application settles it.
     """
 
     name = "finished"
@@ -88,30 +93,30 @@ class Finished(MessageEvent):
     )  # fmt: skip
 
     message: Message | None
-    """The message, where a handler had it."""
+    """The message, if a handler had it; else None."""
     seconds: float | None
-    """Seconds for which a handler had it; None: the application has received it itself."""
+    """Seconds that the handler took; None: the application has received the message itself."""
     details: ResultDetails = _ACCEPTED
-    """Of the library: read the properties."""
+    """For the library's own use; read the properties instead."""
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of the delivery; None: its session has not committed, or acknowledged, it yet."""
+        """Outcome of the delivery; None: its session has not committed, or acknowledged, it yet."""
         return self.details.outcome
 
     @property
     def verdict(self) -> Verdict:
-        """What the handler, or the application, made of it."""
+        """Verdict of the handler, or of the application."""
         return self.details.verdict
 
     @property
     def error(self) -> BaseException | None:
-        """What the handler raised."""
+        """Exception of the handler, or None."""
         return self.details.error
 
     @property
     def delivery_count(self) -> int:
-        """Number of this delivery, from 1: those that were charged before, and this one."""
+        """Delivery count of this delivery, from 1: deliveries that were charged before, and this one."""
         found = self.details.delivery_count
         if found is not None:
             return found
@@ -120,7 +125,7 @@ class Finished(MessageEvent):
 
     @property
     def maximum(self) -> int | None:
-        """Deliveries that the policy allows; None: no limit, or it was not asked because nothing failed."""
+        """Number of deliveries that the policy allows; None: no limit, or nothing has failed."""
         return self.details.maximum
 
     @property
@@ -130,31 +135,31 @@ class Finished(MessageEvent):
 
     @property
     def cause_type(self) -> str | None:
-        """Name of the type of exception, if the cause is one."""
+        """Name of the exception's type, if the cause is an exception; else None."""
         return self.details.cause_type
 
     @property
     def deferrals(self) -> int:
-        """How often the message has been deferred."""
+        """Number of deferrals of the message."""
         return self.details.deferrals
 
     @property
     def next_step(self) -> NextStep:
-        """What follows."""
+        """Next step after this result."""
         return self.details.next_step
 
     @property
     def delay(self) -> float | None:
-        """Seconds until the redelivery, as the policy plans it; None: there is none. An open breaker makes it later."""
+        """Seconds until the redelivery by the policy; None: there is none. An open circuit breaker makes it later."""
         return self.details.delay
 
     @property
     def to(self) -> str | None:
-        """Destination of the dead letter, if this client sends it."""
+        """Destination of the dead letter, if this client sends it; else None."""
         return self.details.to
 
     def fields(self) -> dict[str, Any]:
-        """As for any event; without the message itself."""
+        """Return the event as plain values, without the message itself."""
         found = MessageEvent.fields(self)
         for own in ("message", "details"):
             del found[own]

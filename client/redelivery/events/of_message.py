@@ -1,4 +1,4 @@
-"""Events of a message that no handler is at work on: it waits, is dead-lettered, dropped or set aside."""
+"""Events of a message without a result of its handler: it is parked, dead-lettered, dropped, set aside, or overdue."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = [
 
 @dataclass(slots=True, repr=False, eq=False)
 class Parked(MessageEvent):
-    """A message that had failed, or was deferred, has arrived again, and waits for the rest of its delay."""
+    """A message that had failed, or was deferred, was redelivered early; it is parked for the rest of its delay."""
 
     name = "parked"
 
     cause: str
     """Type and text of its last failure."""
     delay: float
-    """Seconds until it is redelivered."""
+    """Seconds until its due time."""
     deferred: bool
-    """It was deferred, uncharged."""
+    """True if it was deferred; that used up no redelivery."""
     copied: bool
-    """The broker holds a delayed copy meanwhile."""
+    """True if the broker holds a delayed copy meanwhile."""
     native: bool = False
-    """The broker holds the message itself meanwhile. If it holds neither, this client holds the message."""
+    """True if the broker holds the message itself meanwhile. If `copied` is False, too, this client parks it."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -45,33 +45,33 @@ class DeadLettering(MessageEvent):
 
     cause: str
     to: str | None
-    """Where this client sends its copy; None: the broker dead-letters it."""
+    """Destination of the copy that this client sends; None: the broker dead-letters the message."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class DeadLettered(MessageEvent):
-    """The broker has confirmed a dead letter. On the thread that reads from the broker: be quick."""
+    """The broker has confirmed a dead letter. Emitted on the thread that reads from the broker: be quick."""
 
     name = "dead-lettered"
 
     cause: str
     cause_type: str | None
-    """Name of the type of exception; None: it is a reason in words, or the failure was before a reconnect."""
+    """Name of the exception's type; None: the cause is a reason in words, or the failure was before a reconnect."""
     delivery_count: int
-    """Deliveries that the message had."""
+    """Number of deliveries of the message."""
     copied: bool
-    """This client has sent a copy; else the broker has dead-lettered the message itself."""
+    """True if this client has sent a copy; False: the broker has dead-lettered the message itself."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class DeadLetterFailed(MessageEvent):
-    """The broker has refused a dead letter, or a delayed copy; it is tried again. The message stays on the broker."""
+    """The broker has refused a dead letter, or a delayed copy; another try follows. The message stays on the broker."""
 
     name = "dead letter failed"
 
     error: BaseException
     tries: int
-    """How often it was tried."""
+    """Number of tries so far."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -85,7 +85,7 @@ class Dropped(MessageEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class Deduplicated(MessageEvent):
-    """A delivery was accepted without being handled, because its message was done with before."""
+    """A duplicate was accepted without being handled: its message was settled before."""
 
     name = "deduplicated"
 
@@ -100,18 +100,19 @@ class SetAside(MessageEvent):
 
     error: BaseException
     still: bool
-    """It has been for another hour."""
+    """True if it was set aside before: the event repeats each hour."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Unanswered(MessageEvent):
-    """The broker has not answered a poison acknowledgement, or a delayed copy; it is waited for."""
+    """The broker has not confirmed a poison acknowledgement, or a delayed copy; the library waits on."""
 
     name = "unanswered"
 
     seconds: float
+    """Seconds since it was sent."""
     delayed: bool
-    """It is a delayed copy."""
+    """True for a delayed copy."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -121,12 +122,12 @@ class HandlerOverdue(MessageEvent):
     name = "handler overdue"
 
     seconds: float
-    """Seconds for which it runs; 300 where its listener has no `timeout`."""
+    """Seconds for which it has run; 300 or a little more if its listener has no `timeout`."""
     timeout: float | None
-    """Seconds; None: its listener has none."""
+    """Timeout of its listener in seconds, or None."""
     given_up: bool
-    """It has run for twice its timeout: `connection.error` is set."""
+    """True if it has run for twice its timeout: `connection.error` is set."""
     cancelled: bool
-    """It is cancelled now; else nothing can stop it, because it is a thread."""
+    """True if it is cancelled now; False: it runs on a thread, and nothing can stop it."""
     stack: str
-    """Where it is, innermost last."""
+    """Stack of the handler, innermost frame last."""

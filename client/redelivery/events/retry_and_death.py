@@ -1,4 +1,4 @@
-"""What a listener's `on_retry` and `on_dead_letter` are given beside the message."""
+"""Second arguments of a listener's hooks `on_retry` and `on_dead_letter`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ __all__ = ["Death", "Retry"]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A delivery failed, and its message is redelivered."""
+    """Failed delivery whose message is redelivered."""
 
     delay: float
-    """Seconds until the redelivery, as the policy plans it; while a circuit breaker is open, it is later."""
+    """Seconds until the redelivery by the policy; an open circuit breaker makes it later."""
     delivery_count: int
-    """Number of the delivery that failed, from 1."""
+    """Delivery count of the failed delivery, from 1."""
     maximum: int | None
     """Deliveries that the policy allows; None: no limit."""
     cause: str
     """Type and text of the failure, or the reason that was given."""
     error: BaseException | None
-    """What the handler raised; None: it called `fail`."""
+    """Exception of the handler; None: the handler called `fail`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A message was dead-lettered, and the broker has confirmed that."""
+    """Dead letter that the broker has confirmed."""
 
     cause: str
     """Type and text of the last failure, or the reason that was given."""
     delivery_count: int
-    """Deliveries that the message had; 0: it has expired before the first."""
+    """Number of deliveries of the message; 0: it expired before the first one."""
     error: BaseException | None
-    """What the handler raised in this process at last; None: nothing, or it was before a reconnect."""
+    """Last exception of a handler in this process; None: there was none, or it was before a reconnect."""

@@ -42,5 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names, those too that are loaded at first use: `help` shows them."""
+    """Return the names, also those that are loaded at first use: `help` shows them."""
     return sorted({*globals(), *__all__})

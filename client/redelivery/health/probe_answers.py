@@ -1,6 +1,6 @@
 """Answers to probes: `/livez`, `/readyz` and `/metrics`, for the server and for the ASGI application.
 
-No I/O, and no lock for longer than a copy takes, but for the application's own metrics function.
+No I/O, and no lock for longer than a copy takes, except in the application's own metrics function.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthSource(Protocol):
-    """Interface of what has a health: `Connection` and `AsyncConnection` implement it."""
+    """Interface of a connection that has a health; `Connection` and `AsyncConnection` implement it."""
 
     def health(self, ready_when: ReadyWhen = "consuming", *, texts: bool = True) -> Health:
-        """Return it, from any thread, without waiting."""
+        """Return the health, from any thread, without waiting."""
         ...
 
 
@@ -42,12 +42,12 @@ class ProbeAnswer(NamedTuple):
 
 
 class ProbeAnswers:
-    """Answers for one connection. Its method may be called from any thread."""
+    """Answers for one connection. Any thread may call `answer`."""
 
     def __init__(
         self, connection: HealthSource, metrics: Callable[[], bytes] | None, ready_when: ReadyWhen
     ) -> None:
-        """Take in what is asked for each answer. Raises ConfigurationError if the connection refuses `ready_when`."""
+        """Set the sources of the answers. Raises ConfigurationError if the connection refuses `ready_when`."""
         connection.health(ready_when)
         self._connection = connection
         self._metrics = metrics
@@ -70,7 +70,7 @@ class ProbeAnswers:
 
     def _health(self, good: Callable[[Health], bool]) -> ProbeAnswer:
         try:
-            # Anyone who reaches the port reads it: of an exception its type, for its text may quote a message.
+            # Anyone who reaches the port can read the answer. Only the types of exceptions: a text may quote a message.
             health = self._connection.health(self._ready_when, texts=False)
         except ConfigurationError as error:
             return _text(503, str(error))
@@ -78,12 +78,12 @@ class ProbeAnswers:
 
     def _scrape(self) -> ProbeAnswer:
         if self._metrics is None:
-            # The command line serves metrics where the package is there.
+            # The command line serves metrics if the package is installed.
             needs = "" if find_spec("prometheus_client") else "pip install 'redelivery[prometheus]', and "
             return _text(
                 404, f"no metrics here: {needs}give metrics=redelivery.prometheus.text to serve or asgi"
             )
-        # One at a time, and no waiting: scrapes must not take the connections that probes need.
+        # One at a time, without waiting: scrapes must not use up the connections that probes need.
         if not self._scraping.acquire(blocking=False):
             return _text(503, "another scrape has not ended yet")
         try:

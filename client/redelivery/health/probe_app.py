@@ -27,13 +27,16 @@ def asgi(
     while a handler blocks the loop, there is no answer. `serve` answers then, too.
 
     Args:
-        connection: of either form; it need not be connected yet.
-        metrics: returns the body of `/metrics` in Prometheus' text format. None: `/metrics` is 404.
-        ready_when: as for `connection.health()`. By default `connected`: a pause or an open breaker does not take web
-            requests away from the application.
+        connection: A connection of either kind; it need not be connected yet.
+        metrics: Function that returns the body of `/metrics` in Prometheus' text format. None: `/metrics` is 404.
+        ready_when: As for `connection.health()`. Default `connected`: with a pause or an open breaker the application
+            still gets web requests.
+
+    Returns:
+        The ASGI application.
 
     Raises:
-        ConfigurationError: there is no such `ready_when`.
+        ConfigurationError: `ready_when` has another value.
     """
     return ProbeApp(ProbeAnswers(connection, metrics, ready_when))
 
@@ -59,13 +62,13 @@ class ProbeApp:
                     await receive()
                     await send({"type": f"lifespan.{event}.complete"})
             case _:
-                # Refuses a WebSocket before it is open.
+                # Refuse a WebSocket before it is open.
                 await send({"type": "websocket.close"})
 
     async def _request(
         self, scope: MutableMapping[str, Any], send: Callable[[MutableMapping[str, Any]], Awaitable[None]]
     ) -> None:
-        # Servers and routers differ in whether the path of an application that is mounted begins with its place.
+        # With some servers and routers the path of a mounted application begins with `root_path`, with others not.
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         found = self._answers.answer(scope["method"], path)
         headers = [

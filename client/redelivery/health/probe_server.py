@@ -1,7 +1,7 @@
 """HTTP server of probes: the standard library's, in a daemon thread, with a thread for each of a few connections.
 
-One request a connection. A client that sends or reads slowly loses its connection: after `LONGEST` seconds, or when
-`MOST` are open and another one comes. So nothing that a client does keeps the next probe from its answer.
+Each connection has one request. The server cuts the connection of a slow client after `LONGEST` seconds, or earlier if
+`MOST` are open and another one arrives. No client can then keep the next probe from its answer.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HealthServer", "serve"]
 
-# Connections that are open at once: some probes, a scrape or two, and people.
+# Open connections at the same time: enough for some probes, a scrape or two, and people.
 MOST = 16
 # Seconds that a connection may take in all.
 LONGEST = 10.0
 # Seconds for one read or write.
 STALLED = 5.0
-# Seconds between two looks at the connections, and at most from `close` to its end.
+# Seconds between two checks of the connections; also the longest time that `close` takes.
 LOOK = 0.2
 LAST_PORT = 65535
 
@@ -52,21 +52,22 @@ def serve(
 ) -> HealthServer:
     """Answer probes over HTTP from now on, in threads of its own: `/livez`, `/readyz` and `/metrics`.
 
-    `/livez` and `/readyz` are 200 or 503, with `connection.health()` as JSON: without credentials and bodies, and of
-    an exception only its type. They are answered while the broker is down, and while a handler hangs.
+    `/livez` and `/readyz` are 200 or 503, with `connection.health()` as JSON: without credentials and bodies, and with
+    the type of an exception instead of its text. They are answered while the broker is down, and while a handler hangs.
 
     Args:
-        connection: of either form; it need not be connected yet.
-        port: 0 takes a free one, which is `.port` of the result.
-        host: address or name to listen on. By default this machine alone can ask; `0.0.0.0` is each IPv4 address.
-        metrics: returns the body of `/metrics` in Prometheus' text format. None: `/metrics` is 404.
-        ready_when: as for `connection.health()`.
+        connection: A connection of either kind; it need not be connected yet.
+        port: Port to listen on; 0: a free one, which is `.port` of the result.
+        host: Address or name to listen on. Default `127.0.0.1`: only this machine can connect. `0.0.0.0`: all IPv4
+            addresses of this machine.
+        metrics: Function that returns the body of `/metrics` in Prometheus' text format. None: `/metrics` is 404.
+        ready_when: As for `connection.health()`. Default `consuming`.
 
     Returns:
         The server, a context manager. It runs until `close()`, or until the program ends.
 
     Raises:
-        ConfigurationError: the port is in use, or cannot be listened on; or there is no such `ready_when`.
+        ConfigurationError: The port is in use, or the server cannot listen there; or `ready_when` has another value.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -76,7 +77,7 @@ def serve(
 
 
 class HealthServer:
-    """A server of probes that is running. Made by `serve`; a context manager that closes it."""
+    """Running server of probes. Made by `serve`; a context manager that closes it."""
 
     def __init__(self, answers: ProbeAnswers, host: str, port: int) -> None:
         self._server = _bound(answers, host, port)
@@ -96,13 +97,13 @@ class HealthServer:
 
     @property
     def url(self) -> str:
-        """Where it answers, without a path: `http://127.0.0.1:8080`."""
+        """URL of the server, without a path: `http://127.0.0.1:8080`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     def close(self) -> None:
-        """Stop listening, and cut the connections that are open. A second call does nothing."""
-        # In a child after a fork the thread is not there, and its socket is closed.
+        """Stop listening, and cut the open connections. A second call does nothing."""
+        # In a child process after a fork there is no thread, and the socket is closed.
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -130,7 +131,7 @@ def _bound(answers: ProbeAnswers, host: str, port: int) -> _ProbeServer:
         ) from None
     except UnicodeError:
         raise ConfigurationError(
-            f"health endpoint {host!r}: this is no name of a host", option="host"
+            f"health endpoint {host!r}: this is not the name of a host", option="host"
         ) from None
     except OSError as error:
         why = {
@@ -142,9 +143,9 @@ def _bound(answers: ProbeAnswers, host: str, port: int) -> _ProbeServer:
 
 
 class _ProbeServer(ThreadingHTTPServer):
-    """Bounds the connections in number and in time."""
+    """HTTP server with a limit of connections, and a time limit for each."""
 
-    # A restarted program gets its port back at once; on Windows it would share it with one that runs.
+    # A restarted program gets its port back at once. Not on Windows: two running programs could share the port there.
     allow_reuse_address = os.name != "nt"
     request_queue_size = 64
     block_on_close = False
@@ -152,18 +153,18 @@ class _ProbeServer(ThreadingHTTPServer):
     def __init__(self, answers: ProbeAnswers, family: socket.AddressFamily, address: Any) -> None:
         self.address_family = family
         self._turn = threading.Lock()
-        # Connections with the time of their beginning, oldest first; those that were cut are not among them.
+        # Connections and the times at which they began, oldest first; without those that were cut.
         self._open: dict[Any, float] = {}
         self._serving = 0
         super().__init__(address, partial(_ProbeRequest, answers))
 
     def server_bind(self) -> None:
-        """Bind. The base class would look up the machine's name, and may wait for a name server."""
+        """Bind the socket. The base class would look up the machine's name, and might wait for a name server."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Without a free file descriptor it waits, and is tried again."""
+        """Accept a connection. Without a free file descriptor, sleep before the caller tries again."""
         try:
             return super().get_request()
         except OSError:
@@ -209,7 +210,7 @@ class _ProbeServer(ThreadingHTTPServer):
                 self._cut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
-        """Log what ended a connection: mostly that its client has gone."""
+        """Log the error that ended a connection: mostly its client has closed it."""
         logger.debug("health endpoint: a connection has failed", exc_info=True)  # noqa: LOG014 - called in an except
 
     def _cut(self, request: Any) -> None:
@@ -233,11 +234,11 @@ class _ProbeRequest(BaseHTTPRequestHandler):
 
     def __init__(self, answers: ProbeAnswers, *given: Any) -> None:
         self._answers = answers
-        # It serves the connection, too.
+        # The constructor of the base class also serves the connection.
         super().__init__(*given)
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a request."""
         found = self._answers.answer(self.command, self.path)
         self.send_response(found.status)
         self.send_header("Content-Type", found.content_type)
@@ -256,14 +257,14 @@ class _ProbeRequest(BaseHTTPRequestHandler):
         return "redelivery"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
-        """Log nothing: probes come each few seconds."""
+        """Log nothing: probes arrive every few seconds."""
 
 
 _listening: WeakSet[_ProbeServer] = WeakSet()
 
 
 def _forked() -> None:
-    """Close in a child process what the parent listens on: else the port stays in use after the parent's end."""
+    """Close the parent's sockets in a child process: else the port stays in use after the parent's end."""
     for server in tuple(_listening):
         with suppress(OSError):
             server.socket.close()

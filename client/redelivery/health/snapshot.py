@@ -23,7 +23,7 @@ class ConnectionHealth:
     """State of the connection to the broker."""
 
     connected: bool
-    """True if the connection stands now."""
+    """True if the connection is up now."""
     address: str
     """Address of the last connection, without credentials; empty before the first one."""
     broker: str
@@ -53,25 +53,25 @@ class ConsumerHealth:
     parked: int
     """Number of failed messages that are kept here until they are due."""
     oldest_parked_s: float
-    """Seconds since the first failure of the one that has been parked the longest; 0 if none is."""
+    """Seconds since the first failure of the message that has been parked the longest; 0 if none is parked."""
     last_dispatch_s: float | None
     """Seconds since a handler was started last; None if none was, or if the application pulls."""
     unconfirmed: int
     """Number of dead letters that the broker has not confirmed."""
     paused: bool = False
-    """True if the application has paused it."""
+    """True if the application has paused the consumer."""
     breaker: str = "off"
     """State of its circuit breaker: `closed`, `open`, `probing`, `ramp`; `off` if it has none."""
     breaker_open_s: float = 0.0
-    """Seconds since it opened; 0 while messages are handled."""
+    """Seconds since the breaker opened; 0 while messages are handled."""
     breaker_cause: str | None = None
-    """Type and text of the last failure that it has seen; None: nothing has failed."""
+    """Type and text of the last failure that the breaker counted; None: nothing has failed."""
     error: str | None = None
-    """Type and text of the error that stopped it; None: it was not stopped by an error."""
+    """Type and text of the error that stopped the consumer; None: no error has stopped it."""
     ready: int = 0
-    """Number of messages that have arrived and could be dispatched at once: all workers are busy."""
+    """Number of messages that have arrived and wait for a free worker."""
     credit: int = 0
-    """Number of messages that may be here unsettled at once, without parked ones; 0 before it is started."""
+    """Number of unsettled messages that may be here, without parked ones; 0 before the consumer is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +81,20 @@ class Health:
     live: bool
     """False if a new process would help: an error has ended a consumer, a worker or the connection's own thread.
 
-    An unreachable broker, an open circuit breaker, parked messages and dead letters leave it true.
+    It stays True with an unreachable broker, an open circuit breaker, parked messages and dead letters.
     """
     ready: bool
-    """True if messages are consumed, or could be. False if it is not live, not connected, draining or closed."""
+    """True if messages are consumed, or could be. False if not live, not connected, draining or closed."""
     reasons: tuple[str, ...]
-    """One sentence for each reason why `live` or `ready` is false, those of `live` first."""
+    """One sentence for each reason why `live` or `ready` is False, those of `live` first."""
     connection: ConnectionHealth
     consumers: tuple[ConsumerHealth, ...]
     """Listeners in the order of their registration, then consumers that the application pulls from."""
     totals: Report
-    """What became of all dispatches so far: the same as `connection.report()`."""
+    """Totals of all dispatches so far: the same as `connection.report()`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as dictionaries, lists and plain values, seconds rounded to milliseconds."""
+        """Return the health as dictionaries, lists and plain values, seconds rounded to milliseconds."""
         return {
             "live": self.live,
             "ready": self.ready,
@@ -105,7 +105,7 @@ class Health:
         }
 
     def as_json(self) -> str:
-        """Return it as one line of JSON."""
+        """Return the health as one line of JSON."""
         return json.dumps(self.as_dict())
 
 

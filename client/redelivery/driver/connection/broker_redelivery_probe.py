@@ -1,7 +1,7 @@
-"""Redelivery by the broker: where it is refused, and how it is proved before a consumer starts.
+"""Checks before redelivery by the broker (`redelivery.scheduler=broker`): which consumers cannot use it, and the probe.
 
-A broker that does not hold a message back delivers it at once, and says nothing. So one is sent to a queue of its own,
-and must not come before its time.
+A broker that cannot hold a message back delivers it at once, without an error. The probe finds that out before the
+consumer starts: it sends a delayed message to a queue of its own, and the message must not arrive early.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 __all__ = ["DELAY", "DelayProbe", "DelayProbes", "rescheduling_for"]
 
 SCHEDULER = "redelivery.scheduler"
-# Seconds that the broker must hold the message back.
+# Seconds that the broker must hold the probe message back.
 DELAY = 1.0
-# Seconds that it may come early: the broker's clock is another one.
+# Seconds that the probe message may arrive early: the broker has another clock.
 INEXACT = 0.05
-# Seconds after its time by which it must have come.
+# Seconds after the due time within which the probe message must arrive.
 LATEST = 20.0
-# Seconds after its confirmation within which what is not held has come.
+# Seconds after the broker's confirmation within which a message that is not held back has arrived.
 SETTLED = 0.5
-# Seconds after which what nobody has taken may go.
+# Seconds until the probe message expires, if no consumer has taken it.
 LIVES = 60.0
 MARK = "redeliveryProbe"
 
@@ -57,25 +57,25 @@ def rescheduling_for(
     *,
     transacted: bool,
 ) -> BrokerRedelivery:
-    """Return what makes a consumer's delayed copies. Raises ConfigurationError where there can be none."""
+    """Return the maker of a consumer's delayed copies. Raises ConfigurationError if there can be none."""
     why = None
     if capabilities.reschedule == "none":
         needs = capabilities.reschedule_needs
         why = f"{capabilities.broker} cannot hold a message back over this protocol{f': {needs}' if needs else ''}"
     elif destination.kind != "queue":
-        why = f"{destination}: only what comes from a queue can be sent again; a topic has other subscribers"
+        why = f"{destination}: only messages of a queue can be sent again; a topic has other subscribers"
         if destination.is_temporary:
             why = f"{destination}: a temporary queue may be gone before its message is due"
         elif destination.kind == "native":
-            why = f"{destination}: nothing tells whether it is a queue; consume it as queue://"
+            why = f"{destination}: it may be a queue or a topic; consume it as queue://"
     elif is_pattern(destination):
         why = f"{destination}: a copy may go to other queues of the wildcard too; make a consumer for each queue"
     elif (options.get("ordering") or "non_blocking") != "non_blocking":
-        why = f"ordering={options.get('ordering')} cannot be kept, for a copy goes behind the others"
+        why = f"ordering={options.get('ordering')} cannot be kept: a copy goes to the end of the queue"
     elif options.get("selector") is not None:
         why = f"selector={options.get('selector')!r}: a copy need not match it, and would stay on the queue"
     elif transacted:
-        why = "a transacted session rolls back what it has received, and a copy would have left it before"
+        why = "a transacted session may roll back a message whose copy was sent already"
     if why is not None:
         raise ConfigurationError(f"{SCHEDULER}=broker: {why}", option=SCHEDULER)
     return BrokerRedelivery(
@@ -87,30 +87,30 @@ def rescheduling_for(
 
 
 class ProbeLink(Protocol):
-    """The driver of a connection, as its probes see it; `ConnectionDriver` implements it."""
+    """Interface of a connection's driver for its probes; `ConnectionDriver` implements it."""
 
     browsers: Browsers
     capabilities: Capabilities | None
 
     @property
     def up(self) -> bool:
-        """Whether the connection stands."""
+        """True if the connection is up."""
         ...
 
     def write(self, commands: Sequence[AdapterCommand]) -> None:
         """Write commands on this thread."""
 
     def send(self, message: Outgoing) -> Future[None]:
-        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        """Send; the future ends when the broker has confirmed or refused the message, or the connection is lost."""
         ...
 
     def standing(self) -> Future[None]:
-        """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
+        """Return a future that ends when the connection is up, or with an error when it is given up or closed."""
         ...
 
 
 class DelayProbe:
-    """One message that the broker must hold back, on a queue beside the one that is to be consumed."""
+    """One message that the broker must hold back, on a queue next to the one that is to be consumed."""
 
     def __init__(
         self, link: ProbeLink, number: int, destination: str, able: Capabilities, clock: Clock
@@ -119,50 +119,50 @@ class DelayProbe:
         self._able = able
         self._clock = clock
         self._name = uuid.uuid4().hex
-        # Nobody else's message may come here.
+        # The queue's name is unique without selectors: no other probe's message may arrive here.
         alone = "" if able.selectors else f".{self._name}"
         self._queue = f"{destination}.redelivery-probe{alone}"
         self._number = number
         self._changed = threading.Condition()
-        # Whether what arrives would be seen.
+        # True once the subscription is confirmed: an arrival would be seen.
         self._begun = False
-        # When the broker had confirmed the message.
+        # When the broker confirmed the message.
         self._taken: float | None = None
         self._arrived: tuple[Delivery, float] | None = None
         self._error: RedeliveryError | None = None
 
-    # From the adapter's thread, as a browser.
+    # Called on the adapter's thread, as for a browser.
 
     def feed(self, event: Arrived | Browsed) -> None:
-        """Take what came."""
+        """Record the arrival of the message."""
         if isinstance(event, Arrived):
             with self._changed:
                 self._arrived = event.deliveries[0], self._clock.monotonic()
                 self._clock.notify(self._changed)
 
     def begun(self) -> None:
-        """Hear that the broker has confirmed the subscription."""
+        """Record that the broker has confirmed the subscription."""
         with self._changed:
             self._begun = True
             self._clock.notify(self._changed)
 
     def fail(self, error: RedeliveryError) -> None:
-        """Hear that no more will come."""
+        """End the probe with an error: nothing more will arrive."""
         with self._changed:
             self._error = self._error or error
             self._clock.notify(self._changed)
 
-    # From a thread of its own.
+    # Called on a thread of its own.
 
     def carry_out(self) -> None:
-        """Prove it.
+        """Send the message and wait for its arrival.
 
         Raises:
-            AdapterError: the broker does not hold messages back, or refuses what is needed to find out.
-            TransportError: the connection was lost.
+            AdapterError: The broker does not hold messages back, or refuses the probe's subscription or message.
+            TransportError: The connection was lost.
         """
         self._link.browsers[self._number] = self
-        # Of a loss before, nothing is heard.
+        # An earlier loss is not reported to a new browser.
         if not self._link.up:
             del self._link.browsers[self._number]
             raise TransportError("not connected: the connection was lost")
@@ -170,7 +170,7 @@ class DelayProbe:
         subscribe = Subscribe(self._number, self._queue, window=1, selector=selector, private=True)
         try:
             self._link.write((subscribe, Credit(self._number, 1)))
-            # What comes while nobody is subscribed, or has not been taken yet, would seem to be held.
+            # A message that arrives at the broker before the subscription does would seem to be held back.
             if not self._wait(self._clock.monotonic() + LATEST, lambda: self._begun):
                 raise self._slow("did not confirm a consumer of")
             began = self._clock.monotonic()
@@ -210,12 +210,12 @@ class DelayProbe:
                 self._clock.notify(self._changed)
 
     def _arrival(self, until: float) -> float | None:
-        """Return when the message came, or None if it has not at that time. Raises what went wrong."""
+        """Return when the message arrived, or None if it has not until that time. Raises the error of the probe."""
         self._wait(until, lambda: self._arrived is not None)
         return None if self._arrived is None else self._arrived[1]
 
     def _wait(self, until: float, happened: Callable[[], bool]) -> bool:
-        """Wait for it; return whether it has happened at that time. Raises what went wrong."""
+        """Wait until that time; return True if it has happened. Raises the error of the probe."""
         with self._changed:
             while not happened():
                 if self._error is not None:
@@ -235,8 +235,8 @@ class DelayProbe:
             )
         if arrived is None and self._able.reschedule_proof == "arrival":
             raise AdapterError(
-                f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} that it was to "
-                f"hold back for {DELAY:g} s, within {LATEST:g} s after{needs}"
+                f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} within "
+                f"{LATEST:g} s after its delay of {DELAY:g} s{needs}"
             )
 
     def _slow(self, what: str) -> AdapterError:
@@ -247,11 +247,11 @@ class DelayProbe:
         if isinstance(error, TransportError):
             return another(error)
         needs = f"; it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
-        return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}{needs}")
+        return AdapterError(f"{SCHEDULER}=broker: the probe with {self._queue} failed: {error}{needs}")
 
 
 class DelayProbes:
-    """What has been proved over one connection, so that it is proved once."""
+    """Probes of one connection, and their results: each is made once."""
 
     def __init__(self, link: ProbeLink, clock: Clock) -> None:
         self._link = link
@@ -259,11 +259,11 @@ class DelayProbes:
         self._proved: set[str] = set()
 
     def before(self, dispatcher: Dispatcher, subscribe: Callable[[Dispatcher], Future[None]]) -> Future[None]:
-        """Start a consumer once the broker is known to hold messages back; the future ends with its subscription."""
+        """Start a consumer after the broker was found to hold messages back; the future ends with its subscription."""
         able, destination = self._link.capabilities, dispatcher.subscribe.destination
         if able is None or not dispatcher.engine.reschedules or able.reschedule_proof == "certain":
             return subscribe(dispatcher)
-        # Broker-J is told so queue by queue.
+        # Broker-J holds messages back only on queues that are configured for it, one by one.
         what = destination if able.reschedule_proof == "held" else ""
         if what in self._proved:
             return subscribe(dispatcher)
@@ -275,12 +275,12 @@ class DelayProbes:
                     self._link, -dispatcher.subscribe.consumer, destination, able, self._clock
                 ).carry_out()
                 self._proved.add(what)
-                if not (future.done() or dispatcher.closed):  # nobody waits any longer
+                if not (future.done() or dispatcher.closed):  # else no caller waits
                     subscribe(dispatcher).add_done_callback(lambda done: end(future, _error_of(done)))
             except TransportError:
-                # As a subscription does, it waits for the next connection.
+                # The probe waits for the next connection, as a subscription does.
                 self._link.standing().add_done_callback(again)
-            except Exception as error:  # noqa: BLE001 - raised to who waits for the consumer
+            except Exception as error:  # noqa: BLE001 - raised in the call that waits for the consumer
                 fault = AdapterError(f"internal error: {error!r}")
                 end(future, error if isinstance(error, RedeliveryError) else fault)
             finally:
@@ -288,7 +288,7 @@ class DelayProbes:
 
         def begin() -> None:
             self._clock.attach()
-            # A thread of its own: both front ends wait for a future, and a proof takes a second.
+            # A thread of its own: a probe takes a second, and neither front end may block for it.
             threading.Thread(target=prove, name="redelivery-proof", daemon=True).start()
 
         def again(standing: Future[None]) -> None:

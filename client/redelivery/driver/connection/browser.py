@@ -1,4 +1,4 @@
-"""Looking at a queue: what is on it comes one by one, and stays there. No engine: nothing is decided or settled."""
+"""Browser of a queue: shows its messages one by one; they stay there. No engine: nothing is decided or settled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser", "Browsers"]
 
-# Messages asked for at a time: what is looked at need not fit into memory.
+# Messages of credit at a time: the queue's messages may not fit into memory.
 WINDOW = 1000
-# Seconds without a message, or the end, before that is an error.
+# Seconds without a message or the end of the queue; after that, iterating raises TransportError.
 SILENCE = 60.0
 
 
 class Browser:
-    """One look at one queue, from its head to its end. Iterate once."""
+    """Iterable over the messages of one queue, from its head to its end. Iterate once."""
 
     def __init__(
         self, subscribe: Subscribe, execute: Callable[[Sequence[AdapterCommand]], None], clock: Clock
@@ -38,13 +38,13 @@ class Browser:
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[Delivery] = deque()
-        # Messages that were asked for and have not come.
+        # Credit that the broker has not used yet.
         self._owed = 0
         self._over = False
         self._error: RedeliveryError | None = None
 
     def feed(self, event: Arrived | Browsed) -> None:
-        """Take what came, on any thread."""
+        """Take a message, or the end of the queue, on any thread."""
         with self._changed:
             if isinstance(event, Arrived):
                 self._waiting += event.deliveries
@@ -54,20 +54,20 @@ class Browser:
             self._clock.notify(self._changed)
 
     def begun(self) -> None:
-        """Hear that it has been confirmed: what it shows, and its end, tell enough."""
+        """Do nothing when the subscription is confirmed: the messages and the end of the queue are enough."""
 
     def fail(self, error: RedeliveryError) -> None:
-        """Hear that no more will come."""
+        """End with an error: nothing more will arrive."""
         with self._changed:
             self._error = self._error or error
             self._clock.notify(self._changed)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Go through the messages.
+        """Iterate over the messages.
 
         Raises:
-            AdapterError: the broker refused to show the queue.
-            TransportError: the connection was lost, or the broker does not go on.
+            AdapterError: The broker refused to show the queue.
+            TransportError: The connection was lost, or the broker sent nothing for `SILENCE` seconds.
         """
         number = self.subscribe.consumer
         self._owed = WINDOW
@@ -93,7 +93,7 @@ class Browser:
                     self._owed += WINDOW
                 elif (left := deadline - self._clock.monotonic()) <= 0:
                     raise TransportError(
-                        f"the broker has shown nothing more of {self.subscribe.destination} for {SILENCE:g} s"
+                        f"the broker has sent no further message of {self.subscribe.destination} for {SILENCE:g} s"
                     )
                 else:
                     self._clock.wait(self._changed, left)
@@ -103,29 +103,29 @@ class Browser:
 
 
 class Looks(Protocol):
-    """Who gets messages without an engine: a browser, or the proof that a broker holds messages back."""
+    """Interface of a receiver without an engine: a browser, or the probe of redelivery by the broker."""
 
     def feed(self, event: Arrived | Browsed, /) -> None:
-        """Take what came."""
+        """Take a message, or the end of the queue."""
 
     def begun(self) -> None:
-        """Hear that the broker has confirmed the subscription."""
+        """Called when the broker has confirmed the subscription."""
 
     def fail(self, error: RedeliveryError, /) -> None:
-        """Hear that no more will come."""
+        """Called with an error when nothing more will arrive."""
 
 
 class Browsers(dict[int, Looks]):
-    """Those of one connection, by consumer. A lost connection ends them: nobody could say where they were."""
+    """Browsers of one connection, by consumer number. A lost connection ends them: their place in the queue is lost."""
 
     def feed(self, event: Arrived | Browsed) -> None:
-        """Give an event to whom it is for."""
+        """Pass an event to its browser."""
         browser = self.get(event.consumer)
         if browser is not None:
             browser.feed(event)
 
     def subscribed(self, event: Subscribed) -> None:
-        """Hear what the broker says to a subscription."""
+        """Pass the broker's answer to a subscription to its browser."""
         browser = self.get(event.consumer)
         if browser is not None and event.error is not None:
             browser.fail(event.error)
@@ -133,6 +133,6 @@ class Browsers(dict[int, Looks]):
             browser.begun()
 
     def lost(self, error: RedeliveryError) -> None:
-        """Hear that the connection is gone."""
+        """End all browsers: the connection is lost."""
         for browser in list(self.values()):
             browser.fail(error)

@@ -1,4 +1,4 @@
-"""What both connections are made of: settings, adapter, driver, and a dispatcher for each consumer."""
+"""Common base of `Connection` and `AsyncConnection`: settings, adapter, driver, and a dispatcher for each consumer."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._started: set[Dispatcher] = set()
         hooks = self._driver.hooks
         hooks.stopped, hooks.given_up, hooks.beat = self._consumer_stopped, self._end.fail, self._look_at_runs
-        # That a classifier has no effect in transactions.
+        # True once the log has said that a classifier has no effect in transactions.
         self._warned = False
-        # Whether entering it waits for a broker that is down, without limit.
+        # True if entering the connection waits for a broker that is down, without limit.
         self._patient = False
         self._entered = False
-        # The process that has entered it.
+        # Id of the process that has entered the connection.
         self._process: int | None = None
         self._closed = False
         self._drained = False
 
     def _attach_observers(self) -> None:
-        """Show the observers their connection. Call it at the end of making one."""
+        """Give the observers their connection. Call it at the end of the constructor."""
         self._observers.attach(observed_connection(self, lambda me: me._closed, self._driver, self.settings))
 
     def __repr__(self) -> str:
@@ -96,29 +96,33 @@ class ConnectionBase(Listening, Generic[RunnerT]):
 
     @property
     def connected(self) -> bool:
-        """Whether the connection stands at the moment."""
+        """True if the connection is up at the moment."""
         return self._driver.up
 
     @property
     def error(self) -> BaseException | None:
-        """Error that has ended consuming by itself, or None; `run` and `wait` raise it.
+        """Error that has ended consuming, or None; `run` and `wait` raise it.
 
-        It is the first of: what has ended a worker of a listener, what has stopped a listener's consumer, the error
-        over which the connection was given up. What stops a consumer that the application pulls from is not among them:
-        `receive` raises it.
+        It is the first of: an error that ended a worker of a listener, an error that stopped a listener's consumer, the
+        error with which the connection was given up. The error of a consumer that the application pulls from is not
+        among them: `receive` raises it.
         """
         return self._end.error
 
     def health(self, ready_when: ReadyWhen = "consuming", *, texts: bool = True) -> Health:
-        """Return the health of the connection and its consumers, from any thread. It waits for nothing.
+        """Return the health of the connection and its consumers, from any thread, without waiting.
 
         Args:
-            ready_when: `consuming`; or `connected`: pauses and circuit breakers leave it ready, for a web application
-                that also consumes.
-            texts: whether errors have their texts; False: only their types, for what anyone may read.
+            ready_when: `consuming`: a paused consumer and an open circuit breaker make the connection not ready.
+                `connected`: they do not; for a web application that also consumes. Default `consuming`.
+            texts: True: errors have their texts. False: only their types, for an answer that anyone may read.
+                Default True.
+
+        Returns:
+            A copy of the state at this moment.
 
         Raises:
-            ConfigurationError: there is no such `ready_when`, or the connection was opened before a fork.
+            ConfigurationError: `ready_when` has another value, or the connection was opened before a fork.
         """
         self._check_process()
         check = HealthCheck(
@@ -133,34 +137,44 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return check.health(ready_when, self.error, self._loop_silence())
 
     def pause(self, destination: str | None = None) -> None:
-        """Pause the consumers and listeners of a destination, also those that start later; None: all. See `resume`.
+        """Pause the consumers and listeners of a destination, also those that start later. See `resume`.
 
-        What that means for messages: `Consumer.pause`.
+        `Consumer.pause` describes what happens to messages.
+
+        Args:
+            destination: Name of the destination; None: all destinations. Default None.
 
         Raises:
-            ConfigurationError: nothing consumes from the destination.
+            ConfigurationError: No consumer and no listener has this destination.
         """
         self._pauses.change(destination, [each.destination for each in self._listeners], paused=True)
 
     def resume(self, destination: str | None = None) -> None:
-        """End the pause of a destination; None: of all. Raises ConfigurationError as `pause` does."""
+        """End the pause of a destination.
+
+        Args:
+            destination: Name of the destination; None: all destinations. Default None.
+
+        Raises:
+            ConfigurationError: No consumer and no listener has this destination.
+        """
         self._pauses.change(destination, [each.destination for each in self._listeners], paused=False)
 
     def report(self) -> Report:
-        """Return what has become of all dispatches so far."""
+        """Return a copy of the connection's totals so far: how its dispatches ended, and how many still run."""
         return self._driver.open_consumers.report()
 
     def _patience(self, timeout: float) -> float:
-        """Return how long a send may wait for a lost connection."""
+        """Return the seconds that a send may wait for a reconnect."""
         return connection_limit(self.settings, timeout)
 
     def _check_process(self) -> None:
-        """Refuse to work in a child of the process that opened it. Raises ConfigurationError."""
+        """Raise ConfigurationError in a child of the process that opened the connection."""
         if self._process is not None and self._process != os.getpid():
             raise in_another_process(self._process)
 
     def _forked(self) -> bool:
-        """Whether this is a child process: then nothing of the connection is here, and it is closed by that."""
+        """True in a child of the process that opened the connection; the child's copy is closed by this call."""
         forked = self._process is not None and self._process != os.getpid()
         if forked:
             self._closed = True
@@ -177,32 +191,32 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             raise not_open(closed=False)
 
     def _check_fresh(self) -> None:
-        """Refuse to run what has been drained: nothing would be handled any more. Raises ConfigurationError."""
+        """Raise ConfigurationError if the connection has been drained: it would handle no message."""
         if self._drained:
             raise ConfigurationError(
                 f"this connection has been drained; make a new one with redelivery.{self._maker}(...)"
             )
 
     def _worker_ended(self, dispatcher: Dispatcher, error: BaseException) -> None:
-        """Take in the error that a worker has ended with: `run` and `wait` raise the first one, its consumer stops."""
+        """Record the error that has ended a worker, and stop its consumer; `run` and `wait` raise the first one."""
         try:
             self._end.fail(error)
         finally:
             stop_consumer(dispatcher, error)
 
     def _consumer_stopped(self, dispatcher: Dispatcher) -> None:
-        """Take in that a consumer has stopped with an error. With its lock held."""
+        """Record the error of a consumer that has stopped. Called with the consumer's lock held."""
         if dispatcher in self._started and dispatcher.error is not None:
             self._end.fail(dispatcher.error)
 
     def _began_to_consume(self, dispatcher: Dispatcher) -> None:
-        """Take in that the broker has confirmed the consumer of a listener."""
+        """Mark the consumer of a listener as confirmed by the broker."""
         self._started.add(dispatcher)
-        # It may have stopped before that.
+        # The consumer may have stopped before that.
         self._consumer_stopped(dispatcher)
 
     def _run_of(self, listener: HandlerRegistration[RunnerT]) -> HandlerRun:
-        """Return the record of what one more worker of a listener runs."""
+        """Return the record of handler runs for one more worker of a listener."""
         assert listener.dispatcher is not None, "it is started"
         if listener.deadline is None:
             return HandlerRun(listener.dispatcher, self._clock)
@@ -211,22 +225,22 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return run
 
     def _look_at_runs(self, now: float) -> None:
-        """Log handlers without a time-out that run for long. On the driver's thread."""
+        """Log handlers without a time-out that run for long. Called on the driver's thread."""
         self._observers.look()
         for listener in tuple(self._listeners):
             for runner in tuple(listener.runners):
                 log_long(runner.run, now)
 
     def _elsewhere(self, call: Callable[[], None]) -> object:
-        """Have a function called where the application's own code may run; return its thread, if it has one."""
+        """Call a function where the application's own code may run; return its thread, if it has one."""
         return in_a_thread(call)
 
     def _loop_silence(self) -> float | None:
-        """Return the seconds for which the event loop has not answered; None: it is closed."""
+        """Return the seconds for which the event loop has not answered; None: the loop is closed."""
         return 0.0
 
     def _raise_unseen(self) -> None:
-        """Raise the error of listeners that the application has not been given yet: no later call does."""
+        """Raise the error of the listeners, if the application has not got it yet: no later call raises it."""
         if self._listeners:
             self._end.raise_error(unless_given=True)
 
@@ -235,7 +249,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """End `run` and `wait`, from any thread."""
 
     def _begin_drain(self, timeout: float, mine: Callable[[RunnerT], bool]) -> DrainWatch:
-        """Stop dispatching; return what waits for the handlers. `mine`: whether a worker is the caller's own."""
+        """Stop dispatching; return the watch of the running handlers. `mine`: True for the caller's own worker."""
         self._check_process()
         timeout = seconds(timeout, "timeout")
         self._drained = True
@@ -251,7 +265,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return watch
 
     def _to_run(self, drain_timeout: float, until_idle: float | None) -> IdleWatch | None:
-        """Check the arguments of `run`, and that there is something to run; return what watches for idleness."""
+        """Check the arguments of `run`, and that there is a listener; return the watch for `until_idle`, or None."""
         seconds(drain_timeout, "drain_timeout")
         if until_idle is not None:
             seconds(until_idle, "until_idle", none="to run until it is stopped")
@@ -262,7 +276,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             return None
         return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock, self._end.fail)
 
-    def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - its handler is needed to check them
+    def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - checked later, with the handler
         self._check_fresh()
 
     def _listening(
@@ -290,23 +304,23 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return listener
 
     def _began(self, session: SessionBase) -> None:
-        """Keep a new session, and no longer those that are closed."""
+        """Keep a new session, and drop closed ones."""
         self._sessions = [each for each in self._sessions if not each.closed]
         self._sessions.append(session)
         if session.mode == "transacted" and self._errors.rules and not self._warned:
             self._warned = True
             logger.warning(
-                "errors=: a transacted session settles by commit() and rollback() alone; "
-                "the connection's classifier has no effect there"
+                "errors= of the connection is ignored in a transacted session: commit() and rollback() decide; "
+                "use session('individual') to apply it"
             )
 
     def _roll_back_sessions(self) -> None:
-        """Roll back what sessions have not committed, as their closing does."""
+        """Roll back the open transactions of sessions, as closing a session does."""
         for session in self._sessions:
             session.abandon()
 
     def _close_driver(self, timeout: float) -> None:
-        """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
+        """Close within `timeout` seconds, after running commits: of an interrupted one, the outcome is unknown."""
         deadline = time.monotonic() + timeout
         for session in self._sessions:
             session.await_commits(deadline)
@@ -325,7 +339,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         session_state: SessionState | None = None,
         workers: int = 0,
     ) -> Dispatcher:
-        """Make the dispatcher of a new consumer, of a session perhaps. `workers`: of its listener; 0: pulled."""
+        """Make the dispatcher of a new consumer. `workers`: of its listener; 0: the application pulls from it."""
         dispatcher = new_dispatcher(self._parts, destination, options, session_state, workers)
         self._pauses.begin(dispatcher)
         self._driver.open_consumers.add(dispatcher)

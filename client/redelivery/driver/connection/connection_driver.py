@@ -1,9 +1,9 @@
-"""The driver of one connection, over all its reconnects: consumers, sends, the adapter's events, and its own thread.
+"""Driver of one connection, over all its reconnects: consumers, sends, the adapter's events, and its own thread.
 
-The thread reconnects, resubscribes, lets engines look at the time, and flushes settlements behind a handler that takes
-long. The adapter's own thread only reads and hands over.
+The thread reconnects, resubscribes, runs the timers of the engines, and writes collected settlements while a handler
+is busy. The adapter's own thread only reads from the socket and passes events on.
 
-Locks are taken in this order: introducing, writing, a consumer's, the connection's own.
+Order of locks: introducing, writing, a consumer's, the connection's own.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 
-MANY = 1000  # more than ever wait
-# Seconds that commands may be in a thread's hand at least: writing waits for nobody.
+MANY = 1000  # more threads than ever wait
+# Seconds. Closing waits at least this long for commands that another thread is writing: a write ends quickly.
 IN_HAND = 1.0
-# Seconds that closing a consumer or a connection may take, unless the application says otherwise.
+# Seconds that closing a consumer or a connection may take, unless the application gives another limit.
 CLOSE_TIMEOUT = 5.0
-# Seconds between looks at collected settlements, while there are any.
+# Seconds between two checks for collected settlements, while there are any.
 POLL = 0.002
-# Looks that find none, before the driver's thread goes to sleep.
+# Checks in a row that find no settlements; then the driver's thread goes to sleep.
 POLLS_IDLE = 25
 
 
 class ConnectionDriver:
-    """One connection over all its reconnects, and the thread that keeps it."""
+    """One connection over all its reconnects, and its background thread."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ConnectionDriver:
         self.observers = observers or Observers()
         self._settings, self._adapter, self._clock = settings, adapter, clock
         self._introducing = threading.RLock()
-        # From taking what is collected until it is written: nothing overtakes it.
+        # Held from taking collected settlements until they are written, to keep their order.
         self._writing = threading.RLock()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
@@ -112,22 +112,22 @@ class ConnectionDriver:
         self._connected_at = 0.0
         self._poked = False
         self._polling = False
-        # Of thousands of consumers few have something to do; each puts itself into these, and the thread takes it out:
-        # first out of the set, then the look; who has something does it the other way round, so one sees the other.
+        # Dispatchers with settlements, and with timers: few of thousands. A dispatcher first has something, then adds
+        # itself. The thread works in the opposite order (first it removes one, then it checks it). Nothing is missed.
         self._collecting: set[Dispatcher] = set()
         self._alarmed: set[Dispatcher] = set()
-        # Those with an error: when they are over, they are unsubscribed.
+        # Dispatchers with an error. Each is unsubscribed when all its work is over.
         self._stopped: set[Dispatcher] = set()
-        # Whether all of them are to look at the time: the ledger has something for any of them.
+        # True if the timers of all dispatchers are to run: the ledger has something for any of them.
         self._everyone = False
         self._thread: threading.Thread | None = None
 
     @property
     def up(self) -> bool:
-        """Whether the connection stands."""
+        """True if the connection is up."""
         return self._up and self._lost_epoch != self._epoch
 
-    # A connection begins.
+    # Start of a connection.
 
     def _connect(self, endpoint: Endpoint) -> None:
         self._epoch += 1
@@ -141,62 +141,60 @@ class ConnectionDriver:
         with self._introducing:
             with self._lock:
                 if self._lost_epoch == self._epoch:
-                    raise TransportError(f"{endpoint}: the connection was lost at once")
+                    raise TransportError(f"{endpoint}: the connection was lost while it was opened")
                 self._connected_at = self._clock.monotonic()
                 if not self._closing:
                     self._up = True
                 dispatchers = list(self.dispatchers.values())
-                # It was for a connection that is gone.
+                # These commands were for the lost connection.
                 self._deferred.clear()
                 self._clock.notify(self._turn, MANY)
             for dispatcher in dispatchers if self._up else ():
                 self._introduce(dispatcher, self._epoch)
         if not self._up and self._closing:
-            # Whoever closes has not waited for this connection.
+            # The thread that closes the driver did not wait for this connection.
             self._adapter.close(0)
             raise closed()
         broker, version, again = self.capabilities.broker, self.capabilities.version, self._epoch > 1
         self.observers.emit((events.Connected(self._clock.time(), str(endpoint), broker, version, again),))
-        # It may be lost again.
+        # The new connection may be lost already.
         if self._up:
             self._standing.end(None)
 
     def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
-        """Subscribe a dispatcher on the connection of this epoch. One that has ended is not subscribed."""
+        """Subscribe a dispatcher on the connection of this epoch, unless the dispatcher has ended."""
         if dispatcher.closed:
             future = self._subscribing.pop(dispatcher.subscribe.consumer, None)
-            end(future, TransportError("the consumer was closed before it began"))
+            end(future, TransportError("the consumer was closed before it was subscribed"))
             return
         assert self.capabilities is not None
-        # The engine must know the epoch before the first delivery of it; credit follows the subscription.
+        # The engine must know the epoch before the first delivery of that epoch; credit follows the subscription.
         event = Connected(epoch, self.capabilities, self._addresses.current, self._connected_at)
         commands = dispatcher.connected(event)
-        if (
-            self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher
-        ):  # nobody has closed it meanwhile
-            # If the next connection is open already, it drops this, and gets its own.
+        if self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher:  # not closed meanwhile
+            # If the next connection is open already, the adapter drops these commands: their epoch is old.
             self._adapter.execute([replace(dispatcher.subscribe, epoch=epoch), *commands])
 
     # Consumers and sends.
 
     def subscribe(self, dispatcher: Dispatcher) -> Future[None]:
-        """Start a consumer; the future ends when the broker has confirmed or refused it.
+        """Start a consumer; the future ends when the broker has confirmed or refused the subscription.
 
-        What the consumer asks of the broker is proved before.
+        A consumer that needs the broker to hold messages back is subscribed only after a probe has shown that it does.
         """
         return self._probes.before(dispatcher, self._subscribe)
 
     def _subscribe(self, dispatcher: Dispatcher) -> Future[None]:
         future: Future[None] = Future()
         number = dispatcher.subscribe.consumer
-        # Or the same subscription might be made here and by a reconnect.
+        # Without the lock, a reconnect might make the same subscription a second time.
         with self._introducing:
             with self._lock:
                 if self._closing:
                     end(future, self._failure or closed())
                     return future
                 self.dispatchers[number] = dispatcher
-                # What it learned before, and what its ledger has for any of them.
+                # Timers that it has already, and ledger work that any dispatcher of the connection can do.
                 self._alarmed.add(dispatcher)
                 if dispatcher.error is not None:
                     self._stopped.add(dispatcher)
@@ -208,15 +206,15 @@ class ConnectionDriver:
         return future
 
     def unsubscribe(self, dispatcher: Dispatcher, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End a consumer, within `timeout` seconds: the broker takes back what it has not settled.
+        """End a consumer within `timeout` seconds; the broker takes its unsettled messages back.
 
-        Dead letters whose answer is on its way are waited for: else their messages would be handled again elsewhere.
+        Wait for the confirmations of dead letters: without them, other consumers would handle those messages again.
         """
         number = dispatcher.subscribe.consumer
         deadline = time.monotonic() + timeout
         dispatcher.stop()
         dispatcher.wait_answered(deadline)
-        # Or a reconnect might subscribe after this.
+        # Without the lock, a reconnect might subscribe after this.
         with self._introducing:
             if self.dispatchers.get(number) is dispatcher:
                 dispatcher.disconnect(TransportError("the consumer was closed"))
@@ -234,7 +232,7 @@ class ConnectionDriver:
         self.open_consumers.retire(dispatcher)
 
     def send(self, message: Outgoing) -> Future[None]:
-        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        """Send; the future ends when the broker has confirmed or refused the message, or the connection is lost."""
         return self._sends.ask((message,), lambda token: Send(token, message), None, self)
 
     def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
@@ -243,25 +241,25 @@ class ConnectionDriver:
         return self._sends.ask(messages, lambda token: Commit(token, deliveries, messages), rolled_back, self)
 
     def give_up(self, answer: Future[None]) -> None:
-        """Count what a commit sends, which nobody waits for any longer, as an abandoned send."""
+        """Count the messages of a commit, for which the application does not wait any longer, as abandoned sends."""
         self._sends.give_up(answer)
 
     def not_connected(self) -> RedeliveryError | None:
-        """Return why nothing can be sent now; None: the connection stands."""
+        """Return why nothing can be sent now; None: the connection is up."""
         if self._up:
             return None
         return self._failure or TransportError("not connected: the connection was lost")
 
     def standing(self) -> Future[None]:
-        """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
+        """Return a future that ends when the connection is up, or with an error when it is given up or closed."""
         return self._standing.wait(lambda: (self._up, (self._failure or closed()) if self._closing else None))
 
     def refuse_waiting(self, error: RedeliveryError) -> None:
-        """End what waits for the connection to stand, and what would: the connection drains."""
+        """End all waiting for the connection to be up, now and later, with an error: the connection drains."""
         self._standing.refuse(error)
 
     def flush(self) -> None:
-        """Write all that waits for company, and what was left to the driver's thread, on this thread."""
+        """Write all collected settlements, and the commands that were left to the driver's thread, on this thread."""
         with Uninterrupted():
             self._run_deferred()
             self._write_collected(float("inf"))
@@ -274,9 +272,9 @@ class ConnectionDriver:
                 self._adapter.execute(deferred)
 
     def _write_collected(self, now: float) -> bool:
-        """Write the settlements that have waited long enough at the time `now`; return whether there were any."""
+        """Write the settlements that are due at the time `now`; return True if there were any."""
         found = False
-        # With the lock: else one that another thread has just taken out, and puts back, would be passed over.
+        # With the lock: a dispatcher that another thread has taken out, and is about to put back, would be missed.
         with self._writing:
             collecting = tuple(self._collecting)
         for dispatcher in collecting:
@@ -288,7 +286,7 @@ class ConnectionDriver:
         return found
 
     def _write_what_waits(self, dispatcher: Dispatcher, now: float) -> bool:
-        """Write the settlements of one dispatcher, with the lock of writing; return whether there were any."""
+        """Write the settlements of one dispatcher, with the lock of writing; return True if there were any."""
         if commands := dispatcher.pending(now):
             self._adapter.execute(commands)
         return bool(commands)
@@ -320,7 +318,7 @@ class ConnectionDriver:
 
     def _subscribed(self, event: Subscribed) -> None:
         if isinstance(event.error, TransportError):
-            # The connection was lost: the next one subscribes again.
+            # The connection was lost; after the reconnect the consumer is subscribed again.
             return
         self.browsers.subscribed(event)
         with self._lock:
@@ -335,9 +333,9 @@ class ConnectionDriver:
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
             if future is None:
-                # After a reconnect: no call is there to raise it.
+                # After a reconnect no call of the application waits for the error.
                 dispatcher.show(dispatcher.events.refused(event.error))
-            # The driver's thread unsubscribes: part of it may stand at the broker.
+            # The driver's thread unsubscribes: the broker may have made a part of the subscription.
             dispatcher.stop(event.error)
         end(future, event.error)
 
@@ -348,7 +346,7 @@ class ConnectionDriver:
                 return
             self._lost_epoch = event.epoch
             dispatchers = list(self.dispatchers.values())
-            # Counted for the connection: the message may come to another consumer each time.
+            # Counted for the whole connection: each time another consumer may get the message.
             stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
         stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
         self.browsers.lost(event.error)
@@ -356,13 +354,13 @@ class ConnectionDriver:
         self.shared_history.connection_lost(now, event.epoch, now - self._connected_at)
         for dispatcher in dispatchers:
             dispatcher.feed(stopping)
-            # Stopped over it: whoever waits for its subscription must hear of that.
+            # The loss has stopped the consumer: a call that waits for its subscription gets the error.
             if dispatcher.error is not None:
                 end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
         if not self._closing:
             self.observers.emit((events.ConnectionLost(self._clock.time(), event.error),))
-        # Only now may the driver's thread reconnect: an engine that learned of the next connection first would take
-        # what it holds from this one for live.
+        # Only now may the driver's thread reconnect. An engine that heard of the next connection before this loss would
+        # treat its deliveries of the lost connection as valid.
         with self._lock:
             if event.epoch == self._epoch:
                 self._up = False
@@ -370,7 +368,7 @@ class ConnectionDriver:
         self._fail_waiting(event.error)
 
     def _fail_waiting(self, error: RedeliveryError, *, for_good: bool = False) -> None:
-        """End what the loss of a connection ends; `for_good`: also what would wait for the next one."""
+        """End sends with the error of a lost connection; `for_good`: also subscriptions and waits for a reconnect."""
         self._sends.lost(error)
         if for_good:
             with self._lock:
@@ -382,15 +380,16 @@ class ConnectionDriver:
     # Opening and closing.
 
     def open(self, *, later: bool = False, patient: bool = False) -> None:
-        """Connect for the first time: each address once, `patient`: until one answers; then keep the connection.
+        """Connect for the first time, then start the driver's thread.
 
-        `later`: where no address answers, go on in the background as after a loss, instead of raising TransportError.
+        `patient`: try the addresses until one answers; else each once. `later`: if no address answers, try again in the
+        background, as after a loss, instead of raising TransportError.
 
         Raises:
-            TransportError: no address answered.
-            AdapterError: a broker refused the log-in.
-            ConfigurationError: a setting cannot work.
-            LedgerError: the ledger cannot count.
+            TransportError: No address answered.
+            AdapterError: A broker refused the log-in.
+            ConfigurationError: A setting cannot work.
+            LedgerError: The ledger cannot count.
         """
         if self._connection_ledger is not None:
             self._connection_ledger.open(self.expect_alarm)
@@ -402,7 +401,7 @@ class ConnectionDriver:
                     self._connect_to_any()
         except BaseException as error:
             if later and isinstance(error, TransportError):
-                logger.warning("not connected yet, and tried again in the background: %s", error)
+                logger.warning("not connected yet, trying again in the background: %s", error)
                 self._start()
                 return
             self._clock.detach()
@@ -421,7 +420,7 @@ class ConnectionDriver:
         failures: list[str] = []
         for endpoint in self._addresses.round():
             if self._closing:
-                raise RedeliveryError("closed while it was connecting")
+                raise RedeliveryError("the connection was closed while it was connecting")
             try:
                 return self._connect(endpoint)
             except TransportError as error:
@@ -429,8 +428,8 @@ class ConnectionDriver:
         raise TransportError("; ".join(failures))
 
     def close(self, timeout: float) -> None:
-        """Wait for dead letters in doubt, write what is collected, close, end the thread: within `timeout` seconds."""
-        # Real time: it is about the wire, not about a schedule.
+        """Wait for confirmed dead letters, write settlements, close, and end the thread, within `timeout` seconds."""
+        # Real time: the limit is for the broker's answers, not for a schedule.
         deadline = time.monotonic() + timeout
         dispatchers = list(self.dispatchers.values())
         for dispatcher in dispatchers:
@@ -442,7 +441,7 @@ class ConnectionDriver:
             up, self._up = self._up, False
             self._clock.notify(self._turn, MANY)
         if self._thread is not None and self._thread is not threading.current_thread():
-            # It writes what is collected.
+            # The thread writes the collected settlements before it ends.
             join_within(self._thread, max(0.0, deadline - time.monotonic()))
         else:
             self._write_the_rest()
@@ -458,14 +457,14 @@ class ConnectionDriver:
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):
-            # What is reported from now on is stale: it could not be written any more.
+            # A result from now on is stale: it could not be written any more.
             dispatcher.disconnect(closed())
         self.flush()
 
     # Writing.
 
     def write(self, commands: Sequence[AdapterCommand]) -> None:
-        """Carry commands out on this thread."""
+        """Carry out commands on this thread."""
         self._adapter.execute(commands)
 
     def defer(self, commands: Sequence[AdapterCommand]) -> None:
@@ -475,7 +474,7 @@ class ConnectionDriver:
             self._clock.notify(self._turn)
 
     def expect(self, dispatcher: Dispatcher) -> None:
-        """Learn that a dispatcher collects settlements: they must not wait long, whatever their handler does."""
+        """Watch the settlements that a dispatcher collects: they are written soon, however long its handler runs."""
         self._collecting.add(dispatcher)
         if not self._polling and self.capabilities is not None and self.capabilities.batch:
             with self._lock:
@@ -483,7 +482,7 @@ class ConnectionDriver:
                 self._clock.notify(self._turn, MANY)
 
     def expect_alarm(self, dispatcher: Dispatcher | None = None) -> None:
-        """Learn that an engine may want to look at the time earlier than it said; without a dispatcher, any of them."""
+        """Wake the thread: the next timer of an engine may have moved forward. None: the timer of any engine."""
         with self._lock:
             if dispatcher is None:
                 self._everyone = True
@@ -493,17 +492,17 @@ class ConnectionDriver:
             self._clock.notify(self._turn)
 
     def stopped(self, dispatcher: Dispatcher) -> None:
-        """Learn that a dispatcher has stopped with an error: once all is over, the driver's thread unsubscribes it."""
+        """Mark a dispatcher as stopped with an error: the driver's thread unsubscribes it when its work is over."""
         self._stopped.add(dispatcher)
         self.hooks.stopped(dispatcher)
 
     def poke(self) -> None:
-        """Have the driver's thread turn, as a sign of life; never wait for a lock that it may hang with."""
+        """Wake the driver's thread for a sign of life, without waiting for a lock: the thread may hang with it."""
         self._poked = True
         nudge(self._turn, self._clock)
 
     def forked(self, error: ConfigurationError) -> None:
-        """End in a child process: its parent's adapter is not used there, and no lock of these is ever released."""
+        """End in a child process: its parent's adapter is not used there, and the parent's locks are replaced."""
         self._adapter, self._connection_ledger, self._thread = ForkedAdapter(self._adapter, error), None, None
         self._lock, self._introducing, self._writing = threading.Lock(), threading.RLock(), threading.RLock()
         self._turn, self._standing = threading.Condition(self._lock), Standing()
@@ -513,7 +512,7 @@ class ConnectionDriver:
         self.dispatchers = {}
 
     def _forget(self, dispatcher: Dispatcher) -> None:
-        """Look at a dispatcher no more. What its ledger has yet to forget is another one's now. With the lock."""
+        """Remove a dispatcher from all sets, with the lock; another dispatcher takes over its ledger's timers."""
         for those in (self._collecting, self._alarmed, self._stopped):
             those.discard(dispatcher)
         if self._connection_ledger is not None and self.dispatchers:
@@ -524,7 +523,7 @@ class ConnectionDriver:
     def _keep(self) -> None:
         try:
             self._keep_on()
-        except BaseException as error:  # noqa: BLE001 - told to all consumers
+        except BaseException as error:  # noqa: BLE001 - all consumers get it
             self._fault(error)
         if self._failure is not None:
             self._abandon(self._failure)
@@ -539,7 +538,7 @@ class ConnectionDriver:
                 with self._lock:
                     if self._up and not self._deferred and not self._closing and not self._poked:
                         if self._polling:
-                            # Real time: it is about the wire, not about a schedule.
+                            # Real time: collected settlements are to be written soon, whatever clock is used.
                             self._turn.wait(POLL)
                         else:
                             self._clock.wait(self._turn, until_alarm)
@@ -561,7 +560,7 @@ class ConnectionDriver:
                     dispatcher.tick()
                 idle = 0 if self._write_collected(self._clock.monotonic()) else idle + 1
                 if self._polling and idle > POLLS_IDLE:
-                    # First the flag, then the look; who collects does it the other way round, so one sees the other.
+                    # First clear the flag, then check. A dispatcher first collects, then sets it. Nothing is missed.
                     self._polling = False
                     if any(dispatcher.collecting for dispatcher in tuple(self._collecting)):
                         self._polling = True
@@ -569,10 +568,10 @@ class ConnectionDriver:
             self._clock.detach()
 
     def _part_with_stopped(self) -> None:
-        """Unsubscribe consumers that have stopped with an error: the broker gives to others what they hold."""
+        """Unsubscribe consumers that stopped with an error: the broker gives their unsettled messages to others."""
         for dispatcher in tuple(self._stopped):
             if self.dispatchers.get(dispatcher.subscribe.consumer) is not dispatcher:
-                # Closed meanwhile; or not subscribed yet: then it comes back.
+                # Closed meanwhile, or not subscribed yet; `_subscribe` then adds it again.
                 self._stopped.discard(dispatcher)
             elif dispatcher.over:
                 self.unsubscribe(dispatcher)
@@ -611,7 +610,7 @@ class ConnectionDriver:
             self.signs.connecting = False
 
     def _fault(self, error: BaseException) -> None:
-        """Give the connection up over a fault of ours, or of an adapter's: else the consumers would wait for ever."""
+        """Give the connection up after a fault in this library or an adapter: consumers would wait for ever."""
         logger.error("the connection is given up", exc_info=error)
         self._give_up(AdapterError(f"internal error: {error!r}"))
 
@@ -629,13 +628,13 @@ class ConnectionDriver:
         self._fail_waiting(failure, for_good=True)
 
     def _abandon(self, failure: RedeliveryError) -> None:
-        """Close what was given up, and acknowledge nothing: the broker gives to others what it has sent here.
+        """Close a connection that was given up, without acknowledging: the broker gives its messages to others.
 
-        On the driver's own thread, so that no thread of the adapter's waits for its own end.
+        On the driver's own thread: a thread of the adapter would wait for its own end.
         """
         began, dispatchers = time.monotonic(), list(self.dispatchers.values())
         for dispatcher in dispatchers:
-            # The fault may be in there; it has been logged.
+            # The fault, which is logged already, may be in this dispatcher.
             with suppress(BaseException):
                 dispatcher.disconnect(failure)
         for dispatcher in dispatchers:
@@ -650,5 +649,5 @@ class ConnectionDriver:
 
 
 def closed() -> TransportError:
-    """Return the error for what the application's own `close` has ended."""
+    """Return the error for calls that the application's own `close` has ended."""
     return TransportError("the connection was closed")

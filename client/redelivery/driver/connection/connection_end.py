@@ -1,4 +1,4 @@
-"""End of a connection by an error: the first one, whether the application has been given it, and `on_stopped`."""
+"""End of a connection by an error: the first error, if the application has got it, and the call of `on_stopped`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["ConnectionEnd", "in_a_thread"]
 
 
 def in_a_thread(call: Callable[[], None]) -> threading.Thread:
-    """Start a thread that makes one call: the thread that found the error may hold locks, or be waited for."""
+    """Start a thread for one call: the thread that found the error may hold locks, or others may wait for it."""
     thread = threading.Thread(target=call, name="redelivery-stopped", daemon=True)
     thread.start()
     return thread
 
 
 class ConnectionEnd:
-    """The first error of a connection. All methods may be called from any thread, with any lock held."""
+    """The first error of a connection. Any thread may call the methods, with any lock held."""
 
     def __init__(
         self,
@@ -31,16 +31,16 @@ class ConnectionEnd:
         stop: Callable[[], None],
         elsewhere: Callable[[Callable[[], None]], Any] = in_a_thread,
     ) -> None:
-        """Take in what is called for an error.
+        """Set the functions that are called for an error.
 
         Args:
-            on_stopped: the application's; called once, without a lock.
-            stop: called last; it wakes what waits for the end, and calls nothing of the application.
-            elsewhere: has a function called where the application may run; returns its thread, if it has one.
+            on_stopped: The application's function; called once, without a lock.
+            stop: Called last; it wakes `run` and `wait`, and calls no code of the application.
+            elsewhere: Calls a function where the application's code may run; returns its thread, if it has one.
         """
         self.error: BaseException | None = None
         self.given = False
-        """True once the application has been given the error, or is about to be, by `on_stopped`."""
+        """True once the application has got the error, or is about to get it by `on_stopped`."""
         self._on_stopped = on_stopped
         self._stop = stop
         self._elsewhere = elsewhere
@@ -49,8 +49,8 @@ class ConnectionEnd:
         self._called = threading.Event()
 
     def fail(self, error: BaseException) -> None:
-        """Take in an error; only the first one counts."""
-        # An observer's KeyboardInterrupt stops a consumer with an error of ours.
+        """Record an error; only the first one counts."""
+        # An observer's KeyboardInterrupt stops a consumer with a RedeliveryError whose cause it is.
         cause = error.__cause__ if isinstance(error, RedeliveryError) else None
         if cause is not None and not isinstance(cause, Exception):
             error = cause
@@ -58,17 +58,17 @@ class ConnectionEnd:
             if self.error is not None:
                 return
             self.error = error
-            # At once: who leaves the connection before the call has begun is not to raise it.
+            # At once: leaving the connection before the call of on_stopped begins must not raise the error as well.
             self.given = self._on_stopped is not None
         try:
             if self._on_stopped is not None:
                 self._elsewhere(self._call)
-        # No thread can be started, or the loop is closed: then leaving the connection raises it.
+        # No thread can be started, or the loop is closed. Leaving the connection then raises the error.
         except RuntimeError:
             self.given = False
             self._called.set()
         finally:
-            # Last: who is woken, and leaves, waits for the call.
+            # Last: a thread that this wakes, and that leaves the connection, waits for the call of on_stopped.
             self._stop()
 
     def _call(self) -> None:
@@ -83,7 +83,7 @@ class ConnectionEnd:
     def wait_called(self, timeout: float) -> None:
         """Wait until `on_stopped` has returned, for `timeout` seconds of real time at most."""
         expected = self.error is not None and self._on_stopped is not None
-        # Else it is the call itself that closes the connection.
+        # Else on_stopped itself closes the connection.
         if expected and self._caller is not threading.current_thread():
             self._called.wait(capped(timeout))
 
@@ -93,5 +93,5 @@ class ConnectionEnd:
         if error is None or (unless_given and self.given):
             return
         self.given = True
-        # Several threads may raise it: an exception has one traceback.
+        # Several threads may raise the error, and an exception has only one traceback: each gets a copy.
         raise another(error) if isinstance(error, RedeliveryError) else error

@@ -1,4 +1,4 @@
-"""A connection's ledger, and who may begin beside whom in this process."""
+"""A connection's ledger, and the exclusive runs of crash suspects in this process."""
 
 from __future__ import annotations
 
@@ -24,52 +24,56 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionLedger"]
 
 VERDICT = 5.0
-"""Seconds for which the verdict on a message stays after its copy was confirmed: what acknowledges the original may be
-lost with the process. Not longer: on RabbitMQ a dead letter that a person puts back has the same identity."""
+"""Seconds for which the entry of a message stays after its dead letter was confirmed, because the acknowledgement of
+the original may be lost with the process. Not longer: on RabbitMQ a redriven dead letter has the same identity."""
 
 
 class _House:
-    """The turns of one ledger's suspects in this process, their lock, and who is called when another may go on."""
+    """Exclusive runs of one ledger in this process: their order, their lock, and the calls after each change."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.isolation = SuspectIsolation()
         self.told: list[Callable[[], None]] = []
-        self.turns = 0  # how often somebody was told
+        self.turns = 0  # number of changes so far
 
 
 _HOUSES: WeakKeyDictionary[Ledger, _House] = WeakKeyDictionary()
 
 
 class ConnectionLedger:
-    """The ledger as one connection uses it. Its methods may be called with a dispatcher's lock."""
+    """The ledger of one connection. Its methods may be called with a dispatcher's lock."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._house = _HOUSES.setdefault(ledger, _House())
         self._tell: Callable[[], None] = lambda: None
-        # When each is to be forgotten.
+        # Times at which entries of dead-lettered messages are to be removed, by key.
         self._verdicts: dict[bytes, float] = {}
 
     @property
     def error(self) -> LedgerError | None:
-        """What keeps the ledger from counting, or None."""
+        """Error that keeps the ledger from counting, or None."""
         return self.ledger.error
 
     @property
     def turns(self) -> int:
-        """Changes whenever those that wait for a turn are to look again."""
+        """Number that changes when deliveries that wait for an exclusive run are to ask again."""
         return self._house.turns
 
     def open(self, tell: Callable[[], None]) -> None:
-        """Begin. `tell`: called when those that wait are to look again; from any thread, with locks held."""
+        """Open the ledger.
+
+        `tell`: called when deliveries that wait for an exclusive run are to ask again; from any thread, with locks
+        held.
+        """
         self._tell = tell
         self.ledger.open(self._changed)
         with self._house.lock:
             self._house.told.append(tell)
 
     def close(self, *, settled: bool = True) -> None:
-        """End. `settled`: the broker has read all that was written, so that no acknowledgement is lost."""
+        """Close the ledger. `settled`: True if the broker has read all acknowledgements, so that none is lost."""
         try:
             if settled and self.error is None:
                 self.forget(inf)
@@ -80,23 +84,23 @@ class ConnectionLedger:
             self.ledger.close(self._changed)
 
     def _changed(self) -> None:
-        """Have those that wait look again."""
+        """Make the deliveries that wait for an exclusive run ask again."""
         with self._house.lock:
             self._house.turns += 1
             told = list(self._house.told)
         for tell in told:
             tell()
 
-    # Beside whom.
+    # Exclusive runs.
 
     def enter(self, now: float) -> bool:
-        """Begin to look for a delivery, unless somebody is alone or is about to be."""
+        """Begin to look up a delivery; False: an exclusive run goes on, or is about to begin."""
         house = self._house
         with house.lock:
             return house.isolation.enter(now)
 
     def leave(self) -> None:
-        """End that, or the attempt that it led to."""
+        """End a lookup that `enter` began, or the attempt after it."""
         house = self._house
         with house.lock:
             wake = house.isolation.leave()
@@ -104,33 +108,33 @@ class ConnectionLedger:
             self._changed()
 
     def turn(self, who: Hashable, now: float) -> bool:
-        """Begin a turn alone, or ask for one."""
+        """Begin an exclusive run, or queue for one; return True if it has begun."""
         with self._house.lock:
             self._house.isolation.claim(who, now)
             return self._house.isolation.turn(who)
 
     def end_turn(self, now: float) -> None:
-        """End a turn, or the attempt that it led to."""
+        """End an exclusive run, or the attempt in it."""
         with self._house.lock:
             self._house.isolation.end_turn(now)
         self._changed()
 
     def withdraw(self, who: Hashable) -> None:
-        """Claim no turn any more."""
+        """Leave the queue for exclusive runs."""
         with self._house.lock:
             withdrawn = self._house.isolation.withdraw(who)
         if withdrawn:
             self._changed()
 
     def until(self, now: float) -> float | None:
-        """Return the seconds until `enter` may answer otherwise by itself, or None."""
+        """Return the seconds until the answer of `enter` may change without any call, or None."""
         with self._house.lock:
             return self._house.isolation.until(now)
 
     # Attempts.
 
     def look_up(self, delivery: Delivery, *, fresh: bool = False) -> Entry | None:
-        """Return what is known of a message. Raises Behind, LedgerError."""
+        """Return the entry of a message, or None. Raises Behind, LedgerError."""
         key = fingerprint(delivery)
         delivery.attempt = key, None
         return self.ledger.look_up(key, fresh=fresh)
@@ -141,24 +145,24 @@ class ConnectionLedger:
         key, _ = delivery.attempt
         if self._verdicts:
             with self._house.lock:
-                # Somebody has put its dead letter back.
+                # Its dead letter was redriven: the message has a new life.
                 self._verdicts.pop(key, None)
         delivery.attempt = key, self.ledger.begin(key, command.count)
 
     def clear(self, command: Clear) -> None:
-        """Clear it. Raises LedgerError."""
+        """Clear the mark of an attempt. Raises LedgerError."""
         delivery = command.delivery
         key, mark = delivery.attempt
         delivery.attempt = key, None
         known: Entry | None = None
-        # The mark is to be cleared even so: left, it is a crash to the next process.
+        # Clear the mark even if the lookup fails: a mark that stays means a crash to the next process.
         with suppress(LedgerError):
             known = self.ledger.look_up(key, fresh=True) if command.late else None
         keep = command.keeps(known)
         self.ledger.end(mark, key, command.entry, failed=command.failed, keep=keep)
 
     def bury(self, command: Bury, now: float) -> None:
-        """Forget a message whose dead letter is safe, at once or after a while. Raises LedgerError."""
+        """Remove the entry of a message whose dead letter is confirmed, at once or later. Raises LedgerError."""
         with self._house.lock:
             self._verdicts.pop(command.key, None)
             if command.early:
@@ -167,7 +171,7 @@ class ConnectionLedger:
             self.ledger.bury(command.key, command.buried)
 
     def forget(self, now: float) -> None:
-        """Forget messages whose originals have been acknowledged for long enough. Raises LedgerError."""
+        """Remove entries of messages whose originals were acknowledged long enough ago. Raises LedgerError."""
         with self._house.lock:
             due = [key for key, at in self._verdicts.items() if at <= now]
         for key in due:
@@ -176,20 +180,21 @@ class ConnectionLedger:
                 self._verdicts.pop(key, None)
 
     def reconnected(self, now: float) -> None:
-        """Keep all verdicts for longer: acknowledgements may be lost with the connection before.
+        """Keep the entries of all dead-lettered messages for longer.
 
-        The broker redelivers their messages soon after a connection began, to this process or to another one.
+        Acknowledgements may have been lost with the last connection. The broker then redelivers the messages soon after
+        the reconnect, to this process or to another one.
         """
         with self._house.lock:
             self._verdicts = dict.fromkeys(self._verdicts, now + RETURN)
 
     def next_verdict(self) -> float | None:
-        """When `forget` has something to do."""
+        """Return when `forget` has an entry to remove, or None."""
         with self._house.lock:
             return min(self._verdicts.values(), default=None)
 
     def hang(self, delivery: Delivery) -> None:
-        """Learn that an attempt will not end. Raises LedgerError."""
+        """Record that an attempt will not end: its handler hangs. Raises LedgerError."""
         mark = delivery.attempt[1]
         if mark is not None:
             self.ledger.hang(mark)

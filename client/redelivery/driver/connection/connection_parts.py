@@ -1,4 +1,4 @@
-"""What a connection is made of, from its URI and its keyword arguments. No I/O."""
+"""Parts of a connection, made from its URI and its keyword arguments. No I/O."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class ConnectionParts:
     observers: Observers
     ledger: Ledger | None
     connection_ledger: ConnectionLedger | None
-    """The ledger, where it counts the attempts of this connection."""
+    """The ledger, if it counts the attempts of this connection; else None."""
     driver: ConnectionDriver
     on_stopped: Callable[[BaseException], object] | None
     numbers: Iterator[int]
-    """Of consumers; several threads may take one at once."""
+    """Numbers of consumers; several threads may take one at the same time."""
 
 
 def connection_parts(
@@ -59,11 +59,14 @@ def connection_parts(
 ) -> ConnectionParts:
     """Return the parts of a connection.
 
-    `counts`: its ledger counts attempts; else the ledger is only read. `groups`: its log lines may be grouped, because
-    it looks at them from time to time.
+    Args:
+        uri: The broker's URI, with options.
+        options: Keyword arguments of `connect`.
+        counts: True: the ledger counts attempts. False: it is only read.
+        groups: True: log lines may be grouped; the connection must then call `observers.look` regularly.
 
     Raises:
-        ConfigurationError: an option, or an argument, cannot be honoured.
+        ConfigurationError: An option of the URI, or an argument, is unknown or cannot be used.
     """
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
@@ -98,7 +101,7 @@ def connection_parts(
 
 
 def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
-    """Return the clock that a broker inside this process has been given, if it has: time must be one."""
+    """Return the clock of a broker inside this process, or None: broker and connection must use the same clock."""
     clock_at: Callable[[Endpoint], Clock | None] | None = getattr(adapter, "clock_at", None)
     found = None if clock_at is None else (clock_at(endpoint) for endpoint in settings.endpoints)
     return None if found is None else next((clock for clock in found if clock is not None), None)

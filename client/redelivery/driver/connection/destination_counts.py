@@ -1,6 +1,6 @@
-"""Counts of all consumers that a connection ever had, by their destinations.
+"""Counters of all consumers that a connection has ever had, by destination.
 
-It outlives the connection, and keeps no consumer alive: what shows counts may keep it.
+They outlive the connection, and keep no consumer alive: an observer may keep them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_DESTINATIONS", "OTHER", "DestinationCounts"]
 
-# Destinations of ended consumers that are kept apart: a program may have a reply queue for each request.
+# Destinations of ended consumers with counters of their own. A limit, because a program may have a reply queue for each
+# request.
 MOST_DESTINATIONS = 1000
 OTHER = "other"
 
 
 @dataclass(slots=True)
 class CountedConsumer:
-    """The counts of one consumer, which may change."""
+    """Counters of one consumer; they may still change."""
 
     destination: str
     counts: Counters
@@ -33,13 +34,13 @@ class CountedConsumer:
 
     @property
     def final(self) -> bool:
-        """Whether no result can come: nothing runs, or no thread has the consumer."""
+        """True if no more result can arrive: nothing runs, or no thread has the consumer."""
         alive = self.dispatcher()
         return alive is None or (self.retired and not alive.engine.load.running)
 
 
 class DestinationCounts:
-    """Adds up the counts of consumers that have ended. Safe for threads."""
+    """Counters by destination; those of ended consumers are added up. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +48,7 @@ class DestinationCounts:
         self._consumers: list[CountedConsumer] = []
 
     def add(self, dispatcher: Dispatcher) -> None:
-        """Take in a new consumer."""
+        """Add a new consumer."""
         with self._lock:
             counted = CountedConsumer(
                 dispatcher.subscribe.destination, dispatcher.engine.counts, ref(dispatcher)
@@ -55,7 +56,7 @@ class DestinationCounts:
             self._consumers.append(counted)
 
     def retire(self, dispatcher: Dispatcher) -> None:
-        """Take in that a consumer has ended; the application may still have messages of it."""
+        """Mark a consumer as ended; the application may still have messages of it."""
         with self._lock:
             for each in self._consumers:
                 if each.dispatcher() is dispatcher:
@@ -63,15 +64,15 @@ class DestinationCounts:
             self._fold()
 
     def all(self) -> list[Counters]:
-        """Return all counts; those of ended consumers are summed up."""
+        """Return all counters; those of ended consumers are added up."""
         with self._lock:
             self._fold()
             return [*self._ended.values(), *(each.counts for each in self._consumers)]
 
     def reports(self) -> dict[str, Report]:
-        """Return what has become of dispatches so far, by the destinations of the consumers.
+        """Return the totals by destination: how dispatches have ended so far.
 
-        Past 1000 destinations, those of ended consumers are together in `other`.
+        Past 1,000 destinations of ended consumers, the rest is added up as `other`.
         """
         with self._lock:
             self._fold()
@@ -82,13 +83,13 @@ class DestinationCounts:
 
     @property
     def final(self) -> bool:
-        """Whether no count can change, unless there are new consumers."""
+        """True if no counter can change, unless there are new consumers."""
         with self._lock:
             self._fold()
             return not self._consumers
 
     def _fold(self) -> None:
-        """Sum up what is final."""
+        """Add up the counters that are final."""
         found, self._consumers = self._consumers, []
         for each in found:
             if each.final:

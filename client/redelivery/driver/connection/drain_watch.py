@@ -1,4 +1,4 @@
-"""A drain: until when it waits for running handlers, for which of them, and what the log says of it."""
+"""Waiting of a drain for running handlers: its deadline, the handlers it waits for, and its log lines."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DrainWatch", "Runner"]
 
-# Seconds between lines of the log on what is left.
+# Seconds between log lines about handlers that still run.
 LINES = 5.0
-# Seconds between looks: whether a handler has been given up shows only then.
+# Seconds between two checks: a handler that is given up is noticed only by a check.
 LOOK = 0.1
 # Message ids in a line at most.
 IDS = 10
 
 
 class Runner(Protocol):
-    """Interface of a worker, as a drain and `health()` see it; `Worker` and `AsyncWorker` implement it."""
+    """Interface of a worker for a drain and `health()`; `Worker` and `AsyncWorker` implement it."""
 
     run: HandlerRun
 
     @property
     def alive(self) -> bool:
-        """True if it has not ended."""
+        """True if the worker has not ended."""
         ...
 
 
@@ -41,7 +41,7 @@ RunnerT = TypeVar("RunnerT", bound=Runner)
 
 
 class DrainWatch:
-    """One drain. `mine`: whether a worker is the caller's own, which does not wait for itself."""
+    """One drain. `mine`: True for the caller's own worker, for which the drain does not wait."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class DrainWatch:
         self._clock = clock
         self._began = clock.monotonic()
         self.deadline = self._began + timeout
-        """Of the connection's clock. One that stands still does not keep the drain for longer than real time does."""
+        """Time of the connection's clock. If that clock does not move, the same timeout in real time ends the drain."""
         self._real_deadline = time.monotonic() + timeout
         self._next_line = self._began + LINES
         if (ends := observers.emit((DrainBegun(clock.time(), len(self._ids()), timeout),))) is not None:
@@ -64,13 +64,13 @@ class DrainWatch:
             raise ends
 
     def waited_for(self) -> list[Any]:
-        """Return the workers that are still waited for; those whose handler was given up are not."""
+        """Return the workers that the drain still waits for; not those whose handler was given up."""
         if self._left() <= 0:
             return []
         return [runner for runner in self._runners if runner.alive and not runner.run.stuck]
 
     def look(self) -> float:
-        """Log who is left, where that is due; return the seconds of real time until the next look."""
+        """Log the handlers that still run, if that is due; return the seconds of real time until the next check."""
         now = self._clock.monotonic()
         if now >= self._next_line:
             self._next_line = now + LINES
@@ -86,17 +86,16 @@ class DrainWatch:
         return max(0.0, min(LOOK, self._left()))
 
     def end_waiting(self) -> None:
-        """Log the messages of the handlers that are not waited for any longer."""
+        """Log the messages of the handlers that still run when the drain stops waiting."""
         ids = self._ids()
         if ids:
             logger.warning(
-                "drained, but %s not ended, and nothing waits for that: %s; the broker redelivers those messages "
-                "once the connection is closed",
+                "drained, but %s not ended: %s; the broker redelivers their messages after the connection is closed",
                 f"{_handlers(ids)} {'has' if len(ids) == 1 else 'have'}", _shown(ids),
             )  # fmt: skip
 
     def end(self, report: Report) -> Report:
-        """Log what has become of everything; return that."""
+        """Emit the end of the drain with the connection's report; return the report."""
         took = self._clock.monotonic() - self._began
         self._observers.emit((Drained(self._clock.time(), report, took),))
         return report

@@ -1,4 +1,4 @@
-"""Consuming as a part of another program: for as long as a `with` lasts, and as the lifespan of an ASGI application."""
+"""Consuming as a part of another program: inside of a `with` block, or as the lifespan of an ASGI application."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EmbeddedAsync(Protocol):
         ...
 
     def running(self, drain_timeout: float, *, required: bool) -> AbstractAsyncContextManager[Any]:
-        """Consume while the context manager lasts."""
+        """Return a context manager that consumes inside of its block."""
         ...
 
 
@@ -61,10 +61,14 @@ async def consuming_async(
     standing: Callable[[], Future[None]] | None,
     failed: Callable[[BaseException], None],
 ) -> AsyncGenerator[None]:
-    """Consume as `consuming` does.
+    """Consume as `consuming` does, on an event loop.
 
-    `standing`: returns what ends with the first connection, which is still to come; then listeners are started behind
-    it, and `failed` is called with what keeps them from that.
+    Args:
+        connection: The connection.
+        drain_timeout: Seconds that the drain waits for handlers.
+        standing: None: the connection is up; start the listeners at once. Else a function that returns a future, which
+            ends when the first connection is up; the listeners are started then, in the background.
+        failed: Called with the error if the listeners cannot be started in the background.
     """
     starter: asyncio.Task[None] | None = None
     if standing is None:
@@ -85,17 +89,17 @@ async def _start_later(
 ) -> None:
     while True:
         try:
-            # An error: it was given up, or is closed, and says so itself.
+            # TransportError: the connection was given up or closed, and reports that itself.
             await asyncio.wrap_future(standing())
         except TransportError:
             return
         try:
             await connection.start()
-        # It was lost meanwhile; or the broker did not answer in time.
+        # The connection was lost meanwhile, or the broker did not answer in time.
         except TransportError as error:
-            logger.warning("consuming does not start yet, and is tried again: %s", error)
-        except Exception as error:  # noqa: BLE001 - no call is there to raise it
-            logger.error("consuming does not start: %s", error)  # noqa: TRY400 - `wait` raises it with its traceback
+            logger.warning("consuming has not started yet, trying again: %s", error)
+        except Exception as error:  # noqa: BLE001 - no call of the application waits here for the error
+            logger.error("consuming has not started: %s", error)  # noqa: TRY400 - `wait` raises it with its traceback
             failed(error)
             return
         else:
@@ -105,7 +109,7 @@ async def _start_later(
 def lifespan_of(
     connection: EmbeddedAsync, drain_timeout: float, *, required: bool
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Return what an ASGI application calls with itself, to enter it at its start and leave it at its end."""
+    """Return a lifespan function for an ASGI application, which consumes while the application runs."""
     seconds(drain_timeout, "drain_timeout")
 
     @asynccontextmanager

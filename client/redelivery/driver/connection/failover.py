@@ -1,4 +1,4 @@
-"""Which address comes next, and how long to wait before: the schedule of reconnecting."""
+"""Schedule of reconnecting: which address is tried next, and the delay before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FailoverAddresses", "delay_after", "retrying", "starting"]
 
 
-# Seconds that a connection must stand, or the next one has to wait longer.
+# Seconds that a connection must be up; after a shorter one, the next reconnect is delayed longer.
 STEADY = 1.0
 
 
@@ -28,19 +28,19 @@ class FailoverAddresses:
 
     def __init__(self, settings: Settings) -> None:
         self.current = ""
-        """Where the last connection went to."""
+        """Address of the last connection."""
         self._addresses = list(settings.endpoints)
         if settings.failover.randomize and len(self._addresses) > 1:
             Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing
         self._turn = -1
         self._failover = settings.failover
-        # Connections in a row that did not stand for long enough.
+        # Connections in a row that were up for less than `STEADY` seconds.
         self._fleeting = 0
 
     def delay_after_loss(self, stood: float) -> float:
-        """Return how long to wait after the loss of a connection that stood for so many seconds.
+        """Return the delay in seconds after the loss of a connection that was up for `stood` seconds.
 
-        A broker that ends each connection at once must not be connected to in a hot loop.
+        Without a delay, a broker that ends each connection at once would get connections in a hot loop.
         """
         self._fleeting = 0 if stood >= STEADY else self._fleeting + 1
         if not self._fleeting:
@@ -48,7 +48,7 @@ class FailoverAddresses:
         return delay_after((self._fleeting - 1) * len(self._addresses), self._failover, len(self._addresses))
 
     def round(self) -> Iterator[Endpoint]:
-        """Go through each address once."""
+        """Yield each address once."""
         for _ in self._addresses:
             yield self.next()
 
@@ -59,9 +59,9 @@ class FailoverAddresses:
 
 
 def starting(failover: FailoverSettings, nap: Callable[[float], None], *, patient: bool) -> Retrying:
-    """Return tenacity's loop over rounds of first attempts.
+    """Return tenacity's loop for the first connection; each round tries all addresses once.
 
-    Unless the URI sets their number, it is one; `patient`: there is no limit.
+    The URI may set the number of rounds. Default one; with `patient` there is no limit.
     """
     rounds = failover.startup_max_reconnect_attempts
     if rounds is None:
@@ -70,7 +70,7 @@ def starting(failover: FailoverSettings, nap: Callable[[float], None], *, patien
 
 
 def delay_after(attempts: int, failover: FailoverSettings, addresses: int) -> float:
-    """Return how long to wait after so many attempts."""
+    """Return the delay in seconds after so many failed attempts."""
     rounds, within = divmod(attempts, addresses)
     if within or not rounds:
         return 0.0
@@ -81,9 +81,10 @@ def delay_after(attempts: int, failover: FailoverSettings, addresses: int) -> fl
 def retrying(failover: FailoverSettings, addresses: int, nap: Callable[[float], None]) -> Retrying:
     """Return tenacity's loop over attempts to reconnect.
 
-    The delays are those of ActiveMQ's failover transport: a round over all addresses without a pause, then
-    `initial_reconnect_delay`, then, with exponential back-off, `back_off_multiplier` times more after each round,
-    up to `max_reconnect_delay`. `max_reconnect_attempts` below 0 never gives up.
+    The delays are those of ActiveMQ's failover transport. The first round over all addresses has no delay. Before the
+    second one the delay is `initial_reconnect_delay`; with exponential back-off it is multiplied by
+    `back_off_multiplier` for each further round, up to `max_reconnect_delay`. A `max_reconnect_attempts` below 0 means
+    no limit.
     """
     return _loop(failover, addresses, failover.max_reconnect_attempts, nap, RedeliveryError)
 
@@ -95,7 +96,7 @@ def _loop(
     nap: Callable[[float], None],
     on: type[RedeliveryError],
 ) -> Retrying:
-    import tenacity  # noqa: PLC0415 - 15 ms that only a connection needs
+    import tenacity  # noqa: PLC0415 - takes 15 ms, and only a connection needs it
 
     def wait(state: tenacity.RetryCallState) -> float:
         return delay_after(state.attempt_number, failover, addresses)

@@ -1,7 +1,7 @@
-"""Forks: a child process has the parent's connections, and their sockets, but none of their threads.
+"""Handling of forks: a child process has the parent's connections and their sockets, but none of their threads.
 
-A connection belongs to the process that opened it. In a child its adapter is replaced, so that nothing there can write
-to the parent's socket, or shut it down, whatever is called.
+A connection belongs to the process that opened it. In a child its adapter is replaced. No call there can then write to
+the parent's socket, or shut it down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ForkedAdapter", "Orphan", "in_another_process", "orphaned_by_forks"]
 
 
 def in_another_process(opened_in: int) -> ConfigurationError:
-    """Return the error for the use of a connection in a process that has not opened it."""
+    """Return the error for the use of a connection in a child of the process that opened it."""
     return ConfigurationError(
         f"this connection was opened in process {opened_in}, and this is its child {os.getpid()} after a fork: it has "
         "neither the threads nor the socket; make a connection in each process, after the fork"
@@ -31,14 +31,17 @@ def in_another_process(opened_in: int) -> ConfigurationError:
 
 
 class Orphan(Protocol):
-    """Interface of what must not act in a child process; `ConnectionDriver` implements it."""
+    """Interface of an object that must not act in a child process; `ConnectionDriver` implements it."""
 
     def forked(self, error: ConfigurationError) -> None:
-        """End in a child process, without a lock: a thread that is not here may hold any of them."""
+        """End in a child process, without taking a lock: a thread of the parent may have held it at the fork."""
 
 
 class ForkedAdapter:
-    """In place of an adapter in a child process: does nothing, and keeps the parent's from being collected."""
+    """Replacement of an adapter in a child process: does nothing, and keeps a reference to the parent's adapter.
+
+    The reference keeps the garbage collector from closing the parent's socket.
+    """
 
     def __init__(self, parents: Adapter, error: ConfigurationError) -> None:
         self._parents = parents
@@ -49,7 +52,7 @@ class ForkedAdapter:
         raise self._error
 
     def execute(self, _commands: Sequence[AdapterCommand], /) -> None:
-        """Drop the commands: the parent's connection is not this process's."""
+        """Drop the commands: the connection belongs to the parent process."""
 
     def close(self, _timeout: float, /) -> bool:
         """Leave the parent's socket alone."""
@@ -60,7 +63,7 @@ _orphans: WeakSet[Orphan] = WeakSet()
 
 
 def orphaned_by_forks(orphan: Orphan) -> None:
-    """Have it end in each child process of this one."""
+    """End this object in each child process that is forked from now on."""
     _orphans.add(orphan)
 
 

@@ -29,8 +29,8 @@ class HandlerRegistration(Generic[RunnerT]):
     options: ConsumerOptions
     deadline: HandlerDeadline | None = None
     session_state: SessionState | None = None
-    """Of the session that it belongs to."""
+    """State of the session that the listener belongs to; None: of no session."""
     ended: bool = False
-    """Its session was closed."""
+    """True if its session was closed."""
     dispatcher: Dispatcher | None = None
     runners: list[RunnerT] = field(default_factory=list[RunnerT])

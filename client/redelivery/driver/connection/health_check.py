@@ -1,6 +1,7 @@
-"""Making of `connection.health()`: the one place where the state of a consumer is computed, and what is not live.
+"""Computation of `connection.health()`: the state of each consumer, and the reasons for `live` and `ready`.
 
 No I/O, and no lock for longer than a copy takes: a probe must answer while a consumer's thread hangs with its lock.
+No other module computes the state of a consumer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["HealthCheck"]
 
 READY_WHEN: tuple[ReadyWhen, ...] = ("consuming", "connected")
-# States in which the application has ended a consumer, or holds it back, itself.
+# States that the application itself has caused.
 OWN: tuple[ConsumerState, ...] = ("drained", "paused")
 
 
@@ -52,15 +53,15 @@ class HealthCheck:
         self._texts = texts
 
     def health(self, ready_when: str, error: BaseException | None, loop_silence: float | None) -> Health:
-        """Return it.
+        """Return the health.
 
         Args:
-            ready_when: `consuming`, or `connected`: then pauses and circuit breakers leave it ready.
-            error: what has ended the connection.
-            loop_silence: seconds for which the event loop has not answered; None: its loop is closed, or it has none.
+            ready_when: `consuming`, or `connected`: pauses and open circuit breakers do not make it not ready.
+            error: The error that has ended the connection, or None.
+            loop_silence: Seconds for which the event loop has not answered; None: the loop is closed.
 
         Raises:
-            ConfigurationError: there is no such `ready_when`.
+            ConfigurationError: `ready_when` has another value.
         """
         if ready_when not in READY_WHEN:
             hint = near_miss(ready_when, READY_WHEN) if isinstance(ready_when, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -87,12 +88,12 @@ class HealthCheck:
     # Consumers.
 
     def _gone(self, listener: HandlerRegistration[Any]) -> bool:
-        """Whether its session was closed: it is no part of the connection any more."""
+        """True if the listener's session was closed and its workers have ended: it is not shown any more."""
         return listener.ended and not any(runner.alive for runner in listener.runners)
 
     def _listener(self, listener: HandlerRegistration[Any]) -> ConsumerHealth:
         runners = cast("Sequence[Runner]", tuple(listener.runners))
-        # The same name before it is started.
+        # The name is the same before the listener is started.
         name = (
             str(Destination.parse(listener.destination))
             if listener.dispatcher is None
@@ -131,11 +132,11 @@ class HealthCheck:
 
     def _shown(self, cause: Cause) -> str:
         """Return type and text of an error, or its type alone."""
-        # A reason that the application gave as text is no type.
+        # A reason that the application gave as text has no type.
         return cause.text if self._texts else cause.kind or "a failure"
 
     def _state(self, dispatcher: Dispatcher | None) -> ConsumerState:
-        """Return the state of a consumer. All that decides on it is asked here."""
+        """Return the state of a consumer. Nothing else decides on it."""
         if self._drained or self._closed:
             return "drained" if dispatcher is None or dispatcher.error is None else "stopped"
         if dispatcher is None:
@@ -146,10 +147,10 @@ class HealthCheck:
             return "waiting for the broker"
         return "paused" if dispatcher.engine.load.paused else "consuming"
 
-    # What is false, and why.
+    # Reasons why `live` or `ready` is False.
 
     def _dead(self, error: BaseException | None, consumers: Sequence[ConsumerHealth]) -> list[str]:
-        """Return why a new process would help."""
+        """Return the reasons for a new process: an error, overdue handlers, ended workers."""
         reasons: list[str] = []
         if error is not None:
             reasons.append(f"consuming has ended: {self._shown(Cause.of(error))}")
@@ -163,7 +164,10 @@ class HealthCheck:
         return reasons
 
     def _overdue(self, runner: Runner) -> list[str]:
-        """Return the reason, if its handler has run for twice its time; the watch logs it, and may be late."""
+        """Return a reason if the worker's handler has run for twice its timeout.
+
+        Computed here, because the watch that logs it may be late.
+        """
         deadline, found = runner.run.deadline, runner.run.now_running()
         if deadline is None or found is None or self._now - found.since < 2 * deadline.timeout:
             return []
@@ -173,7 +177,7 @@ class HealthCheck:
         ]
 
     def _silent(self, loop_silence: float | None) -> list[str]:
-        """Return which of the connection's own threads do not turn."""
+        """Return a reason for each own thread or loop of the connection that does not turn."""
         if not self._entered or self._closed:
             return []
         reasons: list[str] = []
@@ -189,7 +193,7 @@ class HealthCheck:
         return reasons
 
     def _unready(self, consumers: Sequence[ConsumerHealth], ready_when: str) -> list[str]:
-        """Return why nothing is consumed now."""
+        """Return the reasons why nothing is consumed now."""
         if not self._entered:
             return ["not connected yet"]
         if self._closed:

@@ -1,4 +1,4 @@
-"""Thread of a connection that calls an application's hooks: they may take long, and wait for the connection itself."""
+"""Thread of a connection that calls an application's hooks: a hook may take long, and may wait for the connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HookThread"]
 
 
 class HookThread:
-    """One thread, which starts with the first call. Calls are made one after the other, in order."""
+    """One thread, started by the first call. It makes the calls one after the other, in order."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -25,11 +25,11 @@ class HookThread:
         self._thread: threading.Thread | None = None
 
     def here(self, call: HookCall) -> None:
-        """Make a call on this thread."""
+        """Make a call on the current thread."""
         call()
 
     def elsewhere(self, call: HookCall) -> None:
-        """Have a call made; not any more once the connection is closed."""
+        """Queue a call for the hook thread; drop it if the connection is closed."""
         with self._turn:
             if self._closed:
                 return
@@ -40,7 +40,7 @@ class HookThread:
             self._turn.notify()
 
     def close(self, timeout: float) -> None:
-        """Make the calls that wait, and end: within `timeout` seconds of real time."""
+        """Make the queued calls and end the thread, within `timeout` seconds of real time."""
         with self._turn:
             self._closed = True
             self._turn.notify()

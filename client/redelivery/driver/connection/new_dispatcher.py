@@ -1,4 +1,4 @@
-"""From the arguments of a consumer to its dispatcher: what cannot be honoured is refused before."""
+"""Making of a dispatcher from the arguments of a consumer, after checking them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ def new_dispatcher(
     session_state: SessionState | None = None,
     workers: int = 0,
 ) -> Dispatcher:
-    """Return the dispatcher of a new consumer of a connection, of a session perhaps.
+    """Return the dispatcher of a new consumer of a connection.
 
-    `workers`: of its listener; 0: it is pulled from.
+    Args:
+        parts: Parts of the connection.
+        destination: Name of the destination.
+        options: Keyword arguments of the consumer.
+        session_state: State of the consumer's session; None: it has none.
+        workers: Number of workers of its listener; 0: the application pulls from it.
 
     Raises:
-        ConfigurationError: the arguments cannot be honoured.
-        TransportError: the connection has not stood yet.
+        ConfigurationError: An argument is unknown or cannot be used.
+        TransportError: The connection has never been up.
     """
     known(options, ConsumerOptions)
     settings, connection_ledger = parts.settings, parts.connection_ledger

@@ -1,4 +1,4 @@
-"""A send that observers are shown: they may add headers before it, and see its end."""
+"""Sends with observers: they may add headers before a send, and get its end as an event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["observed_send"]
 
 
 def _added(headers: Mapping[str, Any], message: Outgoing) -> dict[str, str | int | float]:
-    """Return the headers that observers have added. One that no broker can carry is logged, and left out."""
+    """Return the headers that observers have added, without those that no broker can carry; these are logged."""
     found: dict[str, str | int | float] = {}
     for name, value in headers.items():
         if name in message.headers:
@@ -37,7 +37,7 @@ def _added(headers: Mapping[str, Any], message: Outgoing) -> dict[str, str | int
 def observed_send(
     observers: Observers, message: Outgoing, identity: str, clock: Clock
 ) -> AbstractContextManager[Outgoing]:
-    """Give the message as the observers want it; show them the end of the block as the end of the send."""
+    """Context manager: gives the message with the observers' headers; its end is the end of the send for them."""
     return _observed(observers, message, identity, clock) if observers.watches_sends else nullcontext(message)
 
 

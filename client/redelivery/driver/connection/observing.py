@@ -1,4 +1,4 @@
-"""What a connection gives to those of its observers that ask for it."""
+"""The view of a connection that its observers get, if they ask for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def observed_connection(
     driver: ConnectionDriver,
     settings: Settings,
 ) -> ObservedConnection:
-    """Return a connection as its observers may keep it. Nothing in there has the connection or its driver."""
+    """Return the view of a connection that its observers may keep; it does not keep connection or driver alive."""
     counts, signs, known = driver.open_consumers.counts, driver.signs, ref(connection)
 
     def open_one() -> ConnectionT | None:

@@ -1,4 +1,4 @@
-"""The consumers of a connection that are open, and the counts of all there ever were."""
+"""Open consumers of a connection, and the counters of all consumers that it has ever had."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = ["OpenConsumers"]
 
 
 class OpenConsumers:
-    """Keeps a dispatcher while its consumer is open, and its counts for ever."""
+    """Dispatchers while their consumers are open, and their counters for ever."""
 
     def __init__(self) -> None:
         self.dispatchers: list[Dispatcher] = []
-        """Those that are open; always the same list."""
+        """Dispatchers of open consumers; always the same list."""
         self.counts = DestinationCounts()
-        """The counts of all of them; it keeps no dispatcher alive."""
+        """Counters of all consumers, closed ones too; it keeps no dispatcher alive."""
         self._lock = threading.Lock()
 
     def add(self, dispatcher: Dispatcher) -> None:
-        """Take in the dispatcher of a new consumer."""
+        """Add the dispatcher of a new consumer."""
         with self._lock:
             self.dispatchers.append(dispatcher)
             self.counts.add(dispatcher)
 
     def retire(self, dispatcher: Dispatcher) -> None:
-        """Let go of a dispatcher whose consumer has ended."""
+        """Remove a dispatcher whose consumer has ended."""
         with self._lock:
             if dispatcher in self.dispatchers:
                 self.dispatchers.remove(dispatcher)
                 self.counts.retire(dispatcher)
 
     def report(self) -> Report:
-        """Sum up."""
+        """Return the totals of the connection."""
         with self._lock:
             loads = [dispatcher.engine.load for dispatcher in self.dispatchers]
             running = sum(load.running for load in loads)

@@ -1,4 +1,4 @@
-"""Pauses of a connection's consumers, of those too that start later."""
+"""Pauses of a connection's consumers, also of those that start later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Pauses"]
 
 
 class Pauses:
-    """Which destinations are paused. Called from the application's threads, without a lock."""
+    """Destinations that are paused. Called from the application's threads, without a lock."""
 
     def __init__(self, dispatchers: Sequence[Dispatcher]) -> None:
         self._dispatchers = dispatchers
@@ -30,7 +30,7 @@ class Pauses:
         `listeners`: destinations of listeners that may not be started yet.
 
         Raises:
-            ConfigurationError: nothing consumes from the destination.
+            ConfigurationError: No consumer and no listener has this destination.
         """
         if destination is None:
             self._all = paused

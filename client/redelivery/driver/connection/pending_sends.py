@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ABANDONED", "PendingSends", "end"]
 
 MOST_ABANDONED = 16 * 1024 * 1024
-"""Bytes of bodies that nobody waits for any longer, and that may still lie here for a broker that does not read."""
+"""Bytes of bodies of abandoned sends, in memory for a broker that does not read. At the limit nothing more is sent."""
 
 
 class SendingDriver(Protocol):
-    """Interface of what a message is written by; `ConnectionDriver` implements it."""
+    """Interface of the driver that writes a message; `ConnectionDriver` implements it."""
 
     def not_connected(self) -> RedeliveryError | None:
-        """Return why nothing can be written now; None: the connection stands."""
+        """Return why nothing can be written now; None: the connection is up."""
 
     def write(self, commands: Sequence[AdapterCommand]) -> None:
         """Write commands on this thread."""
 
 
 class PendingSends:
-    """Who waits for the answer to which send, on the connection that stands.
+    """Pending sends of the current connection: maps a token to the future that ends with the broker's answer.
 
-    A send whose time is up stays with the adapter until the broker reads it, or until the connection is lost. So that a
-    program that tries again and again does not fill the memory, nothing further is sent past `MOST_ABANDONED`.
+    A send whose time is up stays with the adapter until the broker reads it, or until the connection is lost. A program
+    that sends again and again would fill the memory. Therefore nothing more is sent past `MOST_ABANDONED`.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[Future[None], int]] = {}  # with its bytes
+        self._waiting: dict[int, tuple[Future[None], int]] = {}  # with the bytes of its bodies
         self._abandoned: dict[int, int] = {}  # bytes
 
     def __len__(self) -> int:
-        """How many wait for an answer."""
+        """Return the number of sends without an answer."""
         return len(self._waiting)
 
     def ask(
@@ -56,13 +56,13 @@ class PendingSends:
         unsent: type[RedeliveryError] | None,
         driver: SendingDriver,
     ) -> Future[None]:
-        """Have messages written; return the future that ends with the answer.
+        """Write messages; return the future that ends with the answer.
 
         Args:
-            messages: for the count of what has no answer.
-            command: makes the command with a token.
-            unsent: type of the error for what was not written; None: the error as it is.
-            driver: of the connection.
+            messages: The messages that the command sends; their bodies are counted until the answer.
+            command: Makes the command with a token.
+            unsent: Type of the error if nothing was written; None: the error as it is.
+            driver: Driver of the connection.
         """
         try:
             token, future = self.begin(messages)
@@ -70,14 +70,14 @@ class PendingSends:
             refusal: Future[None] = Future()
             end(refusal, error if unsent is None else unsent(str(error)))
             return refusal
-        # After it was taken in: a loss that comes meanwhile ends it, too.
+        # After `begin`: a connection loss in between ends this send, too.
         lost = driver.not_connected()
         if lost is not None:
             self.answered(token, lost if unsent is None else unsent(str(lost)))
             return future
         try:
             driver.write((command(token),))
-        except Exception as error:  # noqa: BLE001 - a value that the protocol has no room for, or a fault
+        except Exception as error:  # noqa: BLE001 - a value that the protocol cannot carry, or a fault
             what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
             self.answered(token, what)
         return future
@@ -90,7 +90,7 @@ class PendingSends:
             given_up = sum(self._abandoned.values())
             if given_up >= MOST_ABANDONED:
                 raise TransportError(
-                    f"the broker has not answered {len(self._abandoned)} messages ({given_up} bytes) in their time: "
+                    f"the broker has not confirmed {len(self._abandoned)} messages ({given_up} bytes) in time: "
                     f"nothing was sent to {', '.join(message.destination for message in messages) or 'it'}"
                 )
             self._waiting[token] = future, size
@@ -98,21 +98,21 @@ class PendingSends:
         return token, future
 
     def answered(self, token: int, error: RedeliveryError | None) -> None:
-        """Give the broker's answer to who waits for it."""
+        """End the future of a send with the broker's answer."""
         with self._lock:
             future, _ = self._waiting.pop(token, (None, 0))
             self._abandoned.pop(token, None)
         end(future, error)
 
     def give_up(self, future: Future[None]) -> None:
-        """Take note that the application no longer waits, though the answer is still of use."""
+        """Count a send as abandoned: the application no longer waits, but the answer is still used."""
         with self._lock:
             for token, (waiting, size) in self._waiting.items():
                 if waiting is future:
                     self._abandoned[token] = size
 
     def lost(self, error: RedeliveryError) -> None:
-        """Tell everybody that the connection is lost, and what was to be written with it."""
+        """End all sends with the error of the lost connection; messages that were not yet written are lost with it."""
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
             self._abandoned.clear()
@@ -121,13 +121,13 @@ class PendingSends:
 
     def _ended(self, token: int, size: int) -> None:
         with self._lock:
-            # By who has waited, not by an answer.
+            # Still pending: the caller has ended the future, not an answer.
             if self._waiting.pop(token, None) is not None:
                 self._abandoned[token] = size
 
 
 def end(future: Future[None] | None, error: RedeliveryError | None) -> None:
-    """End a future, unless whoever waited has cancelled it, at this very moment even."""
+    """End a future, unless its waiting caller has cancelled it, even at this moment."""
     if future is None:
         return
     with suppress(InvalidStateError):

@@ -1,4 +1,4 @@
-"""A warning of a password that leaves this host unencrypted: STOMP's CONNECT and AMQP's SASL PLAIN both show it."""
+"""Warning before a password leaves this host unencrypted, in STOMP's CONNECT or AMQP's SASL PLAIN."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainPasswords", "is_loopback"]
 
-# What encrypts the same protocol. Of others' adapters nothing is known.
+# Scheme of a URI that encrypts the same protocol. Protocols of other adapters are not known here.
 _ENCRYPTED = {"stomp": "stomp+ssl", "amqp": "amqps"}
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nothing that is sent to a host leaves this one. No name is looked up."""
+    """True if data for this host does not leave this machine. No name is looked up."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -28,14 +28,14 @@ def is_loopback(host: str) -> bool:
 
 
 class PlainPasswords:
-    """Warns once for each address of one connection."""
+    """Warnings of one connection: one for each address."""
 
     def __init__(self, settings: Settings) -> None:
         self._has_password = settings.password is not None
         self._warned: set[Endpoint] = set()
 
     def before(self, endpoint: Endpoint) -> None:
-        """Say it before the password is sent there for the first time; never who logs in, nor with what."""
+        """Log a warning before the password is first sent to this address; never the user name or the password."""
         encrypted = _ENCRYPTED.get(endpoint.scheme)
         if (
             not self._has_password

@@ -1,25 +1,25 @@
-"""Pulse of a thread or an event loop: whether it still turns, found out by asking it."""
+"""Pulse of a thread or an event loop: a question that it answers when it turns, to find out if it still does."""
 
 from __future__ import annotations
 
 __all__ = ["SILENT", "Pulse"]
 
-# Seconds without an answer after which it counts as dead: operations, health.
+# Seconds without an answer after which the thread or loop counts as dead in `health()`.
 SILENT = 30.0
 
 
 class Pulse:
-    """One question at a time, and since when it has no answer. No lock: each step is one assignment."""
+    """One open question at most, and when it was asked. No lock: each step is one assignment."""
 
     def __init__(self) -> None:
         self._asked: float | None = None
 
     def answer(self) -> None:
-        """Answer: called by what is watched, whenever it turns."""
+        """Answer the question: called by the watched thread or loop, whenever it turns."""
         self._asked = None
 
     def ask(self, now: float) -> float:
-        """Ask, unless a question is open; return the seconds since the open one was asked."""
+        """Ask, unless a question is open; return the seconds since the open one was asked, else 0."""
         asked = self._asked
         if asked is None:
             self._asked = now

@@ -30,7 +30,7 @@ __all__ = [
     "unsent",
 ]
 
-# Seconds for the connection to stand and the broker to confirm a message.
+# Seconds for the connection to be up and the broker to confirm a message.
 SEND_TIMEOUT = 30.0
 
 
@@ -43,19 +43,19 @@ class SendOptions(TypedDict, total=False):
     """MIME type."""
     correlation_id: str | None
     reply_to: str | None
-    """Where an answer is expected; a queue by default."""
+    """Destination for an answer; a name without a scheme is a queue."""
     priority: int | None
-    """0 to 9; 4 by default (JMS)."""
+    """0 to 9; None: 4, the default of JMS."""
     ttl: float | timedelta | None
-    """Seconds until the message expires; never by default."""
+    """Seconds until the message expires; None: never."""
     group: str | None
     """Message group (JMSXGroupID)."""
     delay: float | timedelta | None
-    """Seconds that the broker holds the message back."""
+    """Seconds that the broker holds the message back; None: it does not."""
     persistent: bool
-    """Whether the broker keeps it over a restart; true by default."""
+    """True: the broker keeps the message over a restart. Default True."""
     timeout: float
-    """Seconds for the connection to stand and the broker to confirm, together; `redelivery.sendTimeout` (30)."""
+    """Seconds to wait for the connection and the broker's confirmation. Default `redelivery.sendTimeout` (30)."""
 
 
 def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: Clock) -> tuple[str, Outgoing]:
@@ -94,7 +94,7 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
 
 
 def send_limit(settings: Settings) -> float:
-    """Return the seconds that a send may take where the call does not say so."""
+    """Return the seconds that a send may take if the call has no `timeout`."""
     return SEND_TIMEOUT if settings.send_timeout is None else settings.send_timeout
 
 
@@ -109,7 +109,7 @@ def time_limit(options: SendOptions, settings: Settings) -> float:
 
 
 def checked_headers(headers: object) -> dict[str, str | int | float]:
-    """Return application properties as every protocol can carry them. Raises ConfigurationError."""
+    """Return application properties, plain. Raises ConfigurationError if a protocol cannot carry one."""
     if headers is None:
         return {}
     if not isinstance(headers, Mapping):
@@ -125,7 +125,7 @@ def checked_headers(headers: object) -> dict[str, str | int | float]:
 
 
 def _value(value: object, what: str) -> str | int | float:
-    """Return a header's value, plain: AMQP has no room for a subclass, nor for more than 64 bits."""
+    """Return a header's value, plain: AMQP has no type for a subclass, nor for an integer of more than 64 bits."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -150,7 +150,7 @@ def _text(value: object, option: str) -> str | None:
 
 
 def _writable(value: str, what: str, option: str) -> str:
-    """Refuse text that has no place in a header: a NUL, or half of a character."""
+    """Return text, plain. Raises ConfigurationError if it has a NUL or a lone surrogate."""
     if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
         raise ConfigurationError(
             f"{what} has a NUL or a lone surrogate, which no broker can carry", option=option
@@ -159,7 +159,7 @@ def _writable(value: str, what: str, option: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text itself for one that is of a subclass, an enumeration's for example."""
+    """Return the `str` of a text of a subclass, for example of an enumeration."""
     return str.__str__(text)
 
 
@@ -173,13 +173,13 @@ def _encoded(body: str) -> bytes:
 
 
 def connection_limit(settings: Settings, timeout: float) -> float:
-    """Return how long a send may wait for a lost connection: `failover`'s own `timeout` may cut it short."""
+    """Return the seconds that a send may wait for a reconnect: `failover`'s own `timeout` may be shorter."""
     limit = settings.failover.timeout
     return timeout if limit is None else min(timeout, limit)
 
 
 def unsent(destination: str, timeout: float) -> TransportError:
-    """Return the error for a message that found no connection in time."""
+    """Return the error for a message that was not sent: there was no connection in time."""
     return TransportError(f"not connected after {timeout:g} s: nothing was sent to {destination}")
 
 

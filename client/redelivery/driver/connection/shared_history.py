@@ -1,6 +1,6 @@
-"""The histories of a connection: one for each source, shared by the consumers of it.
+"""Message histories of a connection: one for each source, shared by the consumers of that source.
 
-So what is known of a message lasts as long as the connection, whichever consumer gets it next.
+The history of a message lasts as long as the connection, whichever consumer gets the message next.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["SharedHistory", "Source", "scope_of", "source_of"]
 
 Source = tuple[str, str | None]
-"""Where messages come from: a destination, and the name of a durable subscription."""
+"""Source of messages: a destination, and the name of a durable subscription or None."""
 
 Scope = Literal["all", "later", "none"]
 
 
 def source_of(subscribe: Subscribe) -> Source:
-    """Return what a consumer's messages come from."""
+    """Return the source of a consumer's messages."""
     return subscribe.destination, subscribe.subscription
 
 
 def scope_of(subscribe: Subscribe) -> Scope:
-    """Tell which consumers of the same source may receive the very message that this one had.
+    """Return which consumers of the same source may receive a message that this one has received.
 
-    `all`: it is a queue, or a durable subscription. `none`: each consumer of a plain topic has copies of its own, and
-    nothing of it comes again. `later`: a native address may be either, so only a consumer that is made afterwards
-    cannot have had a copy of its own.
+    `all`: the source is a queue, or a durable subscription. `none`: each consumer of a plain topic has copies of its
+    own, and the broker redelivers none. `later`: a native address may be a queue or a topic. Only a consumer that is
+    made after this one can have had no copy of its own.
     """
     kind = subscribe.destination.partition("://")[0]
     if kind in ("queue", "temp-queue") or subscribe.subscription is not None:
@@ -40,19 +40,19 @@ def scope_of(subscribe: Subscribe) -> Scope:
 
 
 class SharedHistory:
-    """Gives each consumer its history, and keeps what closed ones have left: bounded, the oldest source goes first."""
+    """Histories of open consumers, and those that closed ones left: bounded, the oldest source is dropped first."""
 
     def __init__(self, *, unique_ids: bool = False) -> None:
         self._unique_ids = unique_ids
         self._lock = threading.Lock()
-        # With the number of their consumers.
+        # Each with the number of its consumers.
         self._open: dict[Source, tuple[MessageHistory, int]] = {}
-        # With what each had when it was left; and of all: there may be thousands, and one is left with each consumer.
+        # Each with its size when its last consumer closed. There may be thousands: a sum of sizes is kept, too.
         self._left: dict[Source, tuple[MessageHistory, int]] = {}
         self._size = 0
 
     def opened(self, subscribe: Subscribe) -> MessageHistory:
-        """Return the history of a consumer that begins."""
+        """Return the history for a new consumer."""
         source, scope = source_of(subscribe), scope_of(subscribe)
         with self._lock:
             if scope == "all":
@@ -64,7 +64,7 @@ class SharedHistory:
         return history
 
     def closed(self, subscribe: Subscribe, history: MessageHistory) -> None:
-        """Take what a consumer leaves that has closed."""
+        """Keep the history of a consumer that has closed."""
         source, scope = source_of(subscribe), scope_of(subscribe)
         history.widen(-max(subscribe.window, subscribe.most) - subscribe.room)
         with self._lock:
@@ -87,9 +87,10 @@ class SharedHistory:
                 self._part_with(next(iter(self._left)))
 
     def connection_lost(self, now: float, epoch: int, age: float) -> None:
-        """Learn that the connection is lost at `now`: nothing else tells what closed consumers have left.
+        """Record in all histories that the connection was lost at `now`.
 
-        Nor the history of a consumer that is about to close: its engine has parted with the connection already.
+        The engines of open consumers do that for their histories, too. Those of closed consumers, and of consumers that
+        are about to close, have no engine that hears of the loss.
         """
         with self._lock:
             histories = [history for history, _ in (*self._left.values(), *self._open.values())]
@@ -97,12 +98,12 @@ class SharedHistory:
             history.lost(now, epoch, age)
 
     def _kept(self, source: Source) -> MessageHistory:
-        """Return what was left of a source, or a new history."""
+        """Return the history that closed consumers of a source left, or a new one."""
         left = self._part_with(source)
         return self._made() if left is None else left
 
     def _part_with(self, source: Source) -> MessageHistory | None:
-        """Keep what was left of a source no longer; with the lock."""
+        """Remove and return the history that closed consumers of a source left; with the lock."""
         history, size = self._left.pop(source, (None, 0))
         self._size -= size
         return history

@@ -1,4 +1,4 @@
-"""How a run is asked to end: from another thread, from a handler, or by a signal."""
+"""Requests to end a run: from another thread, from a handler, or by a signal."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 __all__ = ["LoopSignals", "Signals", "Stopping"]
 
 
-# A signal that comes in the instant before a wait begins does not end it: Python only notes it, and handles it when the
-# wait is over. So no wait is long (seen: a SIGINT that was never handled).
-LOOK = 0.2  # seconds
-# Seconds of real time between the jumps of a clock that a test moves.
+# Seconds of one wait at most. A signal in the instant before a wait begins does not end it: Python handles the signal
+# only when the wait is over. With long waits, a SIGINT was never handled.
+LOOK = 0.2
+# Seconds of real time between the jumps of a manual clock.
 JUMPS = 0.002
 
 
 class Stopping:
-    """An event that a signal handler may set: `threading.Event` deadlocks if it interrupts its own waiter."""
+    """Event that a signal handler may set: `threading.Event` deadlocks if the handler interrupts its waiting thread."""
 
     def __init__(self) -> None:
         self._asked = False
-        self._wakes: SimpleQueue[None] = SimpleQueue()  # its `put` is reentrant
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # because its `put` is reentrant
 
     def set(self) -> None:
-        """Ask for the end, once and for all."""
+        """Request the end of the run; that cannot be undone."""
         self._asked = True
         self._wakes.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the end is asked for, or for `timeout` seconds of real time; return whether it was."""
+        """Wait until the end is requested, or for `timeout` seconds of real time; return True if it was requested."""
         return self._wait_until(None if timeout is None else time.monotonic() + timeout, time.monotonic)
 
     def wait_by(self, clock: Clock, timeout: float | None) -> bool:
-        """Wait as `wait` does, for `timeout` seconds of a clock. One that moves by itself moves for this wait, too."""
+        """Wait as `wait` does, for `timeout` seconds of a clock. A manual clock that can jump jumps for this wait."""
         if timeout is None or isinstance(clock, SystemClock):
             return self.wait(timeout)
         undo = clock.call_later(timeout, lambda: self._wakes.put(None))
@@ -66,14 +66,14 @@ class Stopping:
                 jump()
             with contextlib.suppress(Empty):
                 self._wakes.get(timeout=left if jump is None else JUMPS)
-                # For the next one that waits.
+                # Wake the next waiting thread, too.
                 if self._asked:
                     self._wakes.put(None)
         return self._asked
 
 
 class Signals:
-    """SIGTERM and SIGINT call `stop` once; a second one acts as it always did. In the main thread only."""
+    """SIGTERM and SIGINT call `stop` once; a second one acts as it did before. In the main thread only."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -98,7 +98,7 @@ class Signals:
 
 
 class LoopSignals:
-    """The same on an event loop, which calls `stop` in one of its turns. Only the main thread's loop can do that."""
+    """As `Signals`, but an event loop calls `stop`. Only the main thread's loop can do that."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         self._loop = loop
@@ -107,13 +107,13 @@ class LoopSignals:
 
     def __enter__(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Elsewhere `stop` is the way to end.
+            # On another thread's loop there are no signals; the application calls `stop`.
             with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
                 self._loop.add_signal_handler(number, self._handle)
                 self._handled.append(number)
 
     def _handle(self) -> None:
-        # A second one acts as it always did.
+        # A second signal acts as it did before.
         self._remove()
         self._stop()
 

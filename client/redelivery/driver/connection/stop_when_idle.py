@@ -1,4 +1,4 @@
-"""Knowing when a connection has had nothing to do for a while."""
+"""Watch for `until_idle`: ends a run when its connection has had nothing to do for long enough."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["IdleWatch"]
 
-# Seconds for which a breaker may be open: a run that is to end by itself would wait for the service for ever.
+# Seconds for which a breaker may be open: a run with until_idle would wait for the service for ever.
 OPEN = 60.0
-# Seconds of real time after which a clock that did not move is one that nobody moves.
+# Seconds of real time without a change after which a manual clock counts as standing still.
 STANDS = 2.0
 
 
 class IdleWatch:
-    """Looks at all dispatchers from time to time: `over` once nothing was ready, running, parked or new for so long.
+    """Checks all dispatchers regularly: `over` when no message was ready, running, parked or new for `seconds`.
 
-    Not being connected counts as busy: nobody knows what waits at the broker. What nothing here brings to its end does
-    not, or a run would have none: messages that a session holds when no handler is at work on them, dead letters that
-    the broker has not confirmed, and what a handler has released that the broker does not take back: one of them comes
-    again each second. The drain waits for these, and the report tells what is left.
-    A breaker that is open is not idle. After a minute, or `seconds` if that is longer, the run ends with an error.
-    In real time, whatever the connection's clock is. Messages that wait by a manual clock, which would never be
-    over, let it jump if it does that by itself; ConfigurationError if it stands still.
+    - A lost connection counts as busy: messages may be waiting on the broker.
+    - These do not count as busy, because nothing in this process ends them: messages that a session has when no handler
+      works on them, dead letters that the broker has not confirmed, and messages that a handler has released and the
+      broker does not take back (one of them is dispatched again each second). The drain waits for these, and the
+      report counts the rest.
+    - An open breaker is not idle. After a minute, or `seconds` if that is longer, the run ends with an error.
+    - `seconds` are real time, whatever the connection's clock is. If messages are parked by a manual clock, the clock
+      jumps if it can do that by itself. If it stands still, the run ends with ConfigurationError.
     """
 
     def __init__(
@@ -47,16 +48,16 @@ class IdleWatch:
         self._seconds = seconds
         self._connected = connected
         self._since = time.monotonic()
-        # What has changed since the last look.
+        # Counts at the last check.
         self._seen: tuple[int, ...] = ()
         self._jump: Callable[[], None] | None = getattr(clock, "jump", None)  # manual clocks have it
         self._clock = clock
         self._failed = failed
-        # The clock's time, and since when it is that.
+        # The clock's time, and the real time at which it became that.
         self._stood = 0.0, self._since
 
     def over(self) -> bool:
-        """Whether it has been idle for long enough, or a breaker open for too long: that is an error of the run."""
+        """True if the run is over: idle for long enough, or, which is an error of the run, a breaker open too long."""
         dispatchers = [dispatcher for dispatcher in list(self._dispatchers) if not dispatcher.unheard]
         engines = [dispatcher.engine for dispatcher in dispatchers]
         held = [dispatcher.left_to_its_session() for dispatcher in dispatchers]
@@ -80,14 +81,14 @@ class IdleWatch:
         return now - self._since >= self._seconds
 
     def _held_up(self, engines: Sequence[Engine], now: float) -> BreakerOpen | None:
-        """Return the error of a breaker that has been open for too long."""
+        """Return the error of the run if a breaker has been open for too long."""
         for engine in engines:
             lasted, cause = engine.load.open_for(now), engine.load.open_because
             waits = engine.load.waiting > engine.load.unconfirmed
             if waits and lasted is not None and lasted >= max(OPEN, self._seconds):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
-                    f"nothing has succeeded for {lasted:.0f} s: {why}; until_idle waits no longer"
+                    f"no message has succeeded for {lasted:.0f} s: {why}; until_idle does not wait longer"
                 )
         return None
 
@@ -99,5 +100,5 @@ class IdleWatch:
             self._stood = at, now
         elif now - self._stood[1] >= max(self._seconds, STANDS):
             raise ConfigurationError(
-                "run() waits for a clock that nobody moves: use start() and clock.advance()", option="clock"
+                "run() waits for a clock that does not move; use start() and clock.advance()", option="clock"
             )

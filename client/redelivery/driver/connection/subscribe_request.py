@@ -1,4 +1,4 @@
-"""A subscription on its way: how long it may take, and what it is when it takes longer."""
+"""Time limit of a subscription, and the error when it is exceeded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from redelivery.errors import TransportError
 
 __all__ = ["SUBSCRIBE_TIMEOUT", "not_subscribed"]
 
-# Seconds for the connection to stand and the broker to confirm a subscription.
+# Seconds for the connection to be up and the broker to confirm a subscription.
 SUBSCRIBE_TIMEOUT = 30.0
 
 

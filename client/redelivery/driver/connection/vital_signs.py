@@ -1,4 +1,4 @@
-"""Signs of life of a connection's driver, for `health()`: written by its threads, read from any, without a lock."""
+"""Signs of life of a connection's driver, for `health()`: its threads write them, any thread reads them, no lock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DriverHooks", "VitalSigns", "longest_sleep", "nudge"]
 
-# Seconds of the machine's clock that the driver's thread sleeps at most: it looks at handlers that take long.
+# Seconds of the machine's clock that the driver's thread sleeps at most: it logs handlers that run for long.
 BEAT = 10.0
 
 
 def longest_sleep(seconds: float | None, clock: Clock) -> float | None:
-    """Return how long the driver's thread sleeps (None: until it is woken). Time that a test moves is not cut."""
+    """Return how many seconds the driver's thread sleeps; None: until it is woken.
+
+    At most `BEAT`, except with a clock that a test moves.
+    """
     if not isinstance(clock, SystemClock):
         return seconds
     return BEAT if seconds is None else min(seconds, BEAT)
 
 
 def nudge(condition: threading.Condition, clock: Clock) -> None:
-    """Wake what waits for a condition, unless a thread holds its lock, which is awake then, or hangs."""
+    """Wake a thread that waits for a condition, unless a thread holds the lock: that one is awake, or hangs."""
     if condition.acquire(blocking=False):
         try:
             clock.notify(condition)
@@ -45,24 +48,24 @@ def _nothing(_: object) -> None:
 
 @dataclass(slots=True)
 class DriverHooks:
-    """What a driver calls on the connection that it belongs to."""
+    """Functions of a connection that its driver calls."""
 
     stopped: Callable[[Any], None] = _nothing
     """Called with a dispatcher that has stopped with an error, with its lock held."""
     given_up: Callable[[RedeliveryError], None] = _nothing
-    """Called with the error over which the connection is given up; without a lock."""
+    """Called with the error with which the connection is given up; without a lock."""
     beat: Callable[[float], None] = _nothing
-    """Called by the driver's thread with the time, about each `BEAT` seconds; without a lock."""
+    """Called by the driver's thread with the time, about every `BEAT` seconds; without a lock."""
 
 
 class VitalSigns:
-    """Whether the driver's thread turns, how often it has connected, and which subscriptions the broker confirmed."""
+    """Pulse of the driver's thread, number of its connections, and subscriptions that the broker has confirmed."""
 
     def __init__(self) -> None:
         self.pulse = Pulse()
         self.thread: threading.Thread | None = None
         self.connecting = False
-        """True while the thread is in an attempt to reconnect: an unreachable broker is no fault of the thread."""
+        """True while the thread tries to reconnect: it does not turn then, and is alive all the same."""
         self.address = ""
         self.since: float | None = None
         self.connects = 0
@@ -72,14 +75,14 @@ class VitalSigns:
         self._next_beat = 0.0
 
     def turned(self, now: float, beat: Callable[[float], None]) -> None:
-        """Take in that the driver's thread turns; call `beat` where that is due."""
+        """Record a turn of the driver's thread; call `beat` if that is due."""
         self.pulse.answer()
         if now >= self._next_beat:
             self._next_beat = now + BEAT
             beat(now)
 
     def connected(self, address: str, capabilities: Capabilities, now: float) -> None:
-        """Take in a new connection: no subscription is confirmed on it yet."""
+        """Record a new connection: no subscription is confirmed on it yet."""
         self.address, self._capabilities, self.since = address, capabilities, now
         self._confirmed.clear()
         self.connects += 1
@@ -90,19 +93,19 @@ class VitalSigns:
         return max(0, self.connects - 1)
 
     def confirm(self, consumer: int) -> None:
-        """Take in that the broker has confirmed a subscription."""
+        """Record that the broker has confirmed a subscription."""
         self._confirmed.add(consumer)
 
     def withdraw(self, consumer: int) -> None:
-        """Take in that a subscription has ended, or was refused."""
+        """Record that a subscription has ended, or was refused."""
         self._confirmed.discard(consumer)
 
     def confirmed(self, consumer: int) -> bool:
-        """Whether the broker has confirmed the subscription on the last connection."""
+        """True if the broker has confirmed the subscription on the last connection."""
         return consumer in self._confirmed
 
     def silence(self, now: float, poke: Callable[[], None]) -> float | None:
-        """Return for how many seconds the thread has not turned although it was asked to; None: it has ended.
+        """Return the seconds for which the thread has not turned although it was woken; None: it has ended.
 
         `poke`: wakes the thread, so that it answers.
         """
@@ -116,7 +119,7 @@ class VitalSigns:
         return silence
 
     def connection(self, now: float, *, up: bool) -> ConnectionHealth:
-        """Return the part of the health that is about the connection."""
+        """Return the connection's own part of its health."""
         able = self._capabilities
         return ConnectionHealth(
             connected=up,

@@ -1,4 +1,4 @@
-"""Worker tasks: the asyncio twin of the worker threads."""
+"""Worker tasks: the counterpart of worker threads for asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncWorker"]
 
-# Deliveries that a handler which never waits may take before others get the loop.
+# Deliveries that a worker whose handler never waits may take before it lets the loop run other tasks.
 TURN = 64
 
 
@@ -46,9 +46,9 @@ class AsyncWorker:
         ended: Callable[[Dispatcher, BaseException], None],
         wanted: Callable[[], bool],
     ) -> None:
-        """Start it, on the running loop.
+        """Start the worker on the running loop.
 
-        `ended`: called with what ends it. `wanted`: False once it may be cancelled.
+        `ended`: called with the error that ends it. `wanted`: returns False once the worker may be cancelled.
         """
         self.run = run
         self._handler = handler
@@ -62,7 +62,7 @@ class AsyncWorker:
 
     @property
     def alive(self) -> bool:
-        """True if it has not ended."""
+        """True if the worker has not ended."""
         return not self.task.done()
 
     async def _keep_on(self) -> None:
@@ -73,10 +73,10 @@ class AsyncWorker:
         except HandlerEscape as escape:
             self._ended(dispatcher, escape.error)
         except GeneratorExit:
-            # Its loop is gone.
+            # The loop is closed.
             raise
         except asyncio.CancelledError as error:
-            # Unless nobody wants it any more: its own handler may have cancelled it, or anybody who has the task.
+            # An error while the worker is wanted: its own handler, or other code with the task, has cancelled it.
             if self._wanted():
                 self._ended(dispatcher, error)
             raise
@@ -88,11 +88,11 @@ class AsyncWorker:
             self.run.delivery = None
 
     async def _work(self, watch: Observation | None) -> None:
-        """Run the handler on one delivery after the other; `watch` observes that.
+        """Run the handler on one delivery after the other; `watch` observes the runs.
 
         Raises:
-            HandlerEscape: a handler ended the worker.
-            RedeliveryError: what stopped the consumer.
+            HandlerEscape: A handler ended the worker.
+            RedeliveryError: The error that stopped the consumer.
         """
         run, waiter, now = self.run, self._waiter, self._now
         dispatcher, deadline = run.dispatcher, run.deadline
@@ -114,7 +114,7 @@ class AsyncWorker:
                     await asyncio.sleep(0)
                 except asyncio.CancelledError:
                     if after is not None:
-                        # It has been handled, and must not come again.
+                        # The message has been handled, and must not be redelivered.
                         dispatcher.conclude(after, watch)
                     raise
 
@@ -126,13 +126,13 @@ async def _attempt(
     pool: Executor | None,
     watch: Observation | None,
 ) -> Event | None:
-    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
+    """Run the handler on a delivery; return the result to feed, or None if the handler settled the message itself."""
     dispatcher, deadline = run.dispatcher, run.deadline
     message = message_for(delivery, dispatcher)
     if watch is not None:
-        # Before the context of this task is copied for a thread.
+        # Before the context of this task is copied for a thread: observers may set context variables.
         watch.begin(message)
-    # What a handler before has swallowed stays counted.
+    # Cancellations that an earlier handler has swallowed stay counted.
     cancelled = _cancellations()
     result: Any = None
     failure: BaseException | None = None
@@ -141,24 +141,24 @@ async def _attempt(
             result = handler(message)
         else:
             result, failure = await _in_thread(pool, handler, message, run)
-        # Also of a partial, or a callable object, around an async function.
+        # True also for a partial, or a callable object, around an async function.
         if _awaited(result):
             result = await (result if deadline is None else _limited(result, run, deadline))
     except asyncio.CancelledError as error:
         if _cancellations() > cancelled:
             message.give_back()
             raise
-        # Something that the handler waited for was cancelled, not this worker.
+        # A task that the handler awaited was cancelled, not this worker.
         failure = error
     except _Ended as ended:
         if (event := _outcome(message, *ended.job.result(), watch)) is not None:
-            # It has been handled, and must not come again.
+            # The message has been handled, and must not be redelivered.
             dispatcher.conclude(event, watch)
         raise asyncio.CancelledError from None
     except _StillRunning as running:
         _goes_on(watch)
         running.job.add_done_callback(lambda _: message.handler_over())
-        # Its thread has the message: it is not given back to anybody.
+        # The handler's thread still has the message: do not release it.
         raise asyncio.CancelledError from None
     except _NotBegun as refused:
         message.give_back()
@@ -169,7 +169,7 @@ async def _attempt(
 
 
 def _goes_on(watch: Observation | None) -> None:
-    """Have the observers see that the worker has ended, and its handler has not."""
+    """Set the result for observers: the worker has ended, and its handler has not."""
     if watch is not None:
         watch.details = ResultDetails(None, "release", cause="its handler has not ended")
 
@@ -182,9 +182,9 @@ def _cancellations() -> int:
 
 
 def _awaited(result: object) -> bool:
-    """Whether a handler's result is to be awaited."""
+    """True if a handler's result is to be awaited."""
     try:
-        # The first question is the quick one.
+        # The first check is the fast one.
         return type(result) is CoroutineType or inspect.isawaitable(result)
     except Exception:  # noqa: BLE001 - a proxy without its object raises when it is asked for its class
         return False
@@ -194,18 +194,18 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
     """Await a handler; cancel it when its time is over. Raises HandlerTimeout."""
     task = asyncio.current_task()
     assert task is not None
-    # What a handler before has swallowed stays counted.
+    # Cancellations that an earlier handler has swallowed stay counted.
     before = task.cancelling()
     over = ended = False
 
     def cancel() -> None:
         nonlocal over
-        # The loop had it in its queue already when the handler ended.
+        # The loop had this call in its queue already when the handler ended.
         if ended:
             return
         over = True
         try:
-            # First: it shows where the handler waits.
+            # Before the cancellation: the log line shows where the handler waits.
             run.late()
         finally:
             task.cancel()
@@ -214,14 +214,14 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
     try:
         result = await running
     except asyncio.CancelledError:
-        # Else the worker itself is cancelled, too.
+        # If the count stays higher, the worker itself is cancelled, too.
         if over and task.uncancel() <= before:
             raise deadline.late() from None
         raise
     finally:
         ended = True
         undo()
-    # It ended in the meantime, or caught its cancellation.
+    # The handler ended at that moment, or caught the cancellation.
     if over:
         task.uncancel()
         raise deadline.late()
@@ -231,7 +231,7 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
 def _outcome(
     message: Message, result: object, failure: BaseException | None, watch: Observation | None
 ) -> Event | None:
-    """Return what a handler has come to; None if it settled the message itself. Raises HandlerEscape."""
+    """Return the result to feed for a handler; None if it settled the message itself. Raises HandlerEscape."""
     if failure is not None:
         if watch is not None:
             watch.error = failure
@@ -242,14 +242,14 @@ def _outcome(
 
 
 class _Answer(NamedTuple):
-    """What a handler returned or raised, as a value: no future carries a StopIteration or a CancelledError."""
+    """Return value or exception of a handler, as a value: no future can carry a StopIteration or a CancelledError."""
 
     result: Any
     error: BaseException | None = None
 
 
 class _NotBegun(BaseException):
-    """The pool has been shut down, or has no thread left: no handler has run."""
+    """Raised if the pool has been shut down, or can start no thread: no handler has run."""
 
     def __init__(self, error: RuntimeError) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class _NotBegun(BaseException):
 
 
 class _Ended(BaseException):
-    """The worker was cancelled when its handler had ended in its thread already."""
+    """Raised if the worker was cancelled after its handler had ended in a thread."""
 
     def __init__(self, job: Future[_Answer]) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class _Ended(BaseException):
 
 
 class _StillRunning(BaseException):
-    """The worker was cancelled while a thread ran its handler, which nothing can stop."""
+    """Raised if the worker was cancelled while a thread ran its handler, which nothing can stop."""
 
     def __init__(self, job: Future[_Answer]) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ def _run(handler: Callable[[Message], Any], message: Message, run: HandlerRun) -
     run.thread = threading.get_ident()
     try:
         return _Answer(handler(message))
-    except BaseException as error:  # noqa: BLE001 - judged where it is awaited
+    except BaseException as error:  # noqa: BLE001 - handled where it is awaited
         return _Answer(None, error)
     finally:
         run.thread = None
@@ -286,7 +286,7 @@ async def _in_thread(
     pool: Executor, handler: Callable[[Message], Any], message: Message, run: HandlerRun
 ) -> _Answer:
     try:
-        # It is known there whose handler runs.
+        # In a copy of this task's context: the handler sees the same context variables.
         job = pool.submit(copy_context().run, _run, handler, message, run)
     except RuntimeError as error:
         raise _NotBegun(error) from None

@@ -1,7 +1,7 @@
-"""Deliveries that bypass the engine: they are taken and accepted in lists.
+"""Intake of deliveries that bypass the engine: they are taken and accepted in lists.
 
-For a consumer that stores messages and decides about them elsewhere. What an engine would do something about goes to
-the engine as ever: messages that have expired, or whose body did not arrive whole.
+For a consumer that stores messages and decides about them elsewhere. The engine still gets messages that it would
+dead-letter: those that have expired, or whose body did not arrive whole.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ __all__ = ["BulkIntake"]
 
 # Bytes of bodies that may be ready before reading pauses.
 MOST_READY = 64 << 20
-# Bytes that a delivery takes beside its body: its header block, and its object.
+# Bytes of a delivery in memory without its body: its header block, and its object.
 BESIDE = 1024
-# Seconds of a pause at most: heart-beats and receipts wait for it, too (`redelivery.adapter.Sink`).
+# Seconds of a pause at most: it delays heart-beats and receipts, too (`redelivery.adapter.Sink`).
 PAUSE = 0.02
-# Seconds between two reads from which on more is read at once. With a read for each 2 kB, cutting STOMP frames of 1 kB
-# costs four times as much as with a read for each 64 kB (7 and 1.8 µs), and each read takes the interpreter lock.
+# Seconds. If less time has passed since the last read, the reading thread sleeps so long, to read more at once. Cutting
+# STOMP frames of 1 kB costs four times as much with reads of 2 kB as with reads of 64 kB (7 and 1.8 µs), and each read
+# takes the interpreter lock.
 GATHER = 0.004
-# Messages of a read that is large enough.
+# Messages of one read that are enough: no sleep after it.
 LARGE = 200
-# The epoch of what the broker has taken back: of no connection.
+# Epoch of deliveries that the broker has taken back: it is of no connection.
 TAKEN_BACK = -2
 
 
 class BulkIntake:
-    """The deliveries of one consumer, until they are taken. All methods may be called from any thread.
+    """Deliveries of one consumer until they are taken. Any thread may call the methods.
 
-    Give it to the consumer as `ConsumerHooks(bulk=…)`, and accept what it returns by `ConsumerPort.accept_bulk`. What
-    it leaves to the engine is taken as usual (`ConsumerPort.take_many`); only then is what has expired dead-lettered.
+    Give it to the consumer as `ConsumerHooks(bulk=…)`, and accept its deliveries by `ConsumerPort.accept_bulk`. Call
+    `ConsumerPort.take_many` as well: it takes the engine's deliveries, and dead-letters expired messages.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class BulkIntake:
         """Make an intake for one consumer.
 
         Args:
-            clock: waits are by it, and it says what has expired.
-            empty_is_whole: an empty body counts as whole where the protocol does not show it; default as
-                `redelivery.emptyBody`.
-            most_ready_bytes: above it the adapter's thread pauses for 20 ms after each read. Default 64 MiB.
+            clock: Clock for waits and expiry.
+            empty_is_whole: True: an empty body counts as whole if the protocol does not show that it is. Default
+                False, as `redelivery.emptyBody`.
+            most_ready_bytes: Bytes of ready messages above which the adapter's thread pauses for 20 ms after each read.
+                Default 64 MiB.
         """
         self._clock = clock
         self._empty_is_whole = empty_is_whole
@@ -66,54 +68,54 @@ class BulkIntake:
         self._lock = threading.Lock()
         self._arrival = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        # Lists as they came, and the bytes of their bodies.
+        # Lists as they arrived, each with the bytes of its bodies.
         self._lots: deque[tuple[list[Delivery], int]] = deque()
         self._count = self._bytes = 0
         self._waiting = 0
         self._epoch, self._since, self._connected = -1, -inf, False
         self._flow = self._unsettleable = self._gathers = False
-        # When the reading thread was here, in real time.
+        # Real time of the last read.
         self._read = -inf
         self._over = self._woken = False
         self._error: RedeliveryError | None = None
 
-    # What the owner of the consumer asks.
+    # Called by the owner of the consumer.
 
     @property
     def epoch(self) -> int:
-        """Number of the connection, or of the last one; -1 before the first."""
+        """Epoch of the current connection, or of the last one; -1 before the first."""
         return self._epoch
 
     @property
     def connected(self) -> bool:
-        """True if that connection stands, as far as the consumer knows."""
+        """True if that connection is up, as far as the consumer knows."""
         return self._connected
 
     @property
     def since(self) -> float:
-        """When that connection began, by the clock's `monotonic`."""
+        """Time at which that connection began, by the clock's `monotonic`."""
         return self._since
 
     def ready(self) -> int:
-        """Return how many deliveries wait to be taken."""
+        """Return the number of deliveries that can be taken."""
         return self._count
 
     def take(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
         """Take deliveries in the order of their arrival, after waiting up to `timeout` seconds for the first one.
 
-        All are of one connection. They stay unacknowledged until `ConsumerPort.accept_bulk`; a broker that takes
-        back what no handler has, at the end of a consumer, leaves them out.
+        All are of one connection. They stay unacknowledged until `ConsumerPort.accept_bulk`. They count as running:
+        the end of the consumer does not release them.
 
         Args:
-            most: number of deliveries at most.
-            most_bytes: the list ends with the delivery whose body reaches so many bytes of bodies.
-            timeout: seconds of the clock; 0: do not wait.
+            most: Number of deliveries at most.
+            most_bytes: Bytes of bodies; the list ends with the delivery whose body reaches them.
+            timeout: Seconds of the clock; 0: do not wait.
 
         Returns:
             The deliveries; none after `timeout`, or when the consumer has ended.
 
         Raises:
-            RedeliveryError: what stopped the consumer.
+            RedeliveryError: The error that stopped the consumer.
         """
         clock = self._clock
         deadline = clock.monotonic() + timeout
@@ -131,20 +133,20 @@ class BulkIntake:
                 finally:
                     self._waiting -= 1
             taken = self._cut(most, most_bytes)
-            # The end of an AMQP link releases what is not running.
+            # The end of an AMQP link releases deliveries that are not running.
             enter_all(taken, "running")
             self._room.notify_all()
         return taken
 
     def wake(self) -> None:
-        """Have a `take` that waits return at once, with nothing."""
+        """Make a waiting `take` return at once, with an empty list."""
         with self._lock:
             if self._waiting:
                 self._woken = True
                 self._clock.notify(self._arrival, self._waiting)
 
     def _cut(self, most: int, most_bytes: int) -> list[Delivery]:
-        """Take lists as a whole where they fit, and the beginning of one that does not."""
+        """Take whole lists while they fit, and the beginning of the first one that does not."""
         taken: list[Delivery] = []
         lots, size = self._lots, 0
         while lots and len(taken) < most and size < most_bytes:
@@ -167,10 +169,10 @@ class BulkIntake:
         self._bytes -= size
         return taken
 
-    # What the dispatcher reports.
+    # Called by the dispatcher.
 
     def connect(self, event: Connected) -> None:
-        """Begin a connection. Deliveries of the one before cannot be accepted any longer."""
+        """Begin a connection. Deliveries of the last connection cannot be accepted any longer."""
         with self._lock:
             self._forget()
             able = event.capabilities
@@ -179,19 +181,19 @@ class BulkIntake:
             self._epoch, self._connected = event.epoch, True
 
     def end(self, error: RedeliveryError | None) -> None:
-        """End with the consumer: nothing more is handed out. The broker takes back what was not taken."""
+        """End with the consumer: `take` returns nothing more. The broker takes back the other deliveries."""
         with self._lock:
             self._over, self._error = True, error
             self._room.notify_all()
             self._clock.notify(self._arrival, self._waiting)
 
     def intercept(self, event: Event, convicted: Container[Hashable]) -> Event | None:
-        """Take what bypasses the engine; return what is left for it.
+        """Take the deliveries that bypass the engine; return the rest of the event for the engine, or None.
 
         Args:
-            event: any event of the consumer.
-            convicted: proofs of messages over which the broker has closed connections. A list with one of them goes
-                to the engine, which is stopped over it.
+            event: Any event of the consumer.
+            convicted: Proofs of messages over which the broker has closed connections. A list with one of them goes
+                to the engine, and the consumer is stopped.
         """
         if isinstance(event, Arrived):
             return self._arrived(event, convicted)
@@ -203,9 +205,9 @@ class BulkIntake:
         return event
 
     def take_back(self, event: TakenBack) -> tuple[TakenBack | None, int]:
-        """Take out what the broker has taken back; return what is the engine's, and the credit that is free again."""
+        """Remove deliveries that the broker has taken back; return the engine's part, and the credit to grant again."""
         with self._lock:
-            # The engine numbers its own.
+            # Deliveries with a number are the engine's.
             gone = {
                 each
                 for each in event.deliveries
@@ -216,14 +218,14 @@ class BulkIntake:
             for lot in lots:
                 self._keep(lot)
             for delivery in gone:
-                # It is accepted no more, and its credit is not granted for a second time.
+                # So that the delivery is not accepted later, and its credit is not granted twice.
                 delivery.epoch = TAKEN_BACK
             free = len(gone) if self._flow else 0
         own = [each for each in event.deliveries if each not in gone]
         return (TakenBack(event.consumer, own) if own else None), free
 
     def accept(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], int]:
-        """Return those that can be accepted now, which counts as done, and the credit that is to be granted."""
+        """Mark deliveries of the current connection as settled; return them, and the credit to grant."""
         with self._lock:
             if not self._connected:
                 return [], 0
@@ -250,7 +252,7 @@ class BulkIntake:
         return Arrived(event.consumer, others) if others else None
 
     def _gather(self, messages: int) -> None:
-        """Let more arrive before the next read, where one read follows the other: on the reading thread."""
+        """Sleep on the reading thread if reads follow each other fast, so that the next one gets more."""
         now = time.monotonic()
         if now - self._read < GATHER and messages < LARGE:
             time.sleep(GATHER)
@@ -258,14 +260,14 @@ class BulkIntake:
         self._read = now
 
     def _bypasses(self, delivery: Delivery, now: float) -> bool:
-        """Look at a delivery of which a quick look may not show that it is plain."""
+        """Return True if a delivery bypasses the engine; the slow check, after `plain` was False for some of a list."""
         if delivery.plain(now):
             return True
         expires = delivery.expires_at
         if expires is not None and expires <= now:
             return False
         whole = arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
-        # What the broker cannot settle is sorted out by the engine.
+        # The engine handles deliveries that the broker cannot settle.
         return whole and (not self._unsettleable or delivery.settleable)
 
     def _take_in(self, plain: list[Delivery]) -> bool:
@@ -277,7 +279,7 @@ class BulkIntake:
             if self._waiting:
                 self._clock.notify(self._arrival, 1)
             if self._bytes + self._count * BESIDE > self._most_ready_bytes:
-                # Real time: it is about the wire, not about a schedule.
+                # Real time: the pause delays the reading of a socket, not a schedule.
                 self._room.wait(PAUSE)
         return True
 

@@ -1,4 +1,4 @@
-"""What `Consumer` and `AsyncConsumer` have in common: all that does not wait."""
+"""Common base of `Consumer` and `AsyncConsumer`: all methods that do not wait."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ __all__ = ["ConsumerBase"]
 
 
 class ConsumerBase:
-    """The part of `Consumer` and `AsyncConsumer` that does not wait."""
+    """Methods of `Consumer` and `AsyncConsumer` that do not wait."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
     @property
     def destination(self) -> str:
-        """What it consumes, qualified: `queue://orders`."""
+        """Destination that it consumes, with its scheme: `queue://orders`."""
         return self._dispatcher.subscribe.destination
 
     @property
     def parked(self) -> int:
-        """Messages that wait here for their redelivery."""
+        """Number of parked messages: they wait here for their redelivery."""
         return self._dispatcher.engine.load.parked
 
     @property
     def breaker_state(self) -> BreakerState:
-        """The state of the breaker: `closed`, `open`, `probing` or `ramp`; `closed` without one."""
+        """State of the circuit breaker: `closed`, `open`, `probing` or `ramp`; `closed` without one."""
         return self._dispatcher.engine.load.breaker_state
 
     @property
     def paused(self) -> bool:
-        """Whether it has been paused."""
+        """True if the consumer is paused."""
         return self._dispatcher.engine.load.paused
 
     def pause(self) -> None:
         """Dispatch no message until `resume`, over reconnects too.
 
-        Messages that the application has go on, and are settled. Delays pass, and nothing is charged. Over AMQP no more
-        messages come, and those that wait here and were never dispatched are released, so other consumers get them; on
-        RabbitMQ, where some queues count a release, they stay here. A broker that limits how long a message is held
-        gets it back in time.
+        Handlers that run now finish, and messages that the application has can be settled. Delays of parked messages
+        pass, and no redelivery is used up. Over AMQP the broker sends no more messages, and prefetched messages are
+        released for other consumers; on RabbitMQ, where some queues count a release, they stay here. If the broker
+        limits how long a message may be unsettled, the message is given back in time.
         """
         self._dispatcher.feed(Paused())
 

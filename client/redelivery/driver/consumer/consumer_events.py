@@ -1,4 +1,4 @@
-"""Events of one consumer, made of what its engine decides: kept while its lock is held, shown after that."""
+"""Events of one consumer, made from its engine's commands: kept while its lock is held, shown afterwards."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerEvents"]
 
-# With what their causes begin with.
+# Verdict of each result, and the prefix that its cause's text has.
 _VERDICTS: dict[type, tuple[public.Verdict, str]] = {
     Failed: ("failed", ""),
     Poisoned: ("poison", "Poison: "),
@@ -71,25 +71,25 @@ _VERDICTS: dict[type, tuple[public.Verdict, str]] = {
 
 
 class ConsumerEvents:
-    """Events that are to be shown as soon as the lock is left. All but `take` needs the lock of the consumer."""
+    """Events to be shown after the lock is released. All methods but `take` need the consumer's lock."""
 
     def __init__(
         self, subscribe: Subscribe, clock: Clock, policies: RedeliveryPolicyMap, observers: Observers
     ) -> None:
-        # A tool has no use for what is to be said of its queue.
+        # False for a tool: it needs no advice about its queue.
         self.of_queues = True
         self.observers = observers
         self.pending: list[public.Event] = []
         self._subscribe = subscribe
         self._clock = clock
         self._policies = policies
-        # Of the workers, where every delivery is observed.
+        # Observations of the workers, if every delivery is observed.
         self.watches: list[Observation] = []
-        # What is reported once.
+        # Reasons that were reported: each is reported once.
         self._said: set[str] = set()
 
     def take(self) -> Sequence[public.Event]:
-        """Take what is to be shown."""
+        """Take the events to be shown."""
         if not self.pending:
             return ()
         taken = self.pending[:]
@@ -97,7 +97,7 @@ class ConsumerEvents:
         return taken
 
     def observed(self, run: ObservedRun, ended: Callable[[BaseException], None]) -> Observation | None:
-        """Return what observes the runs of a worker; None: no observer wants them. `ended`: see `Observation`."""
+        """Return the observation of a worker's runs; None: no observer wants it. `ended`: see `Observation`."""
         if not self.observers.watches_runs:
             return None
         watch = Observation(run, self.observers, self._subscribe, self._clock.time, ended)
@@ -105,7 +105,7 @@ class ConsumerEvents:
         return watch
 
     def began(self, able: Capabilities | None) -> Sequence[public.Event]:
-        """Return that the broker has confirmed the consumer; `able`: what it can do with its queue, if it says."""
+        """Return the events of a confirmed subscription; `able`: capabilities of its queue, if the broker sent them."""
         shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe)]
         if able is None or not self.of_queues:
             return shown
@@ -116,23 +116,23 @@ class ConsumerEvents:
         return shown
 
     def refused(self, error: BaseException) -> Sequence[public.Event]:
-        """Return that the broker has refused the consumer after a reconnect."""
+        """Return the event of a subscription that the broker has refused after a reconnect."""
         return (public.ConsumerStopped(self.now(), self._subscribe, error),)
 
     def now(self) -> float:
-        """Return the time of the wall, as events have it."""
+        """Return the time of the wall clock, for an event."""
         return self._clock.time()
 
     # Results.
 
     def result(self, event: Fed, commands: Sequence[Command], watch: Observation | None = None) -> None:
-        """Note the result of a delivery, of an observed run perhaps: what observes that shows it when it has ended."""
+        """Keep the result of a delivery; `watch`, the observation of its run, shows it when the run has ended."""
         succeeded = isinstance(event, Succeeded | Committed | Released)
         if succeeded and (watch is not None or not self.observers.watches_runs):
             return
         delivery = cast("Result", event).delivery
         if watch is None and self.observers.watches_runs:
-            # The handler settles it itself, and has not ended. After its end a session may commit it.
+            # The handler settled the message itself, and has not ended. After its end a session may commit it.
             watch = next((each for each in self.watches if each.unsettled(delivery)), None)
         details = self._details(event, commands)
         message = None
@@ -158,7 +158,7 @@ class ConsumerEvents:
             policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
             most, _ = limit_of(policy)
             maximum = None if most < 0 else most + 1
-            # With a policy's limit of time, if that is why it is poison.
+            # The record's cause names the policy's time limit, if the message is poison because of that.
             if record is not None and record.cause is not None and delivery.outcome != "spared":
                 cause = record.cause
         step, delay, to = _next_step(commands)
@@ -167,12 +167,12 @@ class ConsumerEvents:
             0 if record is None else record.deferrals, step, delay, to,
         )  # fmt: skip
 
-    # What follows from no result.
+    # Events that do not follow from a result.
 
     def fed(self, event: Fed, *, dead_lettered: bool) -> None:
-        """Note what the adapter has reported; only for observers, because the log has no line on it.
+        """Keep an event of the adapter for observers; the log has no line for it.
 
-        `dead_lettered`: it has confirmed a dead letter.
+        `dead_lettered`: True if the broker has confirmed a dead letter.
         """
         if isinstance(event, Arrived):
             if self.observers.watches_arrivals:
@@ -185,7 +185,7 @@ class ConsumerEvents:
             self._note(public.Resumed)
 
     def waits(self, commands: Sequence[Command]) -> None:
-        """Note commands that follow from no result: of messages that were redelivered, expired, or are repeated."""
+        """Keep events of commands without a result: for redelivered and expired messages, and repeated attempts."""
         for command in commands:
             match command:
                 case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
@@ -232,17 +232,17 @@ class ConsumerEvents:
         self._note(public.Parked, delivery, cause, delay, deferred, copied, native)
 
     def unseen(self, command: AcceptUnseen) -> None:
-        """Note a delivery that is accepted without being handled."""
+        """Keep the event of a delivery that is accepted without being handled."""
         self._note(public.Deduplicated, command.delivery, command.why)
 
     def aside(self, command: SetAside | StillAside) -> None:
-        """Note a message that is set aside, once, and each hour that it still is."""
+        """Keep the event of a message that is set aside: once, and each hour while it still is."""
         still = isinstance(command, StillAside)
         if isinstance(command, StillAside) or not command.again:
             self._note(public.SetAside, command.delivery, command.error, still)
 
     def _answered(self, event: Confirmed, *, dead_lettered: bool) -> None:
-        """Note the broker's answer to a poison acknowledgement."""
+        """Keep the event of the broker's answer to a poison acknowledgement."""
         delivery, error = event.delivery, event.error
         record = delivery.record
         if record is None:
@@ -251,7 +251,7 @@ class ConsumerEvents:
         pending = self.pending if watch is None else watch.later
         now, cause, kind = self.now(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
         if event.final:
-            # What follows says why: it is set aside.
+            # The next event has the reason: the message is set aside.
             return
         if error is not None:
             pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
@@ -261,7 +261,7 @@ class ConsumerEvents:
             )
 
     def breaker(self, change: BreakerChanged) -> None:
-        """Note a change of the breaker."""
+        """Keep a change of the breaker's state."""
         cause = None if change.cause is None else change.cause.text
         self._note(
             public.BreakerChanged, change.old, change.new, cause, change.failures, change.messages, change.delay,
@@ -269,35 +269,35 @@ class ConsumerEvents:
         )  # fmt: skip
 
     def stopped(self, error: BaseException) -> None:
-        """Note that the consumer stops by itself."""
+        """Keep the event that the consumer stops with an error."""
         self._note(public.ConsumerStopped, error)
 
     def dropped(self, dropped: int | None) -> None:
-        """Note how many messages the connection has dropped, where that is to be reported."""
+        """Keep the number of messages that the connection has dropped, if it is to be reported."""
         if dropped is not None:
             self.pending.append(public.ManyDropped(self.now(), dropped))
 
-    # What is noted once, because its reason stays.
+    # Events that are kept once only: their reason does not change.
 
     def spent(self, running: int) -> None:
-        """Note that no message arrives because none is settled."""
+        """Keep the event that no message arrives, because none is settled."""
         if self._first("spent"):
             self._note(public.CreditSpent, running)
 
     def full(self, parked: int) -> None:
-        """Note that no fresh message is dispatched, because too many are parked."""
+        """Keep the event that no new message is dispatched, because too many are parked."""
         if self._first("full"):
             self._note(public.ParkingFull, parked)
 
     def stale(self) -> None:
-        """Note a stale result."""
+        """Keep the event of a stale result."""
         if self._first("stale"):
             self._note(public.ResultStale)
 
     def policy(self, fault: PolicyFault) -> None:
-        """Note what is wrong with a policy."""
+        """Keep the fault of a policy."""
         kind = type(fault.policy)
-        # Not by policy: one may be made for each message.
+        # Once by type, not by object: an application may make a policy for each message.
         if self._first(f"{kind.__module__}.{kind.__qualname__}.{fault.member}"):
             self._note(public.PolicyFault, kind.__name__, fault.text, fault.error)
 
@@ -308,17 +308,17 @@ class ConsumerEvents:
         return True
 
     def _note(self, kind: Callable[..., public.ConsumerEvent], *values: object) -> None:
-        """Keep an event of this consumer, of now; of a message, its delivery is the first value."""
+        """Keep an event of this consumer with the current time; for a message, the delivery is the first value."""
         self.pending.append(kind(self.now(), self._subscribe, *values))
 
 
 def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
-    """Return the number of the delivery that has a result, from 1: a failure that was charged is counted already."""
+    """Return the delivery count of the delivery with this result, from 1; a charged failure is counted already."""
     record, outcome = event.delivery.record, event.delivery.outcome
     if record is None:
         return 1
     if isinstance(event, Deferred):
-        # Past redelivery.maximumDeferrals.
+        # Charged only past redelivery.maximumDeferrals.
         charged = outcome in ("redelivered", "poisoned")
     else:
         charged = isinstance(event, Failed | Poisoned) and outcome != "spared"
@@ -328,7 +328,7 @@ def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
 def _next_step(  # noqa: PLR0911 - the table of commands
     commands: Sequence[Command],
 ) -> tuple[public.NextStep, float | None, str | None]:
-    """Return what follows from a result, with the delay and the destination of a copy."""
+    """Return the next step after a result, its delay in seconds, and the destination of a dead-letter copy."""
     for command in commands:
         match command:
             case Hold():

@@ -1,4 +1,4 @@
-"""The credit of a new consumer: as it is given, or `auto`, which begins small and follows the rate of its handlers."""
+"""Credit of a new consumer: a given number, or `auto`, which begins small and follows the rate of its handlers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CreditPlan", "credit_of"]
 
-# Seconds' worth of messages that a consumer with a limit of rate takes ahead: a broker may limit how long one is held.
+# Seconds. A consumer with a rate limit prefetches messages for so long: a broker may limit how long one is unsettled.
 AHEAD = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class CreditPlan:
-    """`most`: messages that the application may have unsettled; `first`: those that the broker may send at first."""
+    """Credit of a consumer.
+
+    `most`: messages that the application may have unsettled; `first`: messages that the broker may send at first.
+    """
 
     most: int
     first: int
@@ -38,12 +41,15 @@ def credit_of(
     rate: Rate | None,
     workers: int | None,
 ) -> CreditPlan:
-    """Return the credit of a consumer. `workers`: of its listener; 0: pulled; None: it is no plain consumer."""
+    """Return the credit of a consumer.
+
+    `workers`: number of workers of its listener; 0: the application pulls; None: never `auto`.
+    """
     asked = _asked(destination, options, settings)
     most = MOST_CREDIT if asked is None else asked
     most = most if rate is None else min(most, rate.ahead(AHEAD))
     order = options.get("ordering") or settings.ordering
-    # Over STOMP several subscriptions of a consumer need not give messages back in order.
+    # Over STOMP a consumer grows by further subscriptions; the broker may not keep the order over several of them.
     able = capabilities.flow or (capabilities.grows and order == "non_blocking")
     if asked is not None or workers is None or destination.kind != "queue" or not able:
         return CreditPlan(most, most)
@@ -52,7 +58,7 @@ def credit_of(
 
 
 def _asked(destination: Destination, options: ConsumerOptions, settings: Settings) -> int | None:
-    """Return the credit that is given; None: auto."""
+    """Return the credit that the arguments or settings give; None: `auto`."""
     credit = options.get("credit")
     if credit is not None:
         return credit

@@ -1,7 +1,7 @@
-"""One consumer's engine, made safe for threads, with its settlements collected and its waiters woken.
+"""Thread-safe wrapper of one consumer's engine: collects settlements and wakes threads that wait for a delivery.
 
-Whoever ran the handler feeds its result, writes the settlements that are due, and takes the next delivery: there is
-no hand-over on the way. Commands are carried out outside of the lock.
+The thread that ran a handler feeds the result, writes the settlements that are due, and takes the next delivery; no
+other thread is involved. Commands are written outside of the lock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ WANTED = Wanted()
 
 
 class Dispatcher:
-    """One consumer of a connection. All public methods may be called from any thread."""
+    """One consumer of a connection. Any thread may call the public methods."""
 
     def __init__(
         self,
@@ -87,36 +87,36 @@ class Dispatcher:
         self.engine = engine
         self.error: RedeliveryError | None = None
         self.closed = False
-        self.session_state: ConsumerSession | None = None  # of its session
-        # An asynchronous waiter's wake-up.
+        self.session_state: ConsumerSession | None = None
+        # Wakes the waiting tasks of an asyncio connection.
         self.on_ready: Callable[[], None] | None = None
         self._driver = driver
         self._clock = clock
         self._policies = policies
         self._hooks = hooks
         self._history: MessageHistory | None = None
-        # What becomes of a message by its exception's type.
+        # Decides by the type of an exception what happens to a message.
         self.errors = Classifier()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
-        # Told when nothing is in doubt, or in hand, any more.
+        # Notified when no poison acknowledgement is in doubt, or no thread is writing commands, any more.
         self._quiet = threading.Condition(self._lock)
         # Threads that have taken commands, and are about to write them.
         self._unwritten = 0
         self._waiting = 0
-        # Whether the application takes messages itself; else handlers are run.
+        # True if the application pulls messages; False if handlers are run.
         self.pulled = False
         self._settlements = SettlementBatch()
-        # Shown behind the lock: a log handler or an observer may be slow, and may close the connection.
+        # Shown without the lock: a log handler or an observer may be slow, and may close the connection.
         self.events = ConsumerEvents(subscribe, clock, policies, observers)
         self.events.of_queues = hooks.logs_results
         self._tell_holds = False
         self._throttle = ReadThrottle()
 
-    # From the driver's and the adapter's threads.
+    # Called on the driver's and the adapter's threads.
 
     def feed(self, event: Event) -> None:
-        """Feed an event; what must be written is left to the driver's thread, for this one may own the socket."""
+        """Feed an event; the driver's thread writes the resulting commands, because this one may own the socket."""
         if isinstance(event, Confirmed):
             self._hooks.answered(event)
         watched = self.events.observers.watches_events
@@ -130,7 +130,7 @@ class Dispatcher:
             self.events.waits(commands)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
-            # Settlements are left to those that collect them, unless the adapter takes them at once.
+            # Accepts stay collected, unless the adapter takes each at once.
             writes = self._leave(self._settlements.urgent())
             self._wake(everyone=self.closed)
             if not self.engine.load.in_doubt:
@@ -138,7 +138,7 @@ class Dispatcher:
             pause = self._settlements.batch and self._throttle.closes(self.engine.load.ready())
             if isinstance(event, Confirmed):
                 if event.error is not None:
-                    # It is tried again sooner than a missing answer.
+                    # The retry is sooner than that of a missing answer.
                     self._driver.expect_alarm(self)
                 self._notice_end()
             shown = self.events.take()
@@ -147,19 +147,19 @@ class Dispatcher:
             self._throttle.wait(self._lock)
 
     def share(self, histories: SharedHistory) -> None:
-        """Have the history of the source, before the first connection; but one that is nobody's affair stays apart."""
+        """Use the shared history of the source, before the first connection, unless the hooks keep this one apart."""
         if self._hooks.shares_history and self._hooks.keeps_history:
             self._history = histories.opened(self.subscribe)
             self.engine.share(self._history)
 
     def unshare(self, histories: SharedHistory) -> None:
-        """Leave what is known to others: the consumer has closed."""
+        """Give the history back for later consumers: this one has closed."""
         history, self._history = self._history, None
         if history is not None:
             histories.closed(self.subscribe, history)
 
     def connected(self, event: Connected) -> Sequence[AdapterCommand]:
-        """Begin a connection; return what must follow the subscription."""
+        """Begin a connection; return the commands that must follow the subscription."""
         with self._lock:
             self._settlements.batch = event.capabilities.batch
             self._tell_holds = event.capabilities.window_in_bytes
@@ -170,9 +170,10 @@ class Dispatcher:
         return writes
 
     def _write(self, writes: Sequence[AdapterCommand], shown: Sequence[Shown] = ()) -> None:
-        """Write the commands that were taken, and show what has happened.
+        """Write commands that were taken, and show events.
 
-        Observers are shown it before: the broker's answer to what is written is a later event. The log waits.
+        With observers, show first: the broker's answer to the commands is a later event. Else write first: logging can
+        wait.
         """
         first = bool(writes) and self.events.observers.watches_events
         if shown and first:
@@ -195,7 +196,7 @@ class Dispatcher:
             self.observer_ended(ends)
 
     def observer_ended(self, error: BaseException) -> None:
-        """Stop, because an observer raised what is no `Exception`, as a handler that does so ends its worker."""
+        """Stop the consumer: an observer raised a `BaseException` that is no `Exception`, for example Ctrl-C."""
         if self.error is None:
             stopped = RedeliveryError(
                 f"{self.subscribe.destination}: the observer raised {type(error).__name__}"
@@ -204,13 +205,13 @@ class Dispatcher:
             self.stop(stopped)
 
     def tick(self) -> None:
-        """Let the engine look at the time, if it asked for it."""
+        """Run the engine's timer, if it is due."""
         alarm = self.next_alarm()
         if alarm is not None and alarm <= self._clock.monotonic():
             self.feed(TICK)
 
     def stop(self, error: RedeliveryError | None = None) -> None:
-        """Dispatch nothing more; waiters return, or raise `error`."""
+        """Dispatch nothing more; waiting calls return, or raise `error`."""
         with self._lock:
             self.closed = True
             self._end_with(self.error or error)
@@ -220,40 +221,40 @@ class Dispatcher:
         self.show(shown)
 
     def disconnect(self, error: RedeliveryError) -> None:
-        """Let go of all deliveries: the broker takes them back, and what is still reported of them is stale."""
+        """Drop all deliveries: the broker takes them back, and later results for them are stale."""
         self.feed(ConnectionLost(self.engine.epoch, error, closed=True))
 
     @property
     def collecting(self) -> bool:
-        """Whether there are settlements that wait for company."""
+        """True if there are collected settlements."""
         return self._settlements.collecting
 
     def pending(self, now: float) -> Sequence[AdapterCommand]:
-        """Return the settlements that have waited long enough for company."""
+        """Take the collected settlements that are due."""
         with self._lock:
             return self._settlements.aged(now)
 
     def next_alarm(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do, or None."""
         with self._lock:
             return self.engine.next_alarm()
 
     def wall_time(self, at: float) -> datetime:
-        """Return a time of the connection's clock as a date, in UTC."""
+        """Return a time of the connection's clock as a date and time in UTC."""
         return calendar_time(at + self._clock.time() - self._clock.monotonic()) or LAST
 
     def is_last(self, delivery: Delivery) -> bool:
-        """Whether a failure charged now would be poison by the policy of the message's destination."""
+        """True if a failure charged now would make the message poison, by the policy of its destination."""
         policy = self._policies.policy_for(delivery.destination)
         return would_exhaust(policy, delivery.record, self._clock.monotonic())
 
     def hang(self, delivery: Delivery) -> None:
-        """Learn that a handler will not end. Without a ledger nobody can be told."""
+        """Record that a handler will not end. Does nothing: only a ledger could keep that."""
 
-    # From the application's threads.
+    # Called on the application's threads.
 
     def wait_confirmed(self, deadline: float) -> None:
-        """Wait until no poison acknowledgement is in doubt any longer, or until `deadline`."""
+        """Wait until all poison acknowledgements are confirmed, or until `deadline`."""
         with self._lock:
             while self.engine.load.unconfirmed and (left := deadline - self._clock.monotonic()) > 0:
                 self._wait(left)
@@ -261,35 +262,35 @@ class Dispatcher:
     def wait_answered(self, deadline: float) -> None:
         """Wait until the broker has answered all poison acknowledgements, or until `deadline`.
 
-        In real time: it is about the wire, not about a schedule.
+        In real time: the wait is for the broker's answers, not for a schedule.
         """
         with self._lock:
             while self.engine.load.in_doubt and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(capped(left))
 
     def wait_written(self, deadline: float) -> None:
-        """Wait until no thread is about to write what it has taken; in real time, as above."""
+        """Wait until no thread is about to write commands that it has taken; in real time, as above."""
         with self._lock:
             while self._unwritten and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(capped(left))
 
     def settle(self, delivery: Delivery, event: Event) -> Outcome:
-        """Feed the result of a dispatch, and return what became of it.
+        """Feed the result of a dispatch, and return its outcome.
 
         Raises:
-            AlreadySettled: it has a result already.
+            AlreadySettled: The delivery has a result already.
         """
         with Uninterrupted():
             with self._lock:
                 if delivery.state != "running":
-                    raise AlreadySettled("this message has been settled before: once is all that it can be")
+                    raise AlreadySettled("this message is settled already; settle each message once")
                 now = self._now()
                 self._result(event, now)
                 outcome = delivery.outcome
                 if self.closed:
                     self._notice_end()
                 writes = self._settlements.due(now)
-                # An asyncio loop has better to do than to write.
+                # An asyncio loop must not block on a write.
                 writes = self._take(writes) if self.on_ready is None else self._leave(writes)
                 self._wake()
                 shown = self.events.take()
@@ -302,9 +303,10 @@ class Dispatcher:
     ) -> tuple[Delivery | None, float | None]:
         """Feed the result of the last dispatch and take the next delivery, if there is one; never wait.
 
-        `watch`: observes that dispatch.
+        `after`: result of the last dispatch; `watch`: its observation.
 
-        Return the delivery, or None and the time until one that is parked is due (None: none is parked).
+        Returns:
+            The delivery; or None, and the seconds until a parked one is due (None: none is parked).
         """
         with self._lock:
             now = self._now()
@@ -314,7 +316,7 @@ class Dispatcher:
                 if self.engine.counts.stale:
                     self.events.stale()
                 if changes or self.engine.load.changes:
-                    # More may be dispatched now than this task takes, or at another time.
+                    # More deliveries may be ready now than this task takes, or at another time.
                     self._wake()
             delivery = self._next(now)
             writes = self._leave(
@@ -330,7 +332,7 @@ class Dispatcher:
         return delivery, due
 
     def _shown(self, event: Event | None, watch: Observation | None) -> Event | None:
-        """Feed a result that the log shows, in a turn of the lock of its own; return one that it does not."""
+        """Feed a result and show its events, unless it is a plain success: then only return it, not fed yet."""
         if event is None or event.__class__ is Succeeded:
             return event
         with self._lock:
@@ -345,9 +347,9 @@ class Dispatcher:
         return None
 
     def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
-        """Take all deliveries that are here, after waiting up to `timeout` seconds for the first one.
+        """Take all ready deliveries, after waiting up to `timeout` seconds for the first one.
 
-        `most`, and `most_bytes` of bodies: where it ends.
+        The list ends at `most` deliveries, or with the delivery whose body reaches `most_bytes` bytes of bodies.
         """
         first = self.take(None, timeout)
         if first is None:
@@ -361,7 +363,7 @@ class Dispatcher:
                     break
                 taken.append(delivery)
                 size += len(delivery.body)
-            # What has expired on the way is dead-lettered now, not with the results of this batch.
+            # Expired messages are dead-lettered now, not later with the results of this batch.
             writes = self._take(self._settlements.due(now))
             shown = self.events.take()
         self._write(writes, shown)
@@ -370,8 +372,8 @@ class Dispatcher:
     def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
         """Feed the results of several dispatches, and write their settlements at once.
 
-        `together`: dead letters that are forwarded go in one transaction. The result of a delivery whose connection was
-        lost is `stale`, as its `outcome` says.
+        `together`: dead-letter copies are sent in one transaction. The result of a delivery of a lost connection is
+        stale; its `outcome` is then `stale`.
         """
         with self._lock:
             now = self._now()
@@ -389,7 +391,7 @@ class Dispatcher:
         """Wait until fewer than `below` poison acknowledgements are unconfirmed, or the consumer has ended.
 
         Raises:
-            RedeliveryError: what ended it.
+            RedeliveryError: The error that ended the consumer.
         """
         with self._lock:
             while self.engine.load.unconfirmed >= below and self.error is None:
@@ -403,7 +405,7 @@ class Dispatcher:
         """As `poll`, but wait for a delivery; None after `timeout` seconds, or when the consumer has ended.
 
         Raises:
-            RedeliveryError: what stopped the consumer.
+            RedeliveryError: The error that stopped the consumer.
         """
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         after = self._shown(after, watch)
@@ -422,7 +424,7 @@ class Dispatcher:
                     if self._waiting:
                         self._pass_on()
                 elif watch is not None and watch.message is not None:
-                    # First its end is shown.
+                    # The end of the observed run is shown first.
                     writes = ()
                 elif self._lingers(lingered):
                     lingered = True
@@ -446,14 +448,14 @@ class Dispatcher:
     # With the lock held.
 
     def _lingers(self, lingered: bool) -> bool:
-        """Whether settlements are kept back for company, once."""
+        """True if collected settlements are kept back, to be joined by others; once only."""
         settlements = self._settlements
         if lingered or self.closed or not (settlements.collecting and settlements.batch):
             return False
         return not self.engine.load.awaited(settlements.collected)
 
     def _has_ended(self, deadline: float | None, now: float) -> bool:
-        """Whether there is nothing to wait for: the consumer has ended, or the time is over. Raises its error."""
+        """True if the consumer has ended, or the time is over. Raises the consumer's error."""
         if self.events.pending or not (self.closed or (deadline is not None and deadline <= now)):
             return False
         self._pass_on()
@@ -462,9 +464,9 @@ class Dispatcher:
         return True
 
     def _now(self) -> float:
-        """Read both clocks, for what is fed next: the wall clock may have been set at any time."""
+        """Read both clocks before the next event is fed: the wall clock may have been set meanwhile."""
         now = self._clock.monotonic()
-        # Without expiry, no message is older than the engine's wall clock.
+        # Without expiry, the engine's wall clock is before the expiry time of any message.
         self.engine.wall_offset = self._clock.time() - now if self._hooks.expires else -inf
         return now
 
@@ -485,31 +487,31 @@ class Dispatcher:
 
     @property
     def over(self) -> bool:
-        """Whether it has stopped with an error, and nothing is left that the broker should still hear of."""
+        """True if the consumer has stopped with an error, and no handler or poison acknowledgement is unfinished."""
         return self.error is not None and not (self.engine.load.running or self.engine.load.unconfirmed)
 
     @property
     def unheard(self) -> bool:
-        """Whether nobody may receive from it: its session has a listener."""
+        """True if the application may not pull from the consumer now: its session has a listener."""
         return self.pulled and self.session_state is not None and self.session_state.activity.listens
 
     def left_to_its_session(self) -> int:
-        """How many deliveries its session holds, and nobody is at work on; needs no lock."""
+        """Return the number of deliveries that its session has and no handler works on; needs no lock."""
         return 0 if self.session_state is None else self.session_state.idle(self)
 
     def _end_with(self, error: RedeliveryError | None) -> None:
-        # First the error, then the driver hears of it, which looks the other way round.
+        # First set the error, then notify the driver: its thread reads them in the opposite order.
         self.error = error
         if error is not None:
             self._driver.stopped(self)
 
     def _notice_end(self) -> None:
-        """Have the driver's thread unsubscribe once all is over: what was prefetched is for others."""
+        """Make the driver's thread unsubscribe when all is over: prefetched messages go to other consumers."""
         if self.over:
             self._driver.expect_alarm(self)
 
     def _judge(self, event: Arrived, now: float) -> None:
-        """Stop over a message that has broken too many connections: it is not handed out again."""
+        """Stop the consumer if a message arrives over which the broker has closed too many connections."""
         stop = self._driver.protocol_poison.verdict([delivery.proof for delivery in event.deliveries], now)
         if stop is not None and not self.closed:
             self._route((stop,), now)
@@ -525,13 +527,13 @@ class Dispatcher:
         return max(0.0, (due if deadline is None else min(due, deadline)) - now)
 
     def _take(self, writes: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
-        """Take commands in hand: whoever ends the consumer waits until they are written."""
+        """Mark commands as being written; `wait_written` blocks until they are."""
         if writes:
             self._unwritten += 1
         return writes
 
     def _leave(self, writes: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
-        """Leave commands to the driver's thread; return those in hand, where the adapter has no socket to block on."""
+        """Leave commands to the driver's thread. Return them to be written here if the adapter cannot block."""
         if not (writes and self._settlements.batch):
             return self._take(writes)
         self._driver.defer(writes)
@@ -545,7 +547,7 @@ class Dispatcher:
         self._waiting += 1
         try:
             if linger:
-                # Real time: it is about the wire, not about a schedule.
+                # Real time: the wait is for more settlements to write together, not for a schedule.
                 self._ready.wait(timeout)
             elif held_by is None:
                 self._clock.wait(self._ready, timeout)
@@ -555,7 +557,7 @@ class Dispatcher:
             self._waiting -= 1
 
     def _pass_on(self) -> None:
-        """Wake one that waits, before this thread leaves: nobody else may know of what is ready, or due next."""
+        """Wake a waiting thread before this one leaves: no other may know of a delivery that is ready or due next."""
         if self._waiting and (self.engine.load.ready() or self.engine.load.next_due() is not None):
             self._clock.notify(self._ready)
 
@@ -575,7 +577,7 @@ class Dispatcher:
         self._route(commands, now)
 
     def conclude(self, event: Event, watch: Observation | None) -> None:
-        """Feed the last result of a worker that ends, and leave what follows from it to the driver's thread."""
+        """Feed the last result of a worker that ends; the driver's thread writes the resulting commands."""
         with self._lock:
             self._result(event, self._now(), watch)
             if self.closed:
@@ -591,21 +593,21 @@ class Dispatcher:
             self._show_end(watch, self._clock.monotonic())
 
     def _unless_ended(self, delivery: Delivery | None) -> Delivery | None:
-        """Return a delivery that was taken; give it back if an observer has ended the consumer since."""
+        """Return a delivery that was taken; None, after releasing it, if an observer has ended the consumer since."""
         if delivery is not None and self.closed:
             self.settle(delivery, Released(delivery))
             return None
         return delivery
 
     def _show_end(self, watch: Observation, now: float) -> None:
-        """Show the end of an observed run, and then what the broker has answered since. Without the lock."""
+        """Show the end of an observed run, then the broker's answers since. Without the lock."""
         if watch.show_end(now):
             with self._lock:
                 later = watch.take_later()
             self.show(later)
 
     def _show_unlocked(self) -> None:
-        """Leave the lock for as long as it takes to show what has happened."""
+        """Show events, with the lock released meanwhile."""
         shown = self.events.take()
         self._lock.release()
         try:
@@ -614,7 +616,7 @@ class Dispatcher:
             self._lock.acquire()
 
     def _count(self, command: Clear | Bury) -> None:
-        """Have the ledger note it, if there is one."""
+        """Pass a command on to the ledger. Does nothing here: there is none."""
 
     def _route(self, commands: Sequence[Command], now: float) -> None:  # noqa: C901, PLR0912 - the table of commands
         for command in commands:
@@ -622,7 +624,7 @@ class Dispatcher:
                 case Dropped():
                     self.events.dropped(self._driver.drops.count())
                 case Accept():
-                    # First collect, then expect: the driver's thread looks the other way round.
+                    # First collect, then expect: the driver's thread works in the opposite order.
                     if self._settlements.collect(command.deliveries, now):
                         self._driver.expect(self)
                 case AcceptUnseen():
@@ -634,7 +636,7 @@ class Dispatcher:
                 case BreakerChanged():
                     self.events.breaker(command)
                     if command.new != "closed":
-                        # The broker may limit how long what waits for it is held.
+                        # The broker may limit how long parked messages stay here.
                         self._driver.expect_alarm(self)
                 case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
                     pass

@@ -1,4 +1,4 @@
-"""What a dispatcher needs of others: of the driver of its connection, and of the session that it belongs to."""
+"""Interfaces that a dispatcher uses: the driver of its connection, and the session of its consumer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ConsumerSession", "DriverPort"]
 
 
 class DriverPort(Protocol):
-    """The driver of a connection, as its dispatchers see it; `ConnectionDriver` implements it."""
+    """Interface of a connection's driver for its dispatchers; `ConnectionDriver` implements it."""
 
     protocol_poison: ProtocolPoison
     drops: Drops
@@ -30,27 +30,27 @@ class DriverPort(Protocol):
         """Leave commands to the driver's thread."""
 
     def expect(self, dispatcher: Any) -> None:
-        """Have the driver's thread flush the settlements that a dispatcher has collected."""
+        """Make the driver's thread write the settlements that a dispatcher collects."""
 
     def expect_alarm(self, dispatcher: Any = None) -> None:
-        """Wake the driver's thread: an engine's next timer may have moved forward; without a dispatcher, any one's."""
+        """Wake the driver's thread: the next timer of an engine may have moved forward. None: of any engine."""
 
     def stopped(self, dispatcher: Any) -> None:
-        """Have the driver's thread unsubscribe a dispatcher that has an error, once all is over."""
+        """Make the driver's thread unsubscribe a dispatcher that has an error, when its work is over."""
 
 
 class ConsumerSession(Protocol):
-    """The session of a consumer, as its dispatcher sees it; `SessionState` implements it."""
+    """Interface of a consumer's session for its dispatcher; `SessionState` implements it."""
 
     activity: SessionActivity
 
     def message(self, delivery: Delivery, dispatcher: Any, *, handled: bool) -> Message:
-        """Return the message of a delivery. `handled`: a handler gets it."""
+        """Return the message of a delivery. `handled`: True if a handler gets it."""
         ...
 
     def pulled(self, message: Any) -> None:
-        """Take note that a `receive` is about to return a message."""
+        """Record that a `receive` is about to return a message."""
 
     def idle(self, dispatcher: object) -> int:
-        """Return how many deliveries of this dispatcher the session holds and no handler works on."""
+        """Return the number of deliveries of this dispatcher that the session has and no handler works on."""
         ...

@@ -1,4 +1,4 @@
-"""Count of the messages that a connection has dropped instead of dead-lettering them."""
+"""Count of messages that a connection has dropped instead of dead-lettering them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Drops"]
 
 
 class Drops:
-    """Reports the number of dead letters that a connection has dropped, once for each `interval` of them; 0: never."""
+    """Number of dead letters that a connection has dropped; reported at each multiple of `interval`, 0: never."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -16,7 +16,7 @@ class Drops:
         self._lock = threading.Lock()
 
     def count(self) -> int | None:
-        """Count one more; return the number that is to be reported, if one is."""
+        """Count one more; return the number to report, or None."""
         with self._lock:
             self._dropped += 1
             dropped = self._dropped

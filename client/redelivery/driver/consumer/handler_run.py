@@ -1,7 +1,7 @@
-"""Run of one handler after the other by one worker: which delivery, since when, on which thread or task.
+"""Record of what a worker runs now: which delivery, since when, on which thread or task.
 
-The worker writes it without a lock, once for each message. Others read it from their threads: the watch over
-time-outs, `health()`, a drain.
+The worker writes the record without a lock, once for each message. The watch over time-outs, `health()` and a drain
+read it from their threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HandlerRun", "RunWatch", "Running", "stack_of"]
 
-# Its documentation makes it public.
+# Public in spite of its name: Python documents it.
 _threads = sys._current_frames  # pyright: ignore[reportPrivateUsage]
 # Lines of a stack in the log: the innermost ten frames, two lines each.
 STACK_LINES = 20
@@ -41,33 +41,33 @@ _CALLERS = tuple(
 
 
 class RunWatch(Protocol):
-    """Interface of the watch over time-outs, as a worker sees it; `HandlerWatch` implements it."""
+    """Interface of the watch over time-outs for a worker; `HandlerWatch` implements it."""
 
     until: float
 
     def wake(self) -> None:
-        """Look at the runs: one is over before `until`."""
+        """Check the runs now: the time of one is over before `until`."""
 
     def late(self, run: HandlerRun, found: Running) -> None:
         """Log, once for each run, that its time is over."""
 
 
 class Running(NamedTuple):
-    """One run of a handler, as another thread has read it."""
+    """One run of a handler, as read by another thread."""
 
     delivery: Delivery
     since: float
     """Time of the connection's clock at which the handler was started."""
 
     def same(self, other: Running | None) -> bool:
-        """Whether both are one run."""
+        """True if both are the same run."""
         return other is not None and other.delivery is self.delivery and other.since == self.since
 
 
 class HandlerRun:
-    """What one worker runs now. Of one worker: it alone sets `since` and `delivery`, in this order, for each message.
+    """Record of what one worker runs now. The worker alone sets `since`, then `delivery`, for each message.
 
-    It does so by itself, without a call: it is the hot path.
+    It sets the attributes directly, without a method call: this is the hot path.
     """
 
     __slots__ = (
@@ -87,8 +87,8 @@ class HandlerRun:
         self.since = -inf
         """Time of the connection's clock at which the last run was started."""
         self.delivery: Delivery | None = None
-        """What is handled now; None: nothing is."""
-        # Identity of the thread that runs the handler; None: its task does.
+        """Delivery that is handled now, or None."""
+        # Identity of the thread that runs the handler; None: its task runs it.
         self.thread: int | None = None
         self.task: asyncio.Task[Any] | None = None
         # Identity of the thread of the task's loop.
@@ -100,7 +100,7 @@ class HandlerRun:
         self._watch = watch
 
     def watched(self) -> None:
-        """Have the watch look at a run that has begun, if it sleeps for too long. After `delivery` was set."""
+        """Wake the watch if it would check a new run too late. Call it after `delivery` was set."""
         watch, deadline = self._watch, self.deadline
         if watch is not None and deadline is not None and self.since + deadline.timeout < watch.until:
             watch.wake()
@@ -108,7 +108,7 @@ class HandlerRun:
     def now_running(self) -> Running | None:
         """Return the run that goes on now; None if there is none. From any thread."""
         delivery, since = self.delivery, self.since
-        # Else another one has begun meanwhile, of the same message perhaps.
+        # If they have changed, another run has begun meanwhile, perhaps of the same message.
         if delivery is None or delivery is not self.delivery or since != self.since:
             return None
         return Running(delivery, since)
@@ -125,7 +125,7 @@ class HandlerRun:
 
     @property
     def stuck(self) -> bool:
-        """True if the run that goes on now has been given up: nothing waits for its end."""
+        """True if the current run has been given up: nothing waits for its end."""
         found = self.now_running()
         return found is not None and found.same(self.stuck_in)
 
@@ -137,32 +137,32 @@ class HandlerRun:
 
 
 def stack_of(run: HandlerRun) -> str:
-    """Return where a handler is now, innermost last, at most `STACK_LINES` lines; empty if that cannot be seen."""
+    """Return the stack of a running handler, innermost frame last, at most `STACK_LINES` lines; empty if unknown."""
     thread, task = run.thread, run.task
     if thread is None and task is not None:
         frames, busy = _frames_of(task.get_coro())
         if not busy:
             pairs = ((frame, frame.f_lineno) for frame in frames)
             return _shown(traceback.StackSummary.extract(pairs))
-        # It keeps its loop from turning: it is where that thread is.
+        # The coroutine runs right now and blocks its loop: its stack is that of the loop's thread.
         thread = run.loop_thread
     frame = None if thread is None else _threads().get(thread)
     return "" if frame is None else _shown(traceback.extract_stack(frame))
 
 
 def _shown(frames: traceback.StackSummary) -> str:
-    """Return the handler's own frames as text: those behind the last one of what calls it."""
+    """Return the handler's own frames as text: those after the last frame of the code that calls it."""
     callers = [number for number, each in enumerate(frames) if each.filename.endswith(_CALLERS)]
-    # None is left where it has just begun.
+    # A handler that has just begun has no frame of its own.
     own = frames[callers[-1] + 1 :] if callers else frames
     entries = traceback.StackSummary.from_list((own or frames)[-STACK_LINES // 2 :]).format()
     return "\n".join("".join(entries).rstrip().splitlines()[-STACK_LINES:])
 
 
 def _frames_of(waiting: Any) -> tuple[list[FrameType], bool]:
-    """Return the frames of a coroutine and of all that it awaits, innermost last, and whether it runs right now.
+    """Return the frames of a coroutine and of all that it awaits, innermost last, and True if it runs right now.
 
-    `Task.get_stack` has the outermost one alone.
+    `Task.get_stack` returns only the outermost frame.
     """
     frames: list[FrameType] = []
     busy = False

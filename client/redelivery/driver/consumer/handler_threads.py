@@ -1,6 +1,6 @@
-"""Threads of an asyncio connection for plain handlers. They are daemons: a handler that hangs keeps no process alive.
+"""Threads of an asyncio connection for plain handlers: daemons, so that a handler that hangs keeps no process alive.
 
-`ThreadPoolExecutor` has threads that Python waits for at the end of a process, however its `shutdown` was called.
+Not `ThreadPoolExecutor`: at the end of a process Python waits for its threads, however its `shutdown` was called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class HandlerThreads(Executor):
-    """At most so many threads; each is started when a call finds none idle."""
+    """At most `most` threads; one is started when a call finds none idle."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -31,7 +31,7 @@ class HandlerThreads(Executor):
         self._closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a function called in a thread. Raises RuntimeError after `shutdown`, or if no thread can be started."""
+        """Call a function in a thread. Raises RuntimeError after `shutdown`, or if no thread can be started."""
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
@@ -45,7 +45,7 @@ class HandlerThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - of Executor
-        """Begin nothing more. What is called already goes on; `wait`: until it has ended."""
+        """Accept no more calls. Calls that were submitted are made; `wait`: wait until they have ended."""
         with self._lock:
             first, self._closed = not self._closed, True
             threads = tuple(self._threads) if first or wait else ()
@@ -64,6 +64,6 @@ class HandlerThreads(Executor):
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            # Nothing of a message is kept while the thread waits.
+            # A waiting thread must not keep a message alive.
             del call, future, function
             self._idle_semaphore.release()

@@ -1,4 +1,4 @@
-"""Handlers that take longer than they may: charged when they end, and given up when they do not."""
+"""Time-out of handlers: a handler that ends too late is charged, and one that does not end is given up."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ __all__ = ["HandlerDeadline", "overdue_for"]
 
 
 class HandlerDeadline:
-    """Time that each handler of one listener may take."""
+    """Time limit for each handler run of one listener."""
 
     def __init__(self, timeout: float, clock: Clock) -> None:
         self.timeout = timeout
         self.clock = clock
 
     def end(self, took: float, delivery: Delivery, event: Event | None) -> Event | None:
-        """Return what is to be fed for a handler that ended with `event` after so many seconds.
+        """Return the result to feed for a handler that ended with `event` after `took` seconds.
 
-        Too late a success is a failure. Else a message whose handler always takes too long would never come to its end.
+        A late success counts as a failure: else a message whose handler always takes too long would be redelivered for
+        ever.
         """
         if took > self.timeout and isinstance(event, Succeeded | Discarded):
             return Failed(delivery, Cause.of(self.late()))
         return event
 
     def late(self) -> HandlerTimeout:
-        """Return the cause of what is charged for having taken too long."""
+        """Return the cause of a failure by a late handler."""
         return HandlerTimeout(f"the handler took longer than {self.timeout:g} s")
 
     def stuck(self, dispatcher: Dispatcher, delivery: Delivery) -> HandlerTimeout:
-        """Return the error for a handler that has not ended within twice its time: nothing can stop a thread."""
+        """Return the error for a handler that has not ended within twice its timeout: nothing can stop a thread."""
         return HandlerTimeout(
             f"a handler of {dispatcher.subscribe.destination} has not ended within {2 * self.timeout:g} s, twice its "
             f"timeout; its message is {delivery.message_id}"
@@ -47,7 +48,7 @@ class HandlerDeadline:
 
 
 def overdue_for(timeout: object, clock: Clock) -> HandlerDeadline | None:
-    """Return what bounds the handlers of a listener; None without a timeout. Raises ConfigurationError."""
+    """Return the deadline for the handlers of a listener; None without a timeout. Raises ConfigurationError."""
     if timeout is None:
         return None
     limit = seconds(timeout, "timeout", none="for no limit")

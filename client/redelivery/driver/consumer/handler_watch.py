@@ -1,7 +1,7 @@
 """Watch over the handlers of a connection that have a time-out: one thread, which sleeps while none of them runs.
 
-At the time-out it logs a WARNING with the handler's stack; at twice the time-out the handler is given up. Nothing can
-stop a thread, so the application is what must act. It never holds its lock while it logs, or calls anything.
+At the time-out it logs a WARNING with the handler's stack. At twice the time-out it gives the handler up: nothing can
+stop a thread, and the application must act. The watch does not hold its lock while it logs, or calls other code.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LONG", "HandlerWatch", "log_long"]
 
-# Seconds after which a handler without a time-out is logged, once: operations, failure visibility.
+# Seconds after which a handler without a time-out is logged, once.
 LONG = 300.0
-# Seconds: no process waits for that long.
+# Seconds (31 years). A longer wait is a wait without limit.
 NEVER = 1e9
-# Seconds until the next look after one that a log handler has ended.
+# Seconds until the next check after an exception of a log handler.
 AGAIN = 1.0
 
 
 class HandlerWatch:
-    """The thread, which starts with the first run that is to be watched."""
+    """Thread of the watch; the first worker with a deadline starts it."""
 
     def __init__(self, clock: Clock, given_up: Callable[[HandlerTimeout], None]) -> None:
-        """Start nothing yet. `given_up`: called once for each handler that has not ended within twice its time-out."""
+        """Make the watch. `given_up`: called once for each handler that has not ended within twice its time-out."""
         self.until = inf
-        """Time of the next look; a run that is over before it must wake the watch."""
+        """Time of the next check; a worker whose run times out earlier must wake the watch."""
         self._clock = clock
         self._given_up = given_up
         self._turn = threading.Condition()
         self._runs: list[HandlerRun] = []
-        # Time of the last look, and the shortest time-out.
+        # Time of the last check, and the shortest time-out.
         self._looked, self._shortest = clock.monotonic(), inf
         self._woken = False
         self._closed = False
@@ -62,13 +62,13 @@ class HandlerWatch:
                 self._thread.start()
 
     def wake(self) -> None:
-        """Have the thread look again."""
+        """Make the thread check again."""
         with self._turn:
             self._woken = True
             self._clock.notify(self._turn)
 
     def close(self, timeout: float) -> None:
-        """End the thread; wait for that for `timeout` seconds of real time at most."""
+        """End the thread; wait for its end for `timeout` seconds of real time at most."""
         with self._turn:
             self._closed = True
             self._clock.notify(self._turn)
@@ -78,12 +78,12 @@ class HandlerWatch:
     def _keep(self) -> None:
         try:
             while True:
-                # First these, then the look; a worker does it the other way round, so one sees the other.
+                # First reset these, then check. A worker first sets its run, then reads `until`. Nothing is missed.
                 self.until, self._woken = inf, False
                 try:
                     due = self._look()
-                # A log handler that raises: each line is tried once, and the others are looked at all the same.
-                except BaseException:  # noqa: BLE001 - there is no log to say so
+                # A log handler has raised: each line is tried once, and the other runs are checked soon.
+                except BaseException:  # noqa: BLE001 - it cannot be logged
                     due = self._clock.monotonic() + AGAIN
                 with self._turn:
                     if self._closed:
@@ -97,10 +97,11 @@ class HandlerWatch:
             self._clock.detach()
 
     def _look(self) -> float | None:
-        """Look at all runs; return when to look again: when the next one is over, or to be given up.
+        """Check all runs; return the time of the next check: when the next run times out, or is to be given up.
 
-        If some have begun since the last look, it is not later than one that begins now may be over: so a worker whose
-        handlers are quick need not wake the thread for each of them. Else None: the next one that begins wakes it.
+        If runs have begun since the last check, the next check is at the latest when a run that begins now can time
+        out. A worker with quick handlers then need not wake the thread for each of them. None: the next run that begins
+        wakes the thread.
         """
         now, before = self._clock.monotonic(), self._looked
         self._looked = now
@@ -143,7 +144,7 @@ class HandlerWatch:
             run.dispatcher.hang(found.delivery)
         except LedgerError as failed:
             logger.warning(
-                "%s: the ledger cannot keep that the handler of %s hangs: %s",
+                "%s: %s: its handler hangs, and the ledger cannot record that: %s",
                 run.dispatcher.subscribe.destination, found.delivery.message_id, failed,
             )  # fmt: skip
         finally:
@@ -151,7 +152,7 @@ class HandlerWatch:
 
 
 def log_long(run: HandlerRun, now: float) -> None:
-    """Log, once for each run, that a handler without a time-out has run for `LONG` seconds. On one thread only."""
+    """Log, once for each run, that a handler without a time-out has run for `LONG` seconds. Call it on one thread."""
     found = run.now_running()
     if (
         found is not None
@@ -173,7 +174,7 @@ def _show(
     cancelled: bool = False,
     stack: str = "",
 ) -> None:
-    """Show that a handler takes long."""
+    """Show the event of a handler that runs for long."""
     consumer = run.dispatcher
     event = HandlerOverdue(
         consumer.events.now(),

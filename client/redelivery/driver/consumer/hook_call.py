@@ -1,4 +1,4 @@
-"""A call of a listener's hook: what the hook raises is one line of the log on its message, and changes nothing."""
+"""Call of a listener's hook: an exception of the hook is logged with its message, and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["HookCall", "HookFaults"]
 
-# Types of exceptions of which a traceback is remembered: a hook has few bugs.
+# Pairs of hook and exception type that are remembered. Past them no traceback is logged.
 MOST = 100
 
 
 class HookFaults:
-    """What the hooks of one listener have raised: the traceback is logged once for each hook and type."""
+    """Exceptions of one listener's hooks: the traceback is logged once for each hook and type."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: set[tuple[str, type[BaseException]]] = set()
 
     def first(self, hook: str, error: BaseException) -> bool:
-        """Return whether a hook has not raised this type before."""
+        """Return True if a hook has not raised this type before."""
         key = hook, type(error)
         with self._lock:
             if key in self._seen or len(self._seen) >= MOST:
@@ -46,14 +46,14 @@ class HookCall:
     def __init__(
         self, hook: str, call: Callable[[], object], event: MessageEvent, faults: HookFaults
     ) -> None:
-        """Take in the hook's name, and what calls it."""
+        """Set the hook's name, the function that calls it, and the event that it is called for."""
         self._hook = hook
         self._call = call
         self._event = event
         self._faults = faults
 
     def __call__(self) -> object:
-        """Make the call; what it raises is logged."""
+        """Make the call; log an exception that it raises."""
         try:
             return self._call()
         except BaseException as error:  # noqa: BLE001 - logged
@@ -61,9 +61,9 @@ class HookCall:
             return None
 
     def failed(self, error: BaseException) -> None:
-        """Log what the hook has raised."""
+        """Log an exception of the hook."""
         event, cause = self._event, Cause.of(error)
-        text = f"{named(event)}: {self._hook} failed ({cause.text}); what was decided is carried out"
+        text = f"{named(event)}: {self._hook} failed ({cause.text}); that has no effect on the message"
         traceback = (
             (type(error), error, error.__traceback__) if self._faults.first(self._hook, error) else None
         )

@@ -1,4 +1,4 @@
-"""How a consumer that no application sees differs from an application's: dead-letter tools, the Spark source."""
+"""Differences of an internal consumer (dead-letter tools, the Spark source) from an application's."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["APPLICATION", "ConsumerHooks"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHooks:
-    """What one consumer does otherwise. The defaults are an application's consumer."""
+    """Behaviour of one consumer. The defaults are those of an application's consumer."""
 
     shares_history: bool = True
-    """What is known of a message passes to and from other consumers of the connection."""
+    """True: the history of messages is shared with other consumers of the connection."""
     keeps_history: bool = True
-    """A message is recognized by its key after a reconnect. False: the caller knows more of each than its key."""
+    """True: a message is recognized by its key after a reconnect. False: the caller removes duplicates itself."""
     logs_results: bool = True
-    """Each failed delivery is a line of the log."""
+    """True: each failed delivery is logged."""
     expires: bool = True
-    """A message that has expired is dead-lettered before its dispatch, not dispatched."""
+    """True: a message that has expired is dead-lettered instead of dispatched."""
     confirmed: Callable[[Confirmed], None] | None = None
     """Called with the broker's answer to each poison acknowledgement, on the adapter's thread.
 
-    It is called before the engine has the answer, so a thread that waits for the engine finds the call done. What it
-    raises is logged, and changes nothing.
+    It is called before the engine gets the answer: when a thread that waits for the engine goes on, the call is done.
+    An exception that it raises is logged, and changes nothing.
     """
 
     bulk: BulkIntake | None = None
-    """Takes deliveries that bypass the engine, of one consumer. Only for consumers of a `ConnectionPort`."""
+    """Intake for deliveries that bypass the engine, of one consumer. Only for consumers of a `ConnectionPort`."""
 
     def answered(self, event: Confirmed) -> None:
         """Call `confirmed`."""
@@ -44,7 +44,7 @@ class ConsumerHooks:
             try:
                 self.confirmed(event)
             except Exception:
-                logger.exception("a consumer's hook failed; the broker's answer is taken all the same")
+                logger.exception("a consumer's hook failed; the broker's answer is processed as usual")
 
 
 APPLICATION = ConsumerHooks()

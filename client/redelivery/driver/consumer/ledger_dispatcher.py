@@ -1,7 +1,7 @@
-"""A dispatcher whose attempts a ledger counts: each is looked up and marked before its handler begins.
+"""Dispatcher of a connection with a ledger: it looks up and marks each attempt before the handler begins.
 
-What is known is in memory, and so is the mark. Only where another process has written, or has died, must the ledger be
-asked: then the delivery waits in `_unknown`, and the thread that wanted it asks with no lock held.
+The ledger's entries and marks are in memory. Its file must be read only if another process has written, or has died.
+The delivery is then kept in `_unknown`, and the thread that wanted it reads the file without a lock.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class LedgerDispatcher(Dispatcher):
         super().__init__(subscribe, engine, driver, clock, policies, observers)
         self._connection_ledger = connection_ledger
         self._turns = connection_ledger.turns
-        # The ledger must be asked about them first.
+        # Deliveries for which the ledger's file must be read first.
         self._unknown: deque[Delivery] = deque()
-        # Dispatches for whoever comes next.
+        # Deliveries to dispatch, for the next thread that takes one.
         self._decided: deque[Delivery] = deque()
-        self._inside = 0  # attempts, and looks for one
-        # Whether a turn alone may have been asked for.
+        self._inside = 0  # attempts and lookups
+        # True if this consumer may be queued for an exclusive run.
         self._claims = False
-        # Whether that one runs alone in this process.
+        # True while this consumer has the exclusive run of this process.
         self._alone = False
-        # Whether somebody else is alone, or is about to be.
+        # True if another consumer has an exclusive run, or is about to have one.
         self._shut_out = False
 
     def poll(
         self, after: Event | None = None, watch: Observation | None = None
     ) -> tuple[Delivery | None, float | None]:
-        """As `Dispatcher.poll`; the ledger is asked where it must be."""
+        """As `Dispatcher.poll`; read the ledger's file if necessary."""
         found = super().poll(after, watch)
         while found[0] is None and self._learn_one():
             found = super().poll()
@@ -77,14 +77,14 @@ class LedgerDispatcher(Dispatcher):
     def take(
         self, after: Event | None = None, timeout: float | None = None, watch: Observation | None = None
     ) -> Delivery | None:
-        """As `Dispatcher.take`; the ledger is asked where it must be."""
+        """As `Dispatcher.take`; read the ledger's file if necessary."""
         found = super().take(after, timeout, watch)
         while found is None and self._learn_one():
             found = super().take(None, 0.0)
         return found
 
     def tick(self) -> None:
-        """Look at the time; wake those that wait for their turn, or that must hear of the ledger's error."""
+        """Run the timers; wake threads that wait for an exclusive run to begin or end, or for the ledger's error."""
         super().tick()
         try:
             self._connection_ledger.forget(self._clock.monotonic())
@@ -102,29 +102,29 @@ class LedgerDispatcher(Dispatcher):
             self.show(shown)
 
     def next_alarm(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do, or None."""
         alarms = super().next_alarm(), self._connection_ledger.next_verdict()
         return min((alarm for alarm in alarms if alarm is not None), default=None)
 
     def stop(self, error: RedeliveryError | None = None) -> None:
-        """Dispatch nothing more, and claim no turn."""
+        """Dispatch nothing more, and leave the queue for exclusive runs."""
         super().stop(error)
         self._connection_ledger.withdraw(self)
 
     def disconnect(self, error: RedeliveryError) -> None:
-        """Let go of all deliveries. What the application has pulled and not settled is no attempt any more."""
+        """Drop all deliveries. Messages that the application pulled and did not settle are not attempts any more."""
         super().disconnect(error)
         with self._lock:
             if self.pulled:
                 for delivery in self.engine.attempts():
-                    # The connection is to be closed even so.
+                    # An error of the ledger must not prevent the close.
                     with suppress(LedgerError):
                         self._connection_ledger.clear(Clear(delivery, None, keep=True))
             while self._inside or self._alone:
                 self._leave_run()
 
     def hang(self, delivery: Delivery) -> None:
-        """Learn that a handler will not end: its message is charged when this process does."""
+        """Record that a handler will not end: its message is charged when this process ends."""
         with self._lock:
             if delivery.state == "running":
                 self._connection_ledger.hang(delivery)
@@ -132,7 +132,7 @@ class LedgerDispatcher(Dispatcher):
     # With the lock held.
 
     def _fail(self, error: LedgerError | None = None) -> bool:
-        """Stop, if the ledger cannot count; return whether it is so."""
+        """Stop the consumer if the ledger cannot count; return True if so."""
         error = error or self._connection_ledger.error
         if error is None:
             return False
@@ -150,7 +150,7 @@ class LedgerDispatcher(Dispatcher):
             return None
         self._shut_out = False
         if not self.engine.load.suspects:  # nearly always
-            # They went with their connection.
+            # The suspects were deliveries of a lost connection.
             if self._claims:
                 self._claims = False
                 self._connection_ledger.withdraw(self)
@@ -172,7 +172,7 @@ class LedgerDispatcher(Dispatcher):
         return True
 
     def _beside(self, now: float) -> Delivery | None:
-        """Take the next delivery, beside what runs; the counting has been entered."""
+        """Take the next delivery, to run concurrently with others; `enter` has succeeded before."""
         while commands := self.engine.feed(WANTED, now):
             first = commands[0]
             if isinstance(first, LookUp):
@@ -197,7 +197,7 @@ class LedgerDispatcher(Dispatcher):
         return None
 
     def _by_itself(self, now: float) -> Delivery | None:
-        """Take a suspect: it is this consumer's turn to run alone."""
+        """Take a crash suspect for the exclusive run that this consumer has got."""
         self._alone = True
         found = self._begun(self.engine.feed(ALONE, now), now)
         if found is None:
@@ -205,7 +205,7 @@ class LedgerDispatcher(Dispatcher):
         return found
 
     def _begun(self, commands: Sequence[Command], now: float) -> Delivery | None:
-        """Carry commands out; return the delivery of a dispatch among them, once it is marked."""
+        """Carry out commands; return the delivery of a dispatch among them, after it was marked, or None."""
         first = commands[0] if commands else None
         if not isinstance(first, Mark):
             self._route(commands, now)
@@ -223,12 +223,12 @@ class LedgerDispatcher(Dispatcher):
         return first.delivery
 
     def _give_up(self, delivery: Delivery, error: LedgerError | None, now: float) -> None:
-        """Do not begin what cannot be counted."""
+        """Release a delivery whose attempt cannot be counted."""
         self._fail(error)
         self._route(self.engine.feed(Released(delivery), now), now)
 
     def _leave_run(self) -> None:
-        """End what was entered, or a turn alone."""
+        """End a lookup or attempt that was entered, or an exclusive run."""
         if self._alone:
             self._alone = False
             self._inside = 0
@@ -269,7 +269,7 @@ class LedgerDispatcher(Dispatcher):
     # Without the lock.
 
     def _learn_one(self) -> bool:
-        """Ask the ledger about a delivery, if there is one that it must be asked about."""
+        """Read the ledger's file for one delivery that needs it; return False if there is none."""
         try:
             delivery = self._unknown.popleft()
         except IndexError:
@@ -289,7 +289,7 @@ class LedgerDispatcher(Dispatcher):
         self.show(shown)
 
     def _learned(self, delivery: Delivery, error: LedgerError | None) -> None:
-        """Decide on a delivery that the ledger was asked about; `error`: it has no answer. With the lock held."""
+        """Decide on a delivery after the ledger's file was read, or failed with `error`. With the lock held."""
         now, entry = self._now(), None
         try:
             entry = None if error else self._connection_ledger.look_up(delivery, fresh=True)

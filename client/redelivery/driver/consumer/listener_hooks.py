@@ -1,8 +1,8 @@
-"""A listener's `on_retry` and `on_dead_letter`: an observer of its consumer.
+"""A listener's hooks `on_retry` and `on_dead_letter`, called by an observer of its consumer.
 
-`on_retry` is called where the handler ran, before the next message there. `on_dead_letter` is called once the broker
-has confirmed the dead letter: elsewhere, because the thread that reads from the broker must not be kept. A message is
-reported dead at most once by a process, and never where the broker does not answer.
+`on_retry` is called where the handler ran, before the next message there. `on_dead_letter` is called after the broker
+has confirmed the dead letter, on another thread, because the thread that reads from the broker must not be blocked.
+`on_dead_letter` is called at most once for a message in a process, and never if the broker does not answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["HookCalls", "add_hooks", "check_hooks", "start_hooks"]
 
-# Messages whose dead letter has no answer yet; past them the oldest is forgotten: its hook gets what is left of it.
+# Messages whose dead letter is unconfirmed. Past this number the oldest is dropped; its hook then gets a message
+# without the body.
 MOST = 10_000
 
 
 def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> None:
     """Refuse hooks that would not be called.
 
+    Args:
+        options: Arguments of the listener.
+        awaits: True on an asyncio connection: a hook may be `async def`.
+        mode: Mode of its session; None: no session.
+
     Raises:
-        ConfigurationError: one is not callable, is `async def` where nothing awaits it, or is for a session whose mode
-            settles messages together (`mode`; None: no session).
+        ConfigurationError: A hook is not callable, is `async def` on a connection with threads, or the session's mode
+            settles messages together.
     """
     for name in ("on_retry", "on_dead_letter"):
         hook = options.get(name)
@@ -48,27 +54,27 @@ def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> No
             raise ConfigurationError(f"{name}= is async def; use redelivery.connect_async", option=name)
         if mode in ("transacted", "client"):
             raise ConfigurationError(
-                f"{name}=: a {mode} session settles messages together, later than their handlers end; use "
-                "observers=[...], which are shown the result then",
+                f"{name}=: a {mode} session settles messages together, after their handlers have ended; use "
+                "observers=[...], which get the result then",
                 option=name,
             )
 
 
 class HookCalls(Protocol):
-    """Interface of what calls the hooks of a connection; `HookThread` and `HookTasks` implement it."""
+    """Interface for calling the hooks of a connection; `HookThread` and `HookTasks` implement it."""
 
     def here(self, call: HookCall) -> None:
         """Make a call on the handler's thread, or on its loop."""
 
     def elsewhere(self, call: HookCall) -> None:
-        """Have a call made where it may take long."""
+        """Queue a call for another thread or the loop, where it may take long."""
 
     def close(self, timeout: float) -> None:
-        """Make the calls that wait, within `timeout` seconds."""
+        """Make the queued calls, within `timeout` seconds."""
 
 
 class Dying(NamedTuple):
-    """A message whose dead letter is not confirmed yet. It is kept with its body, which the library lets go of."""
+    """A message whose dead letter is unconfirmed, with its body, which the library itself does not keep."""
 
     message: Message
     error: BaseException | None
@@ -83,22 +89,22 @@ class ListenerHooks(Observer):
         on_dead_letter: Callable[[Message, Death], object] | None,
         calls: HookCalls,
     ) -> None:
-        """Call hooks.
+        """Set the hooks.
 
         Args:
-            on_retry: see above.
-            on_dead_letter: see above.
-            calls: makes the calls.
+            on_retry: The listener's hook, or None.
+            on_dead_letter: The listener's hook, or None.
+            calls: Makes the calls.
         """
         self.settler: Settler | None = None
-        """Of the consumer, once it is started: makes a message of a delivery that no handler had."""
+        """The consumer's settler once it is started, to make a message from a delivery that no handler had."""
         self._on_retry = on_retry
         self._on_dead_letter = on_dead_letter
         self._calls = calls
         self._faults = HookFaults()
         self._dying: dict[Hashable, Dying] = {}
 
-    def finished(self, token: Any, result: Finished) -> None:  # noqa: ARG002 - the hooks begin nothing
+    def finished(self, token: Any, result: Finished) -> None:  # noqa: ARG002 - `started` gives no token
         """Call `on_retry`, or keep the message for `on_dead_letter`."""
         message = result.message or self._message(result.delivery)
         if result.outcome == "redelivered" and self._on_retry is not None:
@@ -115,12 +121,12 @@ class ListenerHooks(Observer):
             self._keep(result, Dying(message, result.error))
 
     def event(self, event: Event) -> None:
-        """Call `on_dead_letter` for what the broker has confirmed."""
+        """Call `on_dead_letter` for a dead letter that the broker has confirmed."""
         if self._on_dead_letter is None:
             return
         if isinstance(event, DeadLettering):
             if _key(event) in self._dying or event.delivery.state == "settled":
-                # Known; or the broker's answer came first.
+                # Kept already, or the broker's answer was first.
                 return
             self._keep(event, Dying(self._message(event.delivery), None))
         elif isinstance(event, DeadLettered):
@@ -149,12 +155,12 @@ def add_hooks(consumer: ConsumerOptions, options: ListenOptions, calls: HookCall
 
 
 def start_hooks(observers: Iterable[object], settler: Settler) -> None:
-    """Have the hooks among observers know what their consumer's messages are settled by."""
+    """Set the settler of the hooks among observers: their consumer has started."""
     for each in observers:
         if isinstance(each, ListenerHooks):
             each.settler = settler
 
 
 def _key(event: MessageEvent) -> Hashable:
-    """Return what the message is known by over connections; without an id, this delivery."""
+    """Return the key of the message over all connections: its id; without an id, the identity of this delivery."""
     return event.message_id or id(event.delivery)

@@ -1,6 +1,6 @@
-"""Observation of the runs of one worker: made only where an observer wants every delivery.
+"""Observation of the runs of one worker: made only if an observer wants every delivery.
 
-It is on the way of every message, so what it does for one is little: two calls for each observer, and one object.
+It is on the hot path. For each message it makes two calls of each observer, and one object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Observation", "ObservedRun"]
 
-# Of results that are reported when nothing else is known of them.
+# Verdicts for outcomes whose result has no details.
 VERDICTS: dict[Outcome | None, Verdict] = {
     "redelivered": "failed", "spared": "failed", "poisoned": "failed", "deferred": "defer", "discarded": "discard",
     "released": "release",
@@ -33,13 +33,13 @@ class ObservedRun(Protocol):
     """Interface of the run of a worker; `HandlerRun` implements it."""
 
     delivery: Delivery | None
-    """What is handled now."""
+    """Delivery that is handled now, or None."""
     since: float
-    """When that was started, by the connection's clock."""
+    """Time of the connection's clock at which the run was started."""
 
 
 class Observation:
-    """What the observers of one worker know of the run that goes on, until its end has been shown to them."""
+    """State of one worker's current run for its observers, until they have been shown its end."""
 
     __slots__ = (
         "_ended", "_observers", "_run", "_tokens", "_wall", "delivery", "details", "error", "later", "message",
@@ -56,17 +56,17 @@ class Observation:
     ) -> None:
         """Observe the runs of one worker of the consumer `subscribe`.
 
-        `wall` reads the wall clock; `ended` is called with what an observer raises that is no `Exception`.
+        `wall` reads the wall clock; `ended` is called with an observer's exception that is no `Exception`.
         """
         self.message: Message | None = None
-        """The message that is handled, or was and is not shown to have ended; None: none is."""
+        """The message of the run, until the end of the run has been shown; None: there is no run."""
         self.delivery: Delivery | None = None
         self.error: BaseException | None = None
-        """What the handler raised."""
+        """Exception of the handler."""
         self.details: ResultDetails | None = None
-        """What is known of the result, if it is no plain success; the log has had it."""
+        """Details of the result, if it is no plain success; it has been logged."""
         self.later: list[Event] = []
-        """What the broker has answered of this delivery, to be shown after its end. With the lock of the consumer."""
+        """Broker's answers for this delivery, to be shown after the end of the run. With the lock of the consumer."""
         self.subscribe = subscribe
         self._wall = wall
         self._ended = ended
@@ -76,20 +76,20 @@ class Observation:
 
     @property
     def plain(self) -> bool:
-        """Whether it has succeeded and is decided: its session may still have to commit it."""
+        """True if the run has succeeded and its result is final here; its session may still have to commit it."""
         return self.details is None and self.delivery is not None and self.delivery.outcome == "accepted"
 
     def unsettled(self, delivery: Delivery) -> bool:
-        """Whether a handler has this delivery, and has not settled it: a redelivery has the same object."""
+        """True if the handler has this delivery and has not settled it. A redelivery has the same object."""
         return self.delivery is delivery and self.message is not None and self.details is None
 
     def condemned(self, delivery: Delivery) -> bool:
-        """Whether its run has made this delivery poison, and has not been shown to have ended."""
+        """True if this run has made the delivery poison, and its end has not been shown yet."""
         found = self.details
         return self.delivery is delivery and found is not None and found.outcome == "poisoned"
 
     def begin(self, message: Message) -> None:
-        """Show that the handler begins. On its thread, or in its task."""
+        """Show that the handler begins. Called on its thread, or in its task."""
         delivery, one = self._run.delivery, self._observers.one
         assert delivery is not None, "it runs"
         self.message, self.delivery, self.details, self.error = message, delivery, None, None
@@ -103,7 +103,7 @@ class Observation:
                 self.failed(one, error)
 
     def handling(self, handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
-        """Return a handler whose runs are observed; for a thread."""
+        """Return a wrapper of a handler that observes its runs; for a worker thread."""
         begin = self.begin
 
         def handle(message: Message) -> Any:
@@ -117,10 +117,10 @@ class Observation:
         return handle
 
     def show_end(self, now: float) -> bool:
-        """Show that the run has ended: its result has been fed. Without a lock.
+        """Show that the run has ended: its result has been fed. Called without a lock.
 
         Returns:
-            True if `take_later` is to be asked: the broker may have answered meanwhile. A plain success has no answer.
+            True if `take_later` must be called: the broker may have answered meanwhile. A plain success has no answer.
         """
         message, delivery, one, plain = self.message, self.delivery, self._observers.one, self.plain
         assert delivery is not None, "it has run"
@@ -136,13 +136,13 @@ class Observation:
             except BaseException as error:  # noqa: BLE001 - logged
                 self.failed(one, error)
         if plain:
-            # What its session makes of it later is shown by itself.
+            # If its session settles it later, that is shown as an event of its own.
             self.delivery = None
-        # A session may have been rolled back at this moment.
+        # A session may have been rolled back just now.
         return not plain or bool(self.later)
 
     def take_later(self) -> Sequence[Event]:
-        """Take what came of the run before its end was shown. With the lock of the consumer."""
+        """Take the events that arrived before the end of the run was shown. With the lock of the consumer."""
         later, self.later = self.later, []
         self.delivery = self.details = None
         return later
@@ -152,11 +152,11 @@ class Observation:
         return self._wall()
 
     def ended(self, error: BaseException) -> None:
-        """End over what an observer raised that is no `Exception`."""
+        """Stop the consumer: an observer raised a `BaseException` that is no `Exception`."""
         self._ended(error)
 
     def failed(self, observer: Watcher, error: BaseException) -> None:
-        """Log what an observer raised; end over what is no `Exception`."""
+        """Log an observer's exception; stop the consumer if it is no `Exception`."""
         if observer.failed(error, self.subscribe.destination) is not None:
             self.ended(error)
 

@@ -1,4 +1,4 @@
-"""From settings and a broker's capabilities to one consumer: what cannot be honoured is refused here."""
+"""Plan of a consumer from settings and the broker's capabilities; refuses what the broker cannot do."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def planned(
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger;
-    `breaker`: None charges every failure; `workers`: of its listener, 0 if the application pulls; None: the credit is
-    not `auto`, whatever the settings say.
+    `transacted`: it belongs to a transacted session. `redrive`: route of dead letters instead of that of the settings.
+    `counted`: a ledger counts its attempts. `breaker`: None: every failure is charged. `workers`: of its listener; 0:
+    the application pulls; None: the credit is never `auto`.
 
     Raises:
-        ConfigurationError: this broker, over this protocol, cannot do what is asked for.
+        ConfigurationError: This broker, over this protocol, cannot do what is asked for.
     """
     dead_letters = _bounded(
         redrive or dead_letters_of(settings, destination, options.get("subscription")), options
@@ -87,7 +87,7 @@ def planned(
 
 
 def _bounded(dead_letters: DeadLetterRoute, options: ConsumerOptions) -> DeadLetterRoute:
-    """Return the route with the consumer's own bound of what is set aside, if it has one."""
+    """Return the route with the consumer's own `maximum_set_aside`, if it has one."""
     most = options.get("maximum_set_aside")
     if most is None or not isinstance(dead_letters, DeadLetterRouting):
         return dead_letters
@@ -97,11 +97,11 @@ def _bounded(dead_letters: DeadLetterRoute, options: ConsumerOptions) -> DeadLet
 def _checked_beforehand(
     destination: Destination, dead_letters: DeadLetterRouting | Redrive, capabilities: Capabilities
 ) -> str | None:
-    """Return where copies may have to go, if that can be found out to be impossible before the first."""
+    """Return the dead-letter destination that the broker is to check before the first copy, or None."""
     if not dead_letters.may_forward(capabilities):
         return None
     if isinstance(dead_letters, DeadLetterRouting) and dead_letters.individual and destination.is_temporary:
-        # Checking makes the queue on most brokers: each reply queue would leave one behind.
+        # On most brokers the check creates the queue: each temporary reply queue would leave one there.
         return None
     return dead_letters.destination_on(capabilities)
 
@@ -109,7 +109,7 @@ def _checked_beforehand(
 def dead_letters_of(
     settings: Settings, destination: Destination, subscription: str | None
 ) -> DeadLetterRouting:
-    """Return what is done with dead letters, as the settings say."""
+    """Return the route of dead letters by the settings."""
     return DeadLetterRouting(
         maximum_set_aside=settings.maximum_set_aside,
         individual=settings.individual,
@@ -136,7 +136,7 @@ def _refuse(
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(
-            f"ordering=per_group: {capabilities.broker} does not tell the group of a message over this protocol",
+            f"ordering=per_group: {capabilities.broker} does not send the group of a message over this protocol",
             option="redelivery.ordering",
         )
     native = capabilities.poison_persistent or capabilities.poison_on_request
@@ -153,7 +153,7 @@ def _refuse(
 def _refuse_own_dead_letters(
     destination: Destination, dead_letters: DeadLetterRouting, capabilities: Capabilities
 ) -> None:
-    """Refuse a consumer that gets its own dead letters: they would go round for ever."""
+    """Refuse a consumer that would receive its own dead letters: they would circulate for ever."""
     if dead_letters.route == "discard" or (
         dead_letters.discarding is not None and dead_letters.discarding.everything
     ):
@@ -169,17 +169,18 @@ def _refuse_own_dead_letters(
         found = individual.returns_to(destination, capabilities, dead_letters.subscriber)
         if found is not None:
             raise ConfigurationError(
-                f"{destination} takes in its own dead-letter destinations, {found} among them, so what fails would go "
-                "round for ever: name them with another redelivery.queuePrefix or topicPrefix, or consume less",
+                f"{destination} includes its own dead-letter destinations, {found} among them: failed messages would "
+                "circulate for ever; name them with another redelivery.queuePrefix or topicPrefix, or consume fewer "
+                "destinations",
                 option="redelivery.deadLetterStrategy",
             )
         return
     own = str(dead_letters.destination_on(capabilities))
     if covers(destination, Destination.parse(own)):
-        among = "is" if own == str(destination) else f"takes in {own}, which is"
+        among = "is" if own == str(destination) else f"includes {own}, which is"
         raise ConfigurationError(
             f"{destination} {among} the dead-letter destination of this connection: to read the dead letters, add "
-            "redelivery.deadLetterDestination=<another queue> to the URI: what fails again goes there",
+            "redelivery.deadLetterDestination=<another queue> to the URI: messages that fail again go there",
             option="redelivery.deadLetterDestination",
         )
 
@@ -193,8 +194,8 @@ def _refuse_features(destination: Destination, options: ConsumerOptions, capabil
         )
     if options.get("selector") is not None and not capabilities.selectors:
         raise ConfigurationError(
-            f"selector=: {capabilities.broker} ignores selectors over this protocol, so the consumer would get every "
-            "message; filter in the handler, or bind a queue to what you want",
+            f"selector=: {capabilities.broker} ignores selectors over this protocol: the consumer would get every "
+            "message; filter in the handler, or bind a queue to the messages that you want",
             option="selector",
         )
     if options.get("subscription") is not None and not capabilities.subscriptions:
@@ -211,9 +212,9 @@ def _refuse_long_holds(
     errors: Classifier | None,
     capabilities: Capabilities,
 ) -> None:
-    """Refuse a policy whose delays together pass what the broker lets a consumer hold.
+    """Refuse a policy whose delays together exceed the time for which the broker leaves a message unsettled.
 
-    Past the limit the broker would take the message back, or close the connection, in the middle of a delay.
+    After that time the broker would take the message back, or close the connection, during a delay.
     """
     most = capabilities.most_delay
     if most is None:
@@ -236,7 +237,7 @@ def _refuse_long_holds(
 def _longest_hold(
     destination: Destination, policies: RedeliveryPolicyMap, errors: Classifier | None
 ) -> float | None:
-    """Return how many seconds a message may wait for its redeliveries in all, or None where there is no bound."""
+    """Return the seconds of all delays of a message together at most, or None without a limit."""
     longest = 0.0
     for _, policy in _serving(destination, policies, errors):
         worst = policy.worst_case_ms()
@@ -249,7 +250,7 @@ def _longest_hold(
 def _serving(
     destination: Destination, policies: RedeliveryPolicyMap, errors: Classifier | None
 ) -> Iterable[tuple[str, Policy]]:
-    """Yield the policies that may serve a consumer's messages: each is served by its own destination's."""
+    """Yield the policies for a consumer's messages, with their names: several if it has several destinations."""
     if destination.kind != "native" and not is_pattern(destination):
         name = policies.pattern_for(destination)
         yield f"for {name or destination}", policies.policy_for(destination)
@@ -265,5 +266,5 @@ def _max_parked(settings: Settings, capabilities: Capabilities) -> int:
         return settings.max_parked
     if capabilities.max_unacknowledged is None:
         return DEFAULT_MAX_PARKED
-    # Past its limit the broker sends nothing more, so what is parked would starve the others.
+    # At its limit the broker sends nothing more, and parked messages alone would block all others.
     return min(DEFAULT_MAX_PARKED, int(capabilities.max_unacknowledged * HOLDABLE))

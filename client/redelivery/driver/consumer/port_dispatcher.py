@@ -1,4 +1,4 @@
-"""The consumer of a port: its deliveries can be stored and restored, and may bypass the engine in lists."""
+"""Dispatcher of a port's consumer: deliveries can be stored and restored, and may bypass the engine in lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["PortDispatcher"]
 
 
 class PortDispatcher(Dispatcher):
-    """One consumer of a `ConnectionPort`. With `ConsumerHooks.bulk` the intake sees each event before the engine."""
+    """One consumer of a `ConnectionPort`. With `ConsumerHooks.bulk` the intake gets each event before the engine."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class PortDispatcher(Dispatcher):
         *,
         wire_of: Callable[[str], dict[str, str]],
     ) -> None:
-        """Make the dispatcher. `wire_of`: how deliveries of a destination are read on the open connection."""
+        """Make the dispatcher. `wire_of`: returns how deliveries of a destination are read on the open connection."""
         super().__init__(subscribe, engine, driver, clock, policies, observers, hooks)
         self._bulk = hooks.bulk
         self._wire_of = wire_of
         self._wire: dict[str, str] = {}
 
     def feed(self, event: Event) -> None:
-        """Feed an event: what bypasses the engine is taken in, and the engine gets the rest."""
+        """Feed an event: the intake takes the deliveries that bypass the engine, and the engine gets the rest."""
         if (bulk := self._bulk) is None:
             super().feed(event)
             return
@@ -63,15 +63,15 @@ class PortDispatcher(Dispatcher):
             super().feed(rest)
 
     def connected(self, event: Connected) -> Sequence[AdapterCommand]:
-        """Begin a connection; return what must follow the subscription."""
+        """Begin a connection; return the commands that must follow the subscription."""
         if self._bulk is not None:
-            # First the epoch, then the wire: see `wire`.
+            # First the epoch, then the wire format: see `wire`.
             self._bulk.connect(event)
             self._wire = self._wire_of(self.subscribe.destination)
         return super().connected(event)
 
     def wire(self) -> Mapping[str, str]:
-        """Return how the deliveries of the connection that stands are read; see `ConsumerPort.wire`."""
+        """Return how the deliveries of the current connection are read; see `ConsumerPort.wire`."""
         return self._wire or self._wire_of(self.subscribe.destination)
 
     def accept_bulk(self, deliveries: Sequence[Delivery], *, more: int = 0) -> None:

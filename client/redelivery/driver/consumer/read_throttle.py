@@ -1,8 +1,8 @@
-"""Holds back the reading thread for moments while the workers have enough: it reads more at once then.
+"""Short pauses of the reading thread while the workers have enough messages: it then reads more at once.
 
-Measured: reading as fast as possible brings five messages a read, and each read takes the interpreter lock from the
-handler; with pauses the same machine does a third more. The pause is bounded, so heart-beats and receipts wait for
-20 ms at most; where handlers are slow it is left out almost always.
+Measured: reading as fast as possible gets five messages a read, and each read takes the interpreter lock from the
+handler. With pauses the same machine handles a third more messages. A pause delays heart-beats and receipts by 20 ms at
+most. If handlers are slow, nearly all pauses are left out.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import threading
 
 __all__ = ["ReadThrottle"]
 
-# Ready messages at which reading pauses, and goes on.
+# Ready messages at which a pause begins, and at which it ends.
 HIGH, LOW = 256, 64
 PAUSE = 0.02  # seconds of a pause at most
-# Events without a pause after one that nobody ended.
+# Events without a pause after a pause that no worker ended.
 SKIPPED = 100
 
 
 class ReadThrottle:
-    """A pause with an end that the workers or the time bring. All but `wait` are called with the dispatcher's lock."""
+    """A pause that ends by the workers or by time. All methods but `wait` are called with the dispatcher's lock."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -28,8 +28,8 @@ class ReadThrottle:
         self._opened.acquire()
 
     def closes(self, ready: int) -> bool:
-        """Whether the reading thread should pause now; it must call `wait` then."""
-        # One thread pauses at a time: there is one end to a pause.
+        """Return True if the reading thread is to pause now; it must then call `wait`."""
+        # Only one thread pauses at a time: the end of a pause wakes one thread.
         if ready < HIGH or self.paused:
             return False
         if self._skip:
@@ -39,14 +39,14 @@ class ReadThrottle:
         return True
 
     def opens(self, ready: int) -> None:
-        """End the pause once little is ready."""
+        """End the pause if few messages are ready."""
         if ready <= LOW:
             self.paused = False
             if self._opened.locked():
                 self._opened.release()
 
     def wait(self, lock: threading.Lock) -> None:
-        """Pause the calling thread; without the dispatcher's `lock`, which is taken afterwards."""
+        """Pause the calling thread. Called without the dispatcher's `lock`; it is taken afterwards."""
         if self._opened.acquire(timeout=PAUSE):
             return
         with lock:
@@ -55,5 +55,5 @@ class ReadThrottle:
                 # The handlers are slow: a pause would only delay receipts.
                 self._skip = SKIPPED
             else:
-                # Opened at this moment: take it back for the next pause.
+                # A worker has just ended the pause: take the lock again for the next pause.
                 self._opened.acquire(blocking=False)

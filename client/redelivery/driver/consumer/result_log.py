@@ -1,4 +1,4 @@
-"""Log of results whose engine is fed by someone else than a dispatcher: the Spark source's."""
+"""Log of results of an engine that has no dispatcher: the Spark source feeds it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["result_log"]
 def result_log(
     destination: str, policies: RedeliveryPolicyMap, clock: Clock
 ) -> Callable[[Event, Sequence[Command]], None]:
-    """Return what logs the results of deliveries whose engine the caller feeds itself, with what follows from them."""
+    """Return a function that logs a result, with the commands that follow, of an engine that the caller feeds."""
     events = ConsumerEvents(Subscribe(0, destination, 0), clock, policies, Observers())
 
     def log(event: Event, commands: Sequence[Command]) -> None:

@@ -1,4 +1,4 @@
-"""Commands for the adapter that wait to be written: settlements for company, the others not at all."""
+"""Batch of commands for the adapter: acknowledgements (64, or 1 ms) are collected, other commands are due at once."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
 
 __all__ = ["LINGER", "SettlementBatch", "joined"]
 
-# Settlements per write at most: more brings no rate, and latency.
+# Settlements per write at most: more do not raise the rate, and add latency.
 BATCH = 64
-# Seconds that a settlement may wait for company.
+# Seconds that a settlement may wait for others to be written with it.
 LINGER = 0.001
 
 
 class SettlementBatch:
-    """What one dispatcher has to write. All methods are called with the dispatcher's lock."""
+    """Unwritten commands of one dispatcher. All methods are called with the dispatcher's lock."""
 
     __slots__ = ("_accepts", "_commands", "_oldest", "batch")
 
     def __init__(self) -> None:
-        # Whether settlements are collected; the adapter's capability.
+        # True if settlements are collected: a capability of the adapter.
         self.batch = True
         self._accepts: list[Delivery] = []
-        # When the first of them was collected.
+        # Time at which the first of them was collected.
         self._oldest = 0.0
         self._commands: list[AdapterCommand] = []
 
     @property
     def collected(self) -> int:
-        """How many settlements wait for company."""
+        """Number of collected settlements."""
         return len(self._accepts)
 
     @property
     def collecting(self) -> bool:
-        """Whether settlements wait for company."""
+        """True if there are collected settlements."""
         return bool(self._accepts)
 
     def collect(self, deliveries: Sequence[Delivery], now: float) -> bool:
-        """Add settlements; return whether they are the first that wait."""
+        """Add settlements; return True if there were none before."""
         first = not self._accepts
         self._accepts += deliveries
         if first:
@@ -52,15 +52,15 @@ class SettlementBatch:
         return first
 
     def put(self, command: AdapterCommand) -> None:
-        """Add a command that waits for nobody."""
+        """Add a command that is due at once."""
         self._commands.append(command)
 
     def urgent(self) -> Sequence[AdapterCommand]:
-        """Take everything if something does not wait; else nothing."""
+        """Take everything if a command is due at once; else nothing."""
         return self.all() if self._commands or not self.batch else ()
 
     def due(self, now: float) -> Sequence[AdapterCommand]:
-        """Take what must be written now: settlements too, when they are many or the first has waited."""
+        """Take everything if a command is due at once, settlements are many, or the first is old; else nothing."""
         if self._commands or not self.batch or len(self._accepts) >= BATCH:
             return self.all()
         return self.aged(now)
@@ -81,7 +81,7 @@ class SettlementBatch:
 
 
 def joined(commands: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
-    """Return the commands with all that is forwarded in one transaction."""
+    """Return the commands, with all dead-letter copies joined into one transaction."""
     forwards = [command for command in commands if isinstance(command, Forward)]
     if len(forwards) < 2:
         return commands

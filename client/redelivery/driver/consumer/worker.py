@@ -1,4 +1,4 @@
-"""Worker threads: each takes a delivery, runs the handler, and takes the next with the result in its hand."""
+"""Worker threads: each takes a delivery, runs the handler, feeds the result, and takes the next delivery."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
 
 def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher: Dispatcher) -> Event | None:
-    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself.
+    """Run the handler on a delivery; return the result to feed, or None if the handler settled the message itself.
 
-    Raises HandlerEscape: the worker ends.
+    Raises:
+        HandlerEscape: The worker must end.
     """
     message = message_for(delivery, dispatcher)
     try:
@@ -39,7 +40,7 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher
 
 
 def is_unrun(result: object) -> bool:
-    """Whether what a handler returned has yet to be run: anything to be awaited, or a generator of either kind."""
+    """True if a handler's return value still has to be run: an awaitable, a generator, or an async generator."""
     try:
         return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
     except Exception:  # noqa: BLE001 - a proxy without its object raises when it is asked for its class
@@ -47,18 +48,22 @@ def is_unrun(result: object) -> bool:
 
 
 def unrun(message: Message, result: object) -> ConfigurationError:
-    """Give the message back: nothing has run, so accepting it would lose it, and a redelivery would be no better."""
-    # First: what has begun may refuse to be closed.
+    """Release the message and return the error of the worker.
+
+    Nothing has run: accepting the message would lose it, and a redelivery would end in the same way.
+    """
+    # First: a coroutine or generator that has begun may raise when it is closed.
     message.give_back()
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         with suppress(BaseException):
-            result.close()  # no warning that it never ran
+            # Without it Python warns that the coroutine never ran.
+            result.close()
     kind, hint = "a generator", "a handler must not yield"
     if inspect.isawaitable(result):
         kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"
         hint = "use redelivery.connect_async, and await it in the handler"
     return ConfigurationError(
-        f"the handler of {message.destination} returned {kind}, which nobody runs here; {hint}",
+        f"the handler of {message.destination} returned {kind}, which nothing runs here; {hint}",
         option="handler",
     )
 
@@ -83,7 +88,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """True if it has not ended."""
+        """True if the worker has not ended."""
         return self.thread.is_alive()
 
     def _work(self) -> None:
@@ -109,7 +114,7 @@ class Worker:
                 run.delivery = None
         except HandlerEscape as escape:
             error = escape.error
-        except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
+        except BaseException as stopped:  # noqa: BLE001 - the consumer's error, or a fault; `run` raises it
             error = stopped
         if watch is not None:
             dispatcher.run_ended(watch)

@@ -1,7 +1,7 @@
-"""The end of a worker with an error: it is logged, and its consumer stops, so the others of that consumer end too.
+"""End of a worker with an error: the error is logged, and its consumer and that consumer's other workers stop.
 
-What a handler raises travels as a value: an exception that Python itself takes for a signal (StopIteration,
-CancelledError, GeneratorExit) must not be carried by a future, a generator or a task.
+An exception of a handler is passed on as a value. Futures, generators and tasks cannot carry exceptions that Python
+uses itself: StopIteration, CancelledError, GeneratorExit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["HandlerEscape", "judged", "stop_consumer"]
 
 
 class HandlerEscape(BaseException):
-    """Ends a worker: its handler raised `error`, which is no failure, or returned what cannot be run.
+    """Ends a worker: its handler raised `error`, which is no `Exception`, or returned something that cannot be run.
 
     The message has been released.
     """
@@ -34,16 +34,16 @@ class HandlerEscape(BaseException):
 
 
 def judged(message: Message, error: BaseException) -> Event | None:
-    """Return what is fed for an exception of a handler; None if the handler settled the message itself.
+    """Return the result to feed for an exception of a handler; None if the handler settled the message itself.
 
     Raises:
-        HandlerEscape: it is no `Exception`, so the message is released, and the worker ends.
+        HandlerEscape: The exception is no `Exception`; the message is released, and the worker must end.
     """
     try:
         if isinstance(error, Exception):
             log_failure(message, error)
             return message.result(error)
-    except BaseException as broken:  # noqa: BLE001 - of an exception that cannot be looked at
+    except BaseException as broken:  # noqa: BLE001 - raised by the handler's exception itself, for example its str()
         message.give_back()
         raise HandlerEscape(broken) from error
     message.give_back()
@@ -51,9 +51,9 @@ def judged(message: Message, error: BaseException) -> Event | None:
 
 
 def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
-    """Log why a worker ends, and stop its consumer: what it holds goes to other consumers of its source.
+    """Log why a worker ends, and stop its consumer; prefetched messages go to other consumers of its source.
 
-    A worker that ends because its consumer has stopped already adds nothing to that.
+    Do nothing for a worker that ends because its consumer has stopped already.
     """
     if dispatcher.error is not None and isinstance(error, RedeliveryError):
         return
@@ -66,7 +66,7 @@ def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
             stopped = RedeliveryError(f"{dispatcher.subscribe.destination}: a worker has ended: {text}")
             stopped.__cause__ = error
         try:
-            # As a drain does: what was prefetched goes back uncounted.
+            # As in a drain, prefetched messages are released; their delivery count does not change.
             dispatcher.feed(Drained())
         finally:
             dispatcher.stop(stopped)

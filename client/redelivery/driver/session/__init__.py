@@ -1,1 +1,1 @@
-"""Sessions: what is open in one, and how it is committed, rolled back, closed."""
+"""Sessions: their open messages and sends, and how these are committed, rolled back or closed."""

@@ -1,4 +1,4 @@
-"""What a session is busy with: handlers that run, and commits without an answer."""
+"""Activity of a session: handlers that run, and commits without an answer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Busy", "SessionActivity"]
 
 Busy = Literal["handler", "commit"]
-"""What a session is busy with: a handler runs, or the broker has not answered a commit."""
+"""Activity that keeps a session busy: a handler runs, or the broker has not answered a commit."""
 
 _IN_HAND: ContextVar[object] = ContextVar("redelivery.in_hand", default=None)
-"""The message whose handler runs here. Tasks that a handler makes are the handler's, too; threads are not."""
+"""Message whose handler runs in this context. Tasks that a handler makes belong to it, too; threads do not."""
 
 
 class SessionActivity:
@@ -75,8 +75,8 @@ class SessionActivity:
         """Raise ConfigurationError if a handler runs in another thread or task."""
         if self.others():
             raise ConfigurationError(
-                f"{call}(): a handler of this session is at work in another thread or task, and only there may it be "
-                "settled, or sent with; make a session for each thread"
+                f"{call}(): a handler of this session runs in another thread or task, and only that handler may settle "
+                "or send; make a session for each thread"
             )
 
     def check_pull(self, call: str) -> None:
@@ -84,7 +84,7 @@ class SessionActivity:
         if self.listens:
             whose = "its" if call == "receive" else "this"
             raise ConfigurationError(
-                f"{call}(): {whose} session has a listener, and gives no message to others; make a session for each"
+                f"{call}(): {whose} session has a listener, which gets all its messages; make a session for each"
             )
 
     @staticmethod
@@ -95,7 +95,7 @@ class SessionActivity:
     def wait_quiet(self, deadline: float, own: object) -> Busy | None:
         """Wait until no handler but the one of `own` runs and all commits have answers; return what is left, or None.
 
-        In real time, for it waits for the broker and for running code.
+        In real time: the wait is for the broker and for running code, not for a schedule.
         """
         with self.lock:
             while (busy := self._busy(own)) and (left := deadline - time.monotonic()) > 0:

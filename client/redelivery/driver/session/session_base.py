@@ -1,4 +1,4 @@
-"""What both kinds of session share: everything but the waiting."""
+"""Common base of `Session` and `AsyncSession`: all methods that do not wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STILL: dict[Busy, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """One commit on its way. `future` ends with the broker's answer, and may be cancelled."""
+    """One commit without an answer yet. `future` ends with the broker's answer, and may be cancelled."""
 
     messages: list[SessionMessage]
     answer: Future[None]
@@ -56,7 +56,7 @@ class CommitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SessionPort:
-    """What a session needs of its connection; the callables are those of its kind, threaded or asyncio."""
+    """Parts of a connection that its sessions use; the callables are of a threaded or of an asyncio connection."""
 
     driver: ConnectionDriver
     clock: Clock
@@ -69,7 +69,7 @@ class SessionPort:
 
 
 class SessionBase(Listening):
-    """The part of `Session` and `AsyncSession` that does not wait."""
+    """Methods of `Session` and `AsyncSession` that do not wait."""
 
     def __init__(self, port: SessionPort, mode: str) -> None:
         self._state = SessionState(checked_mode(mode, port.driver.capabilities))
@@ -81,12 +81,12 @@ class SessionBase(Listening):
 
     @property
     def mode(self) -> Mode:
-        """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
+        """Acknowledgement mode: `auto`, `client`, `individual`, `transacted` or `dups_ok`."""
         return self._state.mode
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True if the session is closed."""
         return self._closed
 
     def __repr__(self) -> str:
@@ -114,11 +114,11 @@ class SessionBase(Listening):
             )
         if self._closing:
             raise _is_closed()
-        # A commit of one would accept what the other has in hand.
+        # A commit by one listener's handler would accept the message that the other one handles.
         if self._listeners and self.mode in KEPT:
             raise ConfigurationError(
-                f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
-                "make a session for each",
+                f"a {self.mode} session has one listener: it settles all messages of its session together; make a "
+                "session for each",
                 option="mode",
             )
 
@@ -135,7 +135,7 @@ class SessionBase(Listening):
         self._listeners.append(listener)
 
     def _consuming(self, dispatcher: Dispatcher) -> None:
-        """Keep a new consumer's dispatcher, and no longer those of consumers that are closed."""
+        """Keep a new consumer's dispatcher, and drop those of closed consumers."""
         open_dispatchers = self._port.driver.dispatchers
         self._dispatchers = [c for c in self._dispatchers if open_dispatchers.get(c.subscribe.consumer) is c]
         self._dispatchers.append(dispatcher)
@@ -154,23 +154,23 @@ class SessionBase(Listening):
         self._state.roll_back(Cause("rolled back"), charge)
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
-        # The commit's counts; but what is no time is refused.
+        # Only checked: the timeout of the commit is the one that counts.
         time_limit(options, self._port.settings)
         identity, message = outgoing(destination, body, options, self._port.clock)
-        # Its end is shown now: whether the commit sends it shows there.
+        # Observers get the end of this send now; the commit that sends the message has its own result.
         with observed_send(self._port.driver.observers, message, identity, self._port.clock) as message:
             self._state.send(message)
         return identity
 
     def _commits(self, timeout: float | timedelta) -> tuple[float, float]:
-        """Check that there can be a commit; return when it must be over, and until when the connection may come."""
+        """Check that a commit is possible; return its deadline, and the time until which it waits for a reconnect."""
         self._only(("transacted",), "commit")
         limit, now = seconds(timeout, "timeout"), self._port.clock.monotonic()
         patience = self._port.patience(limit)
         return now + limit, now if self._port.driver.up or not self._state.anything else now + patience
 
     def _begin_commit(self, deadline: float, timeout: float | timedelta) -> CommitAttempt | None:
-        # It may have been closed while the connection was waited for.
+        # The session may have been closed while it waited for the reconnect.
         self._only(("transacted",), "commit")
         messages, sends = self._state.take_to_commit()
         if not messages and not sends:
@@ -178,7 +178,7 @@ class SessionBase(Listening):
         try:
             answer = self._port.driver.commit([message.delivery for message in messages], sends)
         except BaseException:
-            # An interrupt: it is unknown what was written, and the received messages stay in flight.
+            # An interrupt, for example Ctrl-C: the commit may be written or not. Received messages stay unsettled.
             self._state.activity.answered()
             raise
         future: Future[None] = Future()
@@ -186,7 +186,7 @@ class SessionBase(Listening):
         return CommitAttempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
 
     def _conclude(self, attempt: CommitAttempt, error: RedeliveryError | None) -> None:
-        """Settle by the broker's answer. Raises it, if it is an error."""
+        """Settle the messages by the broker's answer. Raises the answer if it is an error."""
         self._settled(attempt, error)
         if error is not None:
             raise in_doubt(error) from None
@@ -198,10 +198,10 @@ class SessionBase(Listening):
             self._state.activity.answered()
 
     def _late(self, attempt: CommitAttempt) -> TransportError:
-        """Have the messages settled by an answer that comes late; return the error for `commit`."""
+        """Settle the messages when a late answer arrives; return the error that `commit` raises now."""
 
         def conclude(done: Future[None]) -> None:
-            # Not on the thread that reads: what follows from an answer may have to be written.
+            # Not on the thread that reads from the broker: settling the messages may have to write.
             threading.Thread(
                 target=self._settled, args=(attempt, _error(done)), name="redelivery-commit", daemon=True
             ).start()
@@ -210,12 +210,12 @@ class SessionBase(Listening):
         self._state.late(attempt.messages)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
-            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
-            "its messages are settled when the answer comes, and come again if the connection is lost before"
+            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out: its "
+            "messages are settled when the answer arrives, and are redelivered if the connection is lost before"
         )
 
     def _begin_end(self) -> bool:
-        """Begin no handler any more; return whether there is still an end to come."""
+        """Start no further handler; return True at the first call."""
         with self._state.activity.lock:
             first, self._closing = not self._closing, True
         for listener in self._listeners if first else ():
@@ -225,15 +225,15 @@ class SessionBase(Listening):
         return first
 
     def _finish(self, own: object, timeout: float) -> None:
-        """End it, and its consumers, after handlers and commits, which have `timeout` seconds together.
+        """End the session and its consumers, after waiting for handlers and commits for `timeout` seconds together.
 
-        `own`: what the caller's own handler has in hand, which is not waited for.
+        `own`: the message of the caller's own handler, for which it does not wait.
         """
         deadline = time.monotonic() + timeout
         try:
             busy = self._state.activity.wait_quiet(deadline, own)
             if busy is not None:
-                logger.warning("%r closes all the same: %s %g s", self, _STILL[busy], timeout)
+                logger.warning("%r is closed, but %s %g s", self, _STILL[busy], timeout)
         finally:
             self.abandon(own)
             self._closed = True
@@ -247,7 +247,10 @@ class SessionBase(Listening):
         self._state.activity.wait_answered(deadline)
 
     def abandon(self, own: object = None) -> None:
-        """Roll back what is not committed, as closing does; what another handler works on is left to the broker."""
+        """Roll back the open transaction, as closing does, without messages that another handler works on.
+
+        The broker takes those messages back.
+        """
         if self.mode == "transacted" and not self._closed:
             cause = self._state.cause or Cause("the session was closed before its commit")
             self._state.abandon(cause, own)

@@ -1,4 +1,4 @@
-"""A message of a session: settled with others, as its session's mode says."""
+"""Message of a session: in some modes it is settled together with others."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ __all__ = ["SessionMessage"]
 
 
 class MessageSession(Protocol):
-    """The session of a message, as the message sees it; `SessionState` implements it."""
+    """Interface of a session for its messages; `SessionState` implements it."""
 
     activity: SessionActivity
     cause: Cause | None
 
     @property
     def mode(self) -> str:
-        """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
+        """Acknowledgement mode: `auto`, `client`, `individual`, `transacted` or `dups_ok`."""
         ...
 
     def forget(self, delivery: Delivery) -> bool:
-        """Let go of a delivery that is settled by itself. False: a commit has taken it."""
+        """Remove a delivery that is settled alone. False: a commit has taken it."""
         ...
 
     def acknowledge(self, call: str) -> None:
-        """Accept all that the session has given out so far."""
+        """Accept all messages that the session has given to the application so far."""
 
 
 class SessionMessage(Message):
     """One delivery to a session.
 
-    In a `client` session `accept()` accepts all that the session has given out so far. In a `transacted` one `commit()`
-    and `rollback()` settle, nothing else does, and `with message:` lets every exception through.
+    In a `client` session `accept()` accepts all messages that the application has got so far. In a `transacted` one
+    only `commit()` and `rollback()` settle, and `with message:` passes every exception on.
     """
 
     __slots__ = ("_dispatcher", "_state")
@@ -55,27 +55,27 @@ class SessionMessage(Message):
 
     @property
     def delivery(self) -> Delivery:
-        """The delivery itself."""
+        """Delivery of the message."""
         return self._delivery
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The dispatcher that it came over."""
+        """Dispatcher of the consumer that received it."""
         return self._dispatcher
 
     @property
     def live(self) -> bool:
-        """Whether it can still be settled at the broker: its connection stands, and its consumer is open."""
+        """True if the broker can still settle it: its connection has not been lost, and its consumer is open."""
         return self._delivery.epoch == self._dispatcher.engine.epoch
 
     def conclude(self, event: Event) -> None:
-        """Settle it, as its session says."""
+        """Settle the message with this result."""
         self._outcome = self._dispatcher.settle(self._delivery, event)
 
     def result(self, error: BaseException | None) -> Event | None:
-        """Return what the end of a handler means: nothing yet, where the session settles."""
+        """Return the result to feed at the end of a handler; None if a call of the session settles the message."""
         settles = self._state.mode not in ("client", "transacted")
-        # While it is in hand: in between, another thread's call would take it.
+        # Before `ended`: in between, a settling call of another thread would take the message.
         if settles:
             self._state.forget(self._delivery)
         self._state.activity.ended(self)
@@ -84,7 +84,7 @@ class SessionMessage(Message):
         if error is not None:
             cause = self._state.cause = Cause.of(error)
             logger.warning(
-                "%s: %s: delivery %d failed (%s); it stays with its session, unsettled",
+                "%s: %s: delivery %d failed (%s); it stays unsettled until its session settles it",
                 self.destination, self.message_id, self.delivery_count, cause.text,
             )  # fmt: skip
         return None
@@ -93,8 +93,8 @@ class SessionMessage(Message):
         self._state.activity.ended(self)
 
     def give_back(self) -> None:
-        # A commit on its way may accept it yet: its answer settles, not the end of who waited for it. Nor may another
-        # thread's commit take it between its handler's end and its release: that one has not done it.
+        # If a commit without an answer has taken the message, the broker's answer settles it, not this call. And first
+        # `forget`, then `ended`: in between, another thread's commit would accept a message that nothing has handled.
         held = self._outcome is None and self._state.forget(self._delivery)
         self._state.activity.ended(self)
         if held:
@@ -103,7 +103,7 @@ class SessionMessage(Message):
     def _settle(self, event: Event) -> bool:
         if self._state.mode == "transacted":
             raise ConfigurationError(
-                "in a transacted session commit() and rollback() settle messages, all of them together"
+                "in a transacted session only commit() and rollback() settle messages, all of them together"
             )
         if self._state.mode == "client" and isinstance(event, Succeeded) and self._outcome is None:
             self._state.acknowledge("accept")

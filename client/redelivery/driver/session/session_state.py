@@ -1,4 +1,4 @@
-"""Sessions, but for the waiting: what the application has been given and not settled, and what is to be sent."""
+"""State of a session: messages that the application has got and not settled, and messages that a commit will send."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
 MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
 # Seconds for the broker to answer a commit.
 COMMIT_TIMEOUT = 30.0
-# A handler's end settles nothing there.
+# Modes in which the end of a handler settles nothing.
 KEPT: tuple[Mode, ...] = ("client", "transacted")
 
 
 def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
-    """Return the mode if there is such a one, and the broker can do it. Raises ConfigurationError."""
+    """Return the mode. Raises ConfigurationError if it is unknown, or the broker cannot do it."""
     for known in MODES:
         if mode == known:
             break
@@ -53,15 +53,15 @@ def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
         )
     if known == "transacted" and capabilities is not None and not capabilities.transactions:
         raise ConfigurationError(
-            f"session('transacted'): {capabilities.broker} has no transactions over this protocol that cover what is "
-            "received; use 'individual' or 'client', or another protocol",
+            f"session('transacted'): {capabilities.broker} has no transactions over this protocol that cover received "
+            "messages; use 'individual' or 'client', or another protocol",
             option="mode",
         )
     return known
 
 
 class SessionState:
-    """The messages that one session has given out and not settled, oldest first; a transaction's sends."""
+    """Messages that the application has got from one session and not settled, oldest first; a transaction's sends."""
 
     def __init__(self, mode: Mode) -> None:
         self.mode: Mode = mode
@@ -70,15 +70,15 @@ class SessionState:
         self._lock = self.activity.lock
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
-        # Of commits whose answer nobody waits for.
+        # Messages of commits for whose answer no call waits any longer.
         self._late: set[SessionMessage] = set()
-        # Rolled back, and the application has not been told.
+        # True if a rollback has happened that the application does not know of: its next commit raises.
         self._abandoned = False
-        # Commits in a row that were rolled back before anything of them was sent.
+        # Commits in a row that were rolled back before anything was sent.
         self._unsent = 0
 
     def message(self, delivery: Delivery, dispatcher: Dispatcher, *, handled: bool) -> SessionMessage:
-        """Return the message for a delivery, and hold it; `handled`: for a handler that begins now, here."""
+        """Return the message for a delivery, and keep it; `handled`: a handler for it begins now in this thread."""
         message = SessionMessage(delivery, dispatcher, self)
         with self._lock:
             self._given[delivery] = message
@@ -87,42 +87,42 @@ class SessionState:
         return message
 
     def pulled(self, message: Message) -> None:
-        """Take note that a `receive` returns it: in the modes of the reference that acknowledge by themselves, now."""
+        """Record that `receive` returns a message; accept it in the modes that acknowledge automatically, as in JMS."""
         if self.mode in ("auto", "dups_ok"):
             message.accept()
 
     def forget(self, delivery: Delivery) -> bool:
-        """Hold it no longer: it is being settled by itself. False if a commit that has no answer has it."""
+        """Remove a delivery that is settled alone. False: a commit has taken it."""
         with self._lock:
             return self._given.pop(delivery, None) is not None
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to commit."""
+        """True if there is something to commit."""
         return bool(self._given or self._sends)
 
     def idle(self, dispatcher: object) -> int:
-        """How many messages of a dispatcher are held, and in no handler's hands, nor is any answer waited for."""
+        """Return the number of unsettled messages of a dispatcher for which no handler runs and no `commit` waits."""
         with self._lock:
             busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]
         return len([message for message in held if message.dispatcher is dispatcher])
 
     def late(self, messages: Sequence[SessionMessage]) -> None:
-        """Take note that nobody waits any longer for the answer to their commit."""
+        """Keep messages of a commit for whose answer no call waits any longer."""
         with self._lock:
             self._late.update(messages)
 
     def send(self, message: Outgoing) -> None:
-        """Keep a message until the commit. Raises ConfigurationError elsewhere than where its handler is at work."""
+        """Keep a message until the commit. Raises ConfigurationError if a handler runs in another thread or task."""
         with self._lock:
             self.activity.only_here("send")
             self._sends.append(message)
 
     def take(self, call: str) -> tuple[list[SessionMessage], list[Outgoing]]:
-        """Take everything: what comes from now on belongs to the next transaction.
+        """Take all messages and sends; later ones belong to the next transaction.
 
-        Raises ConfigurationError if `call` comes from elsewhere than the handler that is at work.
+        Raises ConfigurationError, with the name of `call`, if a handler runs in another thread or task.
         """
         with self._lock:
             self.activity.only_here(call)
@@ -137,7 +137,7 @@ class SessionState:
         return [one for one in held.values() if one not in leave], sends
 
     def take_to_commit(self) -> tuple[list[SessionMessage], list[Outgoing]]:
-        """As `take`. Raises TransactionRolledBack, and rolls back, if a part of the transaction is so already."""
+        """As `take`; if a part of the transaction is rolled back already, roll back and raise TransactionRolledBack."""
         with self._lock:
             self.activity.only_here("commit")
             abandoned, (messages, sends) = self._abandoned, self._take()
@@ -150,7 +150,7 @@ class SessionState:
             elif gone:
                 error = TransactionRolledBack(
                     f"the transaction is rolled back: {len(gone)} of its {len(messages)} messages came over a "
-                    "connection that is lost, or to a consumer that is closed; what was received comes again, and "
+                    "connection that is lost, or to a consumer that is closed; its messages are redelivered, and "
                     "nothing was sent"
                 )
             elif messages or sends:
@@ -161,16 +161,16 @@ class SessionState:
         return messages, sends
 
     def take_settled_alone(self) -> list[SessionMessage]:
-        """Take all for `recover`: what handlers have in hand stays theirs, where their end settles it."""
+        """Take all messages for `recover`, without those of running handlers if the end of a handler settles."""
         with self._lock:
             if self.mode in KEPT:
                 self.activity.only_here("recover")
             return self._take(self.activity.others())[0]
 
     def abandon(self, cause: Cause, own: object = None) -> None:
-        """Roll back for the application, whose next commit hears of it: it must not take it for done.
+        """Roll back without a call of the application; its next commit raises TransactionRolledBack.
 
-        What a handler still works on is not given to anybody else; `own`: but what the caller's own has.
+        Messages of running handlers stay with them; `own`: the message of the caller's handler is rolled back.
         """
         with self._lock:
             anything = self._abandoned or bool(self._given or self._sends)
@@ -180,12 +180,15 @@ class SessionState:
             _conclude(message, _failed(message, cause))
 
     def acknowledge(self, call: str) -> None:
-        """Accept everything that has been given out so far."""
+        """Accept all messages that the application has got so far."""
         for message in self.take(call)[0]:
             _conclude(message, Succeeded(message.delivery))
 
     def roll_back(self, cause: Cause, charge: Collection[Message] | None = None) -> None:
-        """Have everything come again: charged a redelivery, or only what `charge` names. Raises ConfigurationError."""
+        """Redeliver all messages. A redelivery is used up by each, or only by those in `charge`.
+
+        Raises ConfigurationError if `charge` has another message.
+        """
         if charge is not None:
             self._check_held(charge := _listed(charge))
         cause = self.cause or cause
@@ -199,16 +202,18 @@ class SessionState:
         for message in messages:
             if not any(message is one for one in held):
                 raise ConfigurationError(
-                    f"charge=: {message!r} is none of this transaction's messages", option="charge"
+                    f"charge=: {message!r} is not a message of this transaction", option="charge"
                 )
 
     def conclude(self, messages: Sequence[SessionMessage], error: RedeliveryError | None) -> None:
-        """Settle what a commit was about, by its answer.
+        """Settle the messages of a commit by the broker's answer.
 
-        Committed, it is settled at the broker. Refused, it is a failure like a rollback, as in the reference. Lost with
-        the connection, it is deferred: if it was not committed, it comes again, and is charged in the end:
-        a transaction that breaks its connection each time must end. Rolled back before anything was sent, because the
-        broker answers nothing, it is deferred for longer each time, uncharged: the transaction has no part in that.
+        - Committed: the broker has settled them.
+        - Refused: they have failed, as after a rollback; as in the ActiveMQ Java client.
+        - Connection lost: they are deferred. If the transaction was not committed, the broker redelivers them. Such
+          deferrals count and are charged in the end: a transaction that breaks its connection each time must end.
+        - Rolled back before anything was sent, because the broker does not answer: they are deferred, with a longer
+          delay each time, and not charged: the transaction is not the reason.
         """
         with self._lock:
             self._late.difference_update(messages)
@@ -225,7 +230,7 @@ class SessionState:
 
 
 def _listed(charge: object) -> list[Message]:
-    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
+    """Return the messages of `charge=`, read once: it may be an iterator. Raises ConfigurationError."""
     if not isinstance(charge, Iterable):
         raise ConfigurationError(
             f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
@@ -234,7 +239,7 @@ def _listed(charge: object) -> list[Message]:
 
 
 def _conclude(message: SessionMessage, event: Event) -> None:
-    """Settle one of many: should it be settled already, the others are settled all the same."""
+    """Settle one of many messages. If it is settled already, do nothing: the others must be settled, too."""
     with suppress(AlreadySettled):
         message.conclude(event)
 
@@ -254,5 +259,5 @@ def in_doubt(error: RedeliveryError) -> RedeliveryError:
     if isinstance(error, TransactionRolledBack):
         return error
     return TransportError(
-        f"{error}; the transaction has been committed as a whole or not at all: what was not committed comes again"
+        f"{error}; the transaction has been committed as a whole or not at all: if not, its messages are redelivered"
     )
