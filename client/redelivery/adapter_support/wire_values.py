@@ -1,4 +1,4 @@
-"""The values of a wire, by which an adapter restores deliveries."""
+"""Values of a wire description, from which an adapter restores deliveries."""
 
 from __future__ import annotations
 
