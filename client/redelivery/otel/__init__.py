@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans and metrics of a connection, over messages as their producers began to trace them.
+"""OpenTelemetry spans and metrics of a connection. They continue the traces of the producers::
 
     connect(uri, observers=[redelivery.otel.Telemetry()])
 
