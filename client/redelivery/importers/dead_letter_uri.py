@@ -69,19 +69,19 @@ def _plain(strategy: Strategy) -> dict[str, str]:
 
 
 def carried(
-    options: Mapping[str, Value], notes: Notes, besides: Mapping[str, str] | None = None
+    options: Mapping[str, Value], notes: Notes, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return `besides`, and the options that a connection URI supports; note the others, with the reason.
+    """Return `base`, and the options that a connection URI supports; note the others, with the reason.
 
     Args:
         options: Values by short name.
         notes: Notes to add to.
-        besides: Options by full name that are there already. None: none.
+        base: Options by full name that are there already. None: none.
 
     Raises:
         ConfigurationError: A value is refused although its option is supported; with its line.
     """
-    kept = dict(besides or {})
+    kept = dict(base or {})
     group: dict[str, str] = {}
     for short, value in options.items():
         name = _PREFIX + short
