@@ -40,7 +40,7 @@ class Slot:
         self.maker = threading.current_thread()
         self.before: WeakSet[threading.Thread] = WeakSet(threading.enumerate())
         self.owner: threading.Thread | None = None
-        self.alarm: Alarm | None = None  # the alarm that the thread waits for
+        self.alarm: Alarm | None = None  # what the thread waits for
 
     @property
     def waiting(self) -> bool:
