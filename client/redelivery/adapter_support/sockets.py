@@ -44,7 +44,7 @@ def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.s
     context = client_context(tls) if endpoint.tls else None
     try:
         raw = _reached(endpoint, deadline)
-    except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a host name
+    except (OSError, UnicodeError) as error:  # not a host name
         raise TransportError(f"{endpoint}: cannot connect: {_reason(error)}") from error
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:

@@ -79,7 +79,7 @@ def _plugin(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
         if name == "redeliveryPolicyMap" and item.beans:
             found = reader.map(item.beans[0])
         elif name in ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter"):
-            continue  # options of dead letters, read elsewhere
+            continue  # read as dead-letter options
         else:
             notes.add(item.line, name, "not known in a redeliveryPlugin; left out")
     found.line = element.line

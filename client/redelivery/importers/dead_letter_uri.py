@@ -94,7 +94,7 @@ def carried(
         if why is None:
             kept |= group
         elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
-            kept["redelivery.deadLetter"] = "discard"  # has the same effect, for all destinations
+            kept["redelivery.deadLetter"] = "discard"  # same, for all destinations
         elif known and refusal({name: value.text}) == why:
             raise notes.error(value.line, ConfigurationError(why, option=name))
         else:
