@@ -128,7 +128,10 @@ def test_a_handler_that_runs_on_keeps_its_mark(path: Path) -> None:
 
 
 def test_who_was_alone_at_a_death_is_charged(path: Path, ledger: SqliteLedger) -> None:
-    """The only open message of a killed process is charged when it is looked up, but not by a look-up of another message."""
+    """The only open message of a killed process is charged when it is looked up.
+
+    A look-up of another message does not charge it.
+    """
     other = Other(path, "ledger.begin(A, 0)")
     assert learned(ledger, A) is None  # it lives
     other.kill()
