@@ -94,7 +94,7 @@ class Agreed:
     """Protocol and heart-beats that both sides agreed on. Heart-beats: seconds between two; None: none."""
 
     protocol: str
-    """Name and version: `STOMP 1.2`."""
+    """Name and version, such as `STOMP 1.2`."""
     sends: float | None = None
     """Most seconds between two heart-beats of this library."""
     expects: float | None = None

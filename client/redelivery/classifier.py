@@ -193,7 +193,7 @@ class Classifier:
 
     @property
     def policies(self) -> tuple[tuple[str, Policy], ...]:
-        """Policies of `retry` and `trip`: pairs of the exception type's name and the policy, as registered."""
+        """Pairs of an exception type's name and the policy of its rule (`retry` or `trip`), as registered."""
         return tuple(
             (kind.__name__, rule.policy) for kind, rule in self._rules.items() if rule.policy is not None
         )

@@ -73,7 +73,7 @@ class Message:
     body: bytes
     """Body, always as bytes."""
     redelivery_count: int
-    """Number of redeliveries charged so far: 0 on the first delivery."""
+    """Number of redeliveries charged so far, 0 on the first delivery."""
 
     def __init__(self, delivery: Delivery, settler: Settler) -> None:
         self._delivery = delivery
@@ -110,7 +110,7 @@ class Message:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """Application properties by name: text over STOMP, typed over AMQP."""
+        """Application properties by name, as text over STOMP, typed over AMQP."""
         return self._delivery.headers
 
     @property
@@ -120,7 +120,7 @@ class Message:
 
     @property
     def destination(self) -> str:
-        """Destination to which the message was sent, qualified: `queue://orders`."""
+        """Destination to which the message was sent, qualified (`queue://orders`)."""
         return self._delivery.destination
 
     @property
@@ -155,24 +155,24 @@ class Message:
 
     @property
     def timestamp(self) -> datetime | None:
-        """Time at which it was sent: an aware datetime in UTC, or None."""
+        """Time at which it was sent, as an aware datetime in UTC, or None."""
         return self._delivery.timestamp
 
     @property
     def expiration(self) -> datetime | None:
-        """Time at which it expires: an aware datetime in UTC; None: never."""
+        """Time at which it expires, as an aware datetime in UTC. None is never."""
         return self._delivery.expiration
 
     @property
     def first_seen(self) -> datetime | None:
-        """Time of its first charged failure here: an aware datetime in UTC; None: no failure yet."""
+        """Time of its first charged failure here, as an aware datetime in UTC, or None before that."""
         record = self._delivery.record
         at = None if record is None else record.first_failure
         return None if at is None else self._settler.wall_time(at)
 
     @property
     def delivery_count(self) -> int:
-        """Number of this delivery, from 1: `redelivery_count` + 1."""
+        """Number of this delivery, from 1 (`redelivery_count` + 1)."""
         return self.redelivery_count + 1
 
     @property
@@ -190,7 +190,7 @@ class Message:
 
     @property
     def broker_count(self) -> int | None:
-        """Number of earlier deliveries by the broker's count; None: it sends none (all STOMP brokers)."""
+        """Number of earlier deliveries by the broker's count. None if it sends none (all STOMP brokers)."""
         return self._delivery.broker_count
 
     # Settling.

@@ -107,15 +107,15 @@ class FailoverSettings:
     use_exponential_back_off: bool = True
     back_off_multiplier: float = 2.0
     max_reconnect_attempts: int = -1
-    """Attempts after a loss before giving up; -1: no limit; 0: no reconnect."""
+    """Attempts after a loss before giving up. -1 is no limit, 0 is no reconnect."""
     startup_max_reconnect_attempts: int | None = None
-    """Rounds over the addresses for the first connection; None: each address once; -1: no limit."""
+    """Rounds over the addresses for the first connection. None is each address once, -1 is no limit."""
     randomize: bool = False
-    """True if the addresses are tried in random order. True for `failover:` unless it says otherwise."""
+    """True if the addresses are tried in random order. True for a failover URI unless it says otherwise."""
     warn_after_reconnect_attempts: int = 10
-    """Failed attempts after which a warning is logged, each time; 0 or less: never."""
+    """Failed attempts after which a warning is logged, each time. 0 or less is never."""
     timeout: float | None = None
-    """Seconds that a send may wait for a connection; None: no limit of its own."""
+    """Seconds that a send may wait for a connection. None is no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class TlsSettings:
     """Certificates for `stomp+ssl` and `amqps`. File names as given; no file is read while parsing."""
 
     ca_file: str | None = None
-    """PEM file of the trusted authorities; None: the system's."""
+    """PEM file of the trusted authorities. None is the system's."""
     cert_file: str | None = None
     key_file: str | None = None
     key_password: Secret | None = None
@@ -142,11 +142,11 @@ class Settings:
     has_policies: bool = False
     """True if the URI itself sets a redelivery policy option."""
     credit: int | None = None
-    """Messages that a queue consumer may have unsettled; None: `auto`, by the rate of its handlers."""
+    """Messages that a queue consumer may have unsettled. None is `auto`, by the rate of its handlers."""
     topic_credit: int = 1000
     durable_topic_credit: int = 1000
     max_parked: int | None = None
-    """Most parked messages of one consumer; None: not given."""
+    """Most parked messages of one consumer. None is not given."""
     ordering: Ordering = "non_blocking"
     client_id: str | None = None
     user_name: str | None = field(default=None, repr=False)
@@ -156,42 +156,48 @@ class Settings:
     heartbeat: float = 10.0
     """Seconds between heart-beats, requested in both directions."""
     connect_timeout: float = 10.0
-    """Seconds for one address: TCP, TLS and login together."""
+    """Seconds for one address, including TCP, TLS and login."""
     send_timeout: float | None = None
-    """Seconds for the reconnect and the confirmation of a send together; None: not given, 30."""
+    """Seconds for the reconnect and the confirmation of a send together. None is not given (30)."""
     maximum_header_bytes: int = 2**24
     """Most bytes of one STOMP frame's headers; a longer one ends the connection."""
     maximum_message_bytes: int = 2**28
     """Most bytes of one STOMP message's body; a larger one ends the connection."""
     broker: BrokerName = "auto"
-    """Kind of broker; `auto`: by what the broker says of itself."""
+    """Kind of broker. With `auto`, the broker's own description decides."""
     virtual_host: str | None = None
-    """Virtual host; None: the adapter's own default."""
+    """Virtual host. None is the adapter's own default."""
     consumer_timeout: float | None = None
-    """Seconds that RabbitMQ 4.3 lets a consumer keep a message; None: as a policy needs; 0: not asked."""
+    """Seconds that RabbitMQ 4.3 lets a consumer keep a message. None is as a policy needs, 0 is not asked."""
     queue_arguments: QueueArguments = ()
-    """Arguments with which RabbitMQ declares queues consumed from or sent to; empty: its default."""
+    """Arguments with which RabbitMQ declares queues consumed from or sent to. Empty is its default."""
     dead_letter_arguments: QueueArguments = ()
     """Arguments with which RabbitMQ declares the dead-letter queue."""
     dead_letter: DeadLetterRoute = "auto"
     dead_letter_destination: str | None = None
-    """Qualified destination (`queue://name`); None: the broker's own default."""
+    """Qualified destination, such as `queue://name`. None is the broker's own default."""
     dead_letter_strategy: Literal["shared", "individual", "discarding"] = "shared"
     individual: IndividualStrategy | None = None
-    """Names of the individual dead-letter destinations; None: another strategy."""
+    """Names of the individual dead-letter destinations. None with another strategy."""
     discarding: DiscardingStrategy | None = None
-    """Choice of the dead letters to drop; None: another strategy."""
+    """Choice of the dead letters to drop. None with another strategy."""
     report_interval: int = 1000
-    """Dropped dead letters per log line of the discarding strategy; 0: no line."""
+    """Dropped dead letters per log line of the discarding strategy. 0 is no line."""
     send_exhausted: bool = True
-    """False: a message whose redeliveries are used up is dropped. Classic: `sendToDlqIfMaxRetriesExceeded`."""
+    """True if a message whose redeliveries are used up is dead-lettered, False if it is dropped.
+
+    Classic's `sendToDlqIfMaxRetriesExceeded`.
+    """
     fallback: bool = True
-    """False: a poison message without an entry in the policy map is dropped. Classic: `fallbackToDeadLetter`."""
+    """True if a poison message without an entry in the policy map is dead-lettered, False if it is dropped.
+
+    Classic's `fallbackToDeadLetter`.
+    """
     dead_letter_expiration: float = 0.0
-    """Seconds until a forwarded dead letter expires; 0: never."""
+    """Seconds until a forwarded dead letter expires. 0 is never."""
     process_expired: bool = True
     process_non_persistent: bool = True
-    """True: non-persistent messages are dead-lettered, too.
+    """True if non-persistent messages are dead-lettered, too.
 
     Classic's own default is false, which loses them.
     """
@@ -199,21 +205,24 @@ class Settings:
     """Treatment of a poison message that must be copied, and whose body may have been lost on the way."""
     maximum_deferrals: int = 100
     maximum_set_aside: int = 100
-    """Poison messages without a possible copy, of one consumer, before it stops; 0: it stops at the first."""
+    """Poison messages of one consumer that cannot be copied, before it stops. 0 stops at the first."""
     log_each: bool = False
     """True if each result is a line of the log, also while many messages fail."""
     unique_ids: bool = False
     """True if the user states that no producer uses an id for two messages."""
     breaker: Breaker | None = field(default_factory=Breaker)
-    """Rules by which consumers pause while every message fails; None: never."""
+    """Rules by which consumers pause while every message fails. None is never."""
     has_breaker: bool = False
     """True if the URI itself sets an option of the breaker."""
     rate: Rate | None = None
-    """Most messages that a consumer handles in a time; None: no limit."""
+    """Most messages that a consumer handles in a time. None is no limit."""
     scheduler: Literal["client", "broker"] = "client"
-    """Where a message is kept until its redelivery is due: `client`; or `broker`, as a delayed copy."""
+    """Where a message is kept until its redelivery is due.
+
+    `client`: here. `broker`: as a delayed copy.
+    """
     ledger: str | None = None
-    """URL of the ledger of attempts (`sqlite:///path`); None: no ledger."""
+    """URL of the ledger of attempts, such as `sqlite:///path`. None is no ledger."""
     inapplicable: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """Options of a Java URI that have no effect here; values of password options are masked."""
 

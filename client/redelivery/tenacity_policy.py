@@ -72,7 +72,7 @@ class TenacityPolicy:
 
     @property
     def maximum_redeliveries(self) -> int:
-        """Number of redeliveries before a message is poison; -1: `stop` never stops."""
+        """Number of redeliveries before a message is poison. -1 if `stop` never stops."""
         return self._maximum
 
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:

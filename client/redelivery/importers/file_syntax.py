@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "decoded", "name_of", "read_file", "syntax_of"]
 
 LARGEST = 8 * 2**20
-"""Most bytes of a file: a broker's configuration has some ten thousand."""
+"""Most bytes of a file. A broker's configuration has some ten thousand."""
 
 _JSON_LIST = re.compile(r"\[\s*[{\]]")
 _TOML_KEY = re.compile(r"""\[|["'A-Za-z0-9_-]+\s*[.=]|#""")

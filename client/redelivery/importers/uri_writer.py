@@ -39,7 +39,7 @@ class UriOptions(NamedTuple):
 
     text: str
     differences: tuple[str, ...]
-    """Destinations with another schedule by the URI: a line for each policy."""
+    """Destinations with another schedule by the URI, a line for each policy."""
     notes: tuple[str, ...] = ()
     """Notes that hold for every URI."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["NOWHERE", "ProcessSpan", "links_to", "status_of"]
 
 NOWHERE = Context()
-"""Context in which nothing is current: a span that begins in it is the root of a trace."""
+"""Context in which nothing is current. A span that begins in it is the root of a trace."""
 
 
 class ProcessSpan:

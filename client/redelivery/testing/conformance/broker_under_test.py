@@ -36,7 +36,7 @@ Arrival = Literal["whole", "partial", "never"]
 """
 
 Direction = Literal["to_broker", "to_client"]
-"""Direction of frames; `to_client`: from the broker to the library."""
+"""Direction of frames. `to_client` is from the broker to the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Found:
     priority: int = 4
     correlation_id: str | None = None
     expires_at: float | None = None
-    """Seconds since the Unix epoch; None: never."""
+    """Seconds since the Unix epoch. None is never."""
 
     @property
     def text(self) -> str:
@@ -97,12 +97,12 @@ class BrokerUnderTest(ABC):
     holds_back: bool = True
     """True if the broker can delay messages of these queues; for brokers that can in some queues."""
     refuses: str | None = None
-    """Queue to which this login may not send; None: there is none."""
+    """Queue to which this login may not send, or None."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Address for the library: `stomp://host:port`, on a path that `cut` can cut."""
+        """Address for the library, such as `stomp://host:port`, on a path that `cut` can cut."""
 
     @abstractmethod
     def send(
