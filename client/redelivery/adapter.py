@@ -138,7 +138,7 @@ class Restoring(Protocol):
             destination: Destination of the subscription, as in `Subscribe`.
 
         Returns:
-            Names and values for JSON, without secrets; None: no connection is open.
+            Names and values for JSON, without secrets. None if no connection is open.
         """
         ...
 
@@ -207,7 +207,7 @@ class Adapter(Protocol):
             timeout: Seconds for all of it.
 
         Returns:
-            True if the broker has answered the log-out: then it has read all that was written before.
+            True if the broker has answered the log-out, and so has read all that was written before.
         """
         ...
 

@@ -232,7 +232,7 @@ class Classifier:
             error: Exception of the handler.
 
         Returns:
-            The kind (`fail`: its policy decides), the cause, and the seconds of a deferral (0 for the other
+            The kind (`fail` leaves it to its policy), the cause, and the seconds of a deferral (0 for other
             kinds).
         """
         told, rule, delay = self._judged(error)

@@ -120,7 +120,7 @@ class Message:
 
     @property
     def destination(self) -> str:
-        """Destination to which the message was sent, qualified (`queue://orders`)."""
+        """Destination to which the message was sent, with its kind, as in ``queue://orders``."""
         return self._delivery.destination
 
     @property
@@ -207,7 +207,7 @@ class Message:
         the same message is then acknowledged without being handled; one that may be a copy is handled again.
 
         Returns:
-            False if the connection over which it arrived was lost: the result is stale.
+            False if the result is stale, because the connection over which it arrived was lost.
 
         Raises:
             AlreadySettled: The message was settled before.
@@ -222,7 +222,7 @@ class Message:
                 may have another policy for its type, or dead-letter, discard or defer the message.
 
         Returns:
-            False if the connection over which it arrived was lost: the result is stale.
+            False if the result is stale, because the connection over which it arrived was lost.
 
         Raises:
             AlreadySettled: The message was settled before.
@@ -238,7 +238,7 @@ class Message:
             reason: Cause, which the dead letter carries.
 
         Returns:
-            False if the connection over which it arrived was lost: the result is stale.
+            False if the result is stale, because the connection over which it arrived was lost.
 
         Raises:
             AlreadySettled: The message was settled before.
@@ -253,7 +253,7 @@ class Message:
         one that was released first is dispatched again: if another message needs its place, or once a second.
 
         Returns:
-            False if the connection over which it arrived was lost: the result is stale.
+            False if the result is stale, because the connection over which it arrived was lost.
 
         Raises:
             AlreadySettled: The message was settled before.

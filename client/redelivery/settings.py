@@ -175,7 +175,7 @@ class Settings:
     """Arguments with which RabbitMQ declares the dead-letter queue."""
     dead_letter: DeadLetterRoute = "auto"
     dead_letter_destination: str | None = None
-    """Qualified destination, such as `queue://name`. None is the broker's own default."""
+    """Destination with its kind, as in ``queue://name``. None is the broker's own default."""
     dead_letter_strategy: Literal["shared", "individual", "discarding"] = "shared"
     individual: IndividualStrategy | None = None
     """Names of the individual dead-letter destinations. None with another strategy."""
@@ -222,7 +222,7 @@ class Settings:
     `client`: here. `broker`: as a delayed copy.
     """
     ledger: str | None = None
-    """URL of the ledger of attempts, such as `sqlite:///path`. None is no ledger."""
+    """URL of the ledger of attempts, as in ``sqlite:///path``. None is no ledger."""
     inapplicable: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """Options of a Java URI that have no effect here; values of password options are masked."""
 

@@ -41,7 +41,7 @@ class Strategy:
     """True if the pattern covers all destinations."""
     line: int
     options: Mapping[str, Value]
-    """Short names of `redelivery.` options, ordered: each may be added to those before it."""
+    """Short names of `redelivery.` options. Each may be added to those before it."""
 
 
 def one_for_all(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:

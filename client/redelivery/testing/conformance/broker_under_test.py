@@ -102,7 +102,7 @@ class BrokerUnderTest(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Address for the library, such as `stomp://host:port`, on a path that `cut` can cut."""
+        """Address for the library, as in ``stomp://host:port``, on a path that `cut` can cut."""
 
     @abstractmethod
     def send(
