@@ -433,7 +433,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     def _elsewhere(self, call: Callable[[], None]) -> object:
         """Call a function on the event loop."""
         if self._loop is None:
-            raise RuntimeError("there is no loop yet")
+            raise RuntimeError("the connection was not entered: it has no event loop")
         return self._loop.call_soon_threadsafe(call)
 
     def _loop_silence(self) -> float | None:

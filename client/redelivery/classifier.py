@@ -174,13 +174,14 @@ class Classifier:
         for kind in cast("tuple[Any, ...]", kinds):
             if not isinstance(kind, type) or not issubclass(kind, Exception):
                 raise ConfigurationError(
-                    f"{method}() takes subclasses of Exception, not {kind!r}; any other gives the message "
-                    "back and ends the worker",
+                    f"{method}() takes subclasses of Exception, not {kind!r}: other exceptions release the "
+                    "message and end the worker",
                     option="errors",
                 )
             if kind in _STEERING:
                 raise ConfigurationError(
-                    f"{method}({kind.__name__}): redelivery.{kind.__name__} steers by itself", option="errors"
+                    f"{method}({kind.__name__}): redelivery.{kind.__name__} decides by itself; leave it out",
+                    option="errors",
                 )
         self._rules.update(dict.fromkeys(kinds, rule))
         return self

@@ -47,7 +47,7 @@ def log_failure(message: Handled, error: BaseException) -> None:
     """Log a handler's traceback, at DEBUG. The outcome is logged in one line, when it is decided."""
     if message.outcome is not None:
         _log.warning(
-            "%s: %s: raised after it was settled (%s); it stays %s",
+            "%s: %s: handler raised after it settled the message (%s); the message stays %s",
             message.destination, message.message_id, Cause.of(error).text, message.outcome,
             extra=_fields("raised after it was settled", message),
         )  # fmt: skip

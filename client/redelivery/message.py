@@ -263,7 +263,7 @@ class Message:
     def _settle(self, event: Event) -> bool:
         if self._outcome is not None:
             raise AlreadySettled(
-                f"this message has been {self._outcome} already; each is settled at most once"
+                f"message {self.message_id} is settled already ({self._outcome}); settle each message once"
             )
         self._outcome = self._settler.settle(self._delivery, event)
         return self._outcome != "stale"

@@ -168,7 +168,7 @@ def test_what_a_uri_cannot_say(policies: RedeliveryPolicyMap) -> None:
     ("policy", "difference"),
     [
         (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_delay_multiplier=0.5, max_delivery_attempts=-1),
-         "redelivery 3 comes after"),
+         "redelivery 3 is after"),
         (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_collision_avoidance_factor=0.5), "varies the first"),
         (ArtemisRedeliveryPolicy(redelivery_delay=0.007, redelivery_delay_multiplier=1.1, max_delivery_attempts=52),
          "not after"),
@@ -289,7 +289,7 @@ def test_a_limit_of_time_in_toml() -> None:
         (("FRED.>", "FRED.>.X"), "f:5: the pattern queue://FRED.>.X"),
         (("FRED.>", "queu://FRED"), "f:5: the destination 'queu://FRED' must start"),
         (("5000", "-1"), "f:9: delays[1] must be a whole number"),
-        (("]\n[policies.artemis]", "]\nx = 1\n[policies.artemis]"), "f:13: delays stand alone, without x"),
+        (("]\n[policies.artemis]", "]\nx = 1\n[policies.artemis]"), "f:13: delays cannot be combined with x"),
         (("= 3", "= 3.5"), "f:14: max-delivery-attempts must be"),
         (("max-delivery-attempts", "max-delivery-attempt"), "f:14: unknown option max-delivery-attempt; did"),
         (('"LOST"', '"a.*"'), "f:16: redelivery.deadLetterDestination must be one queue"),

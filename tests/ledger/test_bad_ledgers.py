@@ -55,7 +55,7 @@ def other_program(path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
-        (lambda path: write(path, b"no database at all" * 100), "is no SQLite database"),
+        (lambda path: write(path, b"no database at all" * 100), "is not an SQLite database"),
         (damage, "is damaged; move it"),
         (other_program, "is the database of another program"),
         (lambda path: path.mkdir(), "cannot be opened"),
@@ -184,7 +184,7 @@ def test_more_open_than_can_be_marked(
     with redelivery.connect(redelivery_broker.uri, ledger=ledger) as connection:
         consumer = connection.consumer("orders")
         held = [consumer.receive(timeout=5) for _ in range(2)]
-        with pytest.raises(LedgerError, match="more than 2 messages are unsettled at once"):
+        with pytest.raises(LedgerError, match="cannot mark more than 2 unsettled messages"):
             consumer.receive(timeout=5)
         assert all(message is not None and message.accept() for message in held)
     assert redelivery_broker.depth("orders") == 1

@@ -38,7 +38,7 @@ def test_a_thread_that_is_slow_to_start_is_waited_for(*, ends: bool) -> None:
     clock.attach()
     other.start()
     eventually(lambda: not other.is_alive() if ends else waits)
-    with pytest.raises(RuntimeError, match="there still runs slow"):
+    with pytest.raises(RuntimeError, match="these threads still run: slow"):
         clock.advance(10)
     gate.set()
 

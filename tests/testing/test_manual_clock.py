@@ -167,7 +167,7 @@ def test_a_thread_that_does_not_rest_is_told() -> None:
     clock = ManualClock(patience=0.05)
     hang = threading.Event()
     sleeper = Sleeper(clock, 1.0, then=hang.wait)
-    with pytest.raises(RuntimeError, match=re.escape(f"there still runs {sleeper.thread.name}")):
+    with pytest.raises(RuntimeError, match=re.escape(f"these threads still run: {sleeper.thread.name}")):
         clock.advance(2.0)
     hang.set()
     sleeper.end()

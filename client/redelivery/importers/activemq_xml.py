@@ -171,10 +171,10 @@ def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> P
     if chosen is not None and chosen is plugin:
         notes.add(
             chosen.line, "redeliveryPlugin",
-            "as long as the broker has it, it redelivers what is poisoned here by acknowledgement: "
-            "use redelivery.deadLetter=forward, or take it out",
+            "while the broker has it, it redelivers messages that a poison acknowledgement has dead-lettered "
+            "here; use redelivery.deadLetter=forward, or remove the plugin",
         )  # fmt: skip
     if chosen is None:
-        notes.add(1, "redelivery policies", "there is none in the file; the Java client's default stands")
+        notes.add(1, "redelivery policies", "the file has none; the Java client's default applies")
         return Policies(0)
     return chosen

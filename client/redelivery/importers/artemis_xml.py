@@ -33,7 +33,7 @@ _DEAD = (
     "dead-letter-queue-suffix",
 )  # fmt: skip
 _LEFT = {
-    "send-to-dla-on-no-route": "the broker does it, whoever consumes",
+    "send-to-dla-on-no-route": "the broker does it, for any consumer",
     "expiry-address": "a message that expires here is dead-lettered, or dropped by redelivery.processExpired=false",
     "no-expiry": "expiry is the broker's",
 }
@@ -97,8 +97,8 @@ def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
         elif element.tag == "persist-delivery-count-before-delivery" and element.text == "true":
             notes.add(
                 element.line, f"{element.tag}=true",
-                "a hint: a delivery counts before it is shown, so that a message that kills its consumer counts; "
-                "here that takes a ledger (redelivery.ledger)",
+                "a hint: Artemis counts a delivery before the consumer gets it, which also counts a message that "
+                "kills its consumer; here a ledger does that (redelivery.ledger)",
             )  # fmt: skip
         elif element.tag == "include" and "XInclude" in element.namespace:
             notes.add(
@@ -204,7 +204,8 @@ def _policies(
     if not complete:
         notes.add(
             1, "address-settings",
-            f"their matches overlap in more than {MOST} ways; where two of them cover an address, one alone may count",
+            f"their matches overlap in more than {MOST} ways; an address that two of them cover may get the settings "
+            "of one only",
         )  # fmt: skip
     wild = [setting for setting in ranked if setting.match.wildcard]
     plain = {setting.match.text: [setting] for setting in ranked if not setting.match.wildcard}

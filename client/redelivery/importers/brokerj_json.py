@@ -128,7 +128,7 @@ class _BrokerJReader:
         if given is None:
             self.notes.add(
                 line, f"{name}: no {_MAXIMUM}",
-                "without limit at Broker-J unless its context has one; the default policy stands here",
+                "without limit at Broker-J unless its context has one; the default policy applies here",
             )  # fmt: skip
             return None
         try:
@@ -159,7 +159,7 @@ class _BrokerJReader:
         elif policy is not None and policy.maximum_redeliveries >= 0:
             self.notes.add(
                 line, f"{name}: no {_ALTERNATE}",
-                "Broker-J discards what is over the limit; here it is dead-lettered",
+                "Broker-J discards messages over the limit; here they are dead-lettered",
             )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str
     except RecursionError:
         raise ConfigurationError(f"{notes.file}: the JSON is too deep") from None
     if not reader.found:
-        notes.add(1, "queues", "there is none in the file; the Java client's default policy stands")
+        notes.add(1, "queues", "the file has none; the Java client's default policy applies")
     strategies = _shared(reader.strategies)
     policies = RedeliveryPolicyMap(reader.policies, default=reader.default)
     return policies, one_for_all(strategies, notes)

@@ -42,7 +42,7 @@ def read_file(file: str) -> bytes:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(f"{file}: cannot be read: {why}") from None
     if len(data) > LARGEST:
-        raise ConfigurationError(f"{file}: larger than {LARGEST // 2**20} MiB, so no broker's configuration")
+        raise ConfigurationError(f"{file}: larger than {LARGEST // 2**20} MiB, the limit for a policy file")
     if not data.strip(b"\xef\xbb\xbf \t\r\n"):
         raise ConfigurationError(f"{file}: the file is empty")
     return data

@@ -60,7 +60,7 @@ def _value(word: str, file: str, line: int) -> Any:
     value: Any = json.loads(word)
     # JSON's escapes can express it, but no protocol and no file can carry it.
     if isinstance(value, str) and _SURROGATE.search(value):
-        raise ConfigurationError(f"{file}:{line}: {word[:40]} has half a surrogate pair, which is no text")
+        raise ConfigurationError(f"{file}:{line}: {word[:40]} has half a surrogate pair, which is not text")
     return value
 
 

@@ -152,7 +152,9 @@ def _delays(options: dict[str, Any]) -> DelayListPolicy:
     others = [name for name in options if name not in ("delays", ELAPSED)]
     delays = options["delays"]
     if others:
-        raise ConfigurationError(f"delays stand alone, without {others[0]}", option=others[0])
+        raise ConfigurationError(
+            f"delays cannot be combined with {others[0]}; remove one of them", option=others[0]
+        )
     if not isinstance(delays, list):
         raise ConfigurationError("delays must be a list of milliseconds", option="delays")
     limit = time_limit.option_ms(options[ELAPSED], ELAPSED) if ELAPSED in options else None

@@ -110,7 +110,7 @@ def _sayable(policy: Policy, name: str, differences: list[str]) -> RedeliveryPol
     if theirs != ours:
         place = next(i for i in range(count) if theirs[i] != ours[i])
         differences.append(
-            f"{name}: a URI cannot say these delays: redelivery {place + 1} comes after {ours[place]} ms, "
+            f"{name}: a URI cannot express these delays: redelivery {place + 1} is after {ours[place]} ms, "
             f"not after {theirs[place]} ms"
         )
     elif (
@@ -187,7 +187,7 @@ def _add(
     if match.wildcard and delimiter != ".":
         differences.append(f"{match.text}: a URI's patterns have . between words; left out")
     elif any(c in word for word in words if word not in (one, many) for c in "*>?,") or "" in words:
-        differences.append(f"{match.text}: a URI's patterns cannot say this name; left out")
+        differences.append(f"{match.text}: a URI's patterns cannot express this name; left out")
     else:
         name = delimiter.join({one: "*", many: ">"}.get(word, word) for word in words)
         found.update({f"{kind}://{name}": policy for kind in kinds})

@@ -73,7 +73,7 @@ class _Builder:
         return ConfigurationError(f"{self.file}:{place}: {why}")
 
     def _doctype(self, *_: Any) -> None:
-        raise self._refuse("a DOCTYPE is not read, nor are entities: take it out")
+        raise self._refuse("a DOCTYPE and its entities are not read; remove it")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1

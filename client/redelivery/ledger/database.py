@@ -265,11 +265,11 @@ def _columns(sql: sqlite3.Connection) -> set[str]:
     return {row[1] for row in sql.execute("PRAGMA table_info(dead_letters)")}
 
 
-_LOCKED = "has been locked by another program for {timeout:g} s; end that, or give it another file"
+_LOCKED = "has been locked by another program for {timeout:g} s; end that program, or name another file"
 _NO_SPACE = "cannot grow: its disk is full"
 _READ_ONLY = "cannot be written: it, or its directory, is read-only"
 _CANNOT_OPEN = "cannot be opened: its directory must exist, and be writable"
-_DAMAGED = "is damaged; move it and the files beside it away: counting then begins anew"
+_DAMAGED = "is damaged; move it and the files beside it away; counts then start at 0"
 # By SQLite's primary result code.
 _BY_RESULT = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -278,7 +278,7 @@ _BY_RESULT = {
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: "is no SQLite database; name another file",
+    sqlite3.SQLITE_NOTADB: "is not an SQLite database; name another file",
 }
 # By the operating system's error number.
 _BY_ERRNO = {

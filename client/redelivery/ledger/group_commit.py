@@ -126,6 +126,6 @@ class GroupCommit:
             self._pruned = time.monotonic()
         if lost:
             logger.warning(
-                "%s: it knows of more than %d messages; the counts of the %d oldest are forgotten",
+                "%s is full (%d messages): removed the counts of the %d oldest; they start at 0 if redelivered",
                 self._ledger, self._ledger.limit, lost,
             )  # fmt: skip

@@ -81,7 +81,7 @@ class Marks:
     def _another(self) -> int:
         if self._used >= CAPACITY:
             raise LedgerError(
-                f"more than {CAPACITY} messages are unsettled at once: the ledger can mark no more"
+                f"the ledger cannot mark more than {CAPACITY} unsettled messages; lower redelivery.credit"
             )
         self._used += 1
         _USED.pack_into(self._map, 0, self._used)

@@ -46,5 +46,5 @@ def look(path: Path, timeout: float, destination: str | None) -> list[Buried]:
 def _read(address: str, path: Path, timeout: float, destination: str | None) -> list[Buried]:
     with closing(sqlite3.connect(address, timeout=timeout, uri=True)) as sql:
         if sql.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-            raise LedgerError(f"{path} is no ledger: it is empty, or the database of another program")
+            raise LedgerError(f"{path} is not a ledger: it is empty, or the database of another program")
         return buried_in(sql, path, destination)

@@ -242,7 +242,7 @@ class ManualClock:
             if not self._changed.wait_for(lambda: not self._threads.running(me), self._patience):
                 names = ", ".join(self._threads.running(me))
                 raise RuntimeError(
-                    f"the clock cannot move: after {self._patience:g} s of real time there still runs {names}"
+                    f"the clock cannot move: after {self._patience:g} s of real time these threads still run: {names}"
                 )
 
     async def _rest_async(self) -> None:
