@@ -171,8 +171,8 @@ def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> P
     if chosen is not None and chosen is plugin:
         notes.add(
             chosen.line, "redeliveryPlugin",
-            "while the broker has it, it redelivers messages that a poison acknowledgement has dead-lettered "
-            "here; use redelivery.deadLetter=forward, or remove the plugin",
+            "while the broker has it, it redelivers a message after a poison acknowledgement instead of "
+            "dead-lettering it; use redelivery.deadLetter=forward, or remove the plugin",
         )  # fmt: skip
     if chosen is None:
         notes.add(1, "redelivery policies", "the file has none; the Java client's default applies")
