@@ -141,8 +141,8 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection. The broker takes back the unsettled messages.
 
-        Waits until the broker has confirmed the dead letters and commits that were sent. Running handlers are
-        cancelled.
+        Waits until the broker has confirmed the dead letters and commits that were sent. Cancels the
+        workers' tasks, and with them `async def` handlers.
 
         Args:
             timeout: Seconds for all of it. Default 5.

@@ -60,7 +60,7 @@ class Destinations(Suite):
             first = bench.pull(consumer)
             assert (first.text, first.destination) == ("1", topic)
             (first.fail if consumer is fails else first.accept)()
-            # The redelivery may come before the second message: the broker sends that when it likes.
+            # The redelivery may come before the second message: the broker may send that one later.
             others = [bench.pull(consumer) for _ in range(2 if consumer is fails else 1)]
             expected = [("1", 2), ("2", 1)] if consumer is fails else [("2", 1)]
             assert sorted((message.text, message.delivery_count) for message in others) == expected
