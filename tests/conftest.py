@@ -1,4 +1,7 @@
-"""How many examples the property tests draw: few while one works, many where `CI` is set. No thread outlives a test."""
+"""Number of examples of property tests: few on a developer's machine, many if `CI` is set.
+
+No thread outlives a test.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,30 @@ if TYPE_CHECKING:
 
 __all__ = ["transitions", "transitions_of_the_run"]
 
-# A busy machine draws slowly and runs late: neither is a failure of what is tested.
+# A busy machine is slow: that is not a failure of the code.
 settings.register_profile(
     "quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300, derandomize=True)
-# Other examples each night: `--hypothesis-seed`, which .ci/full chooses and says, repeats them.
+# Other examples each night. `--hypothesis-seed`, which .ci/full chooses and prints, repeats them.
 settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
 
 
 def pytest_configure() -> None:
-    """Let the collector look thirty times more seldom than it does by default: it took a tenth of the time."""
+    """Make the garbage collector run thirty times less often than by default: it took a tenth of the time."""
     gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported and collected out of the collector's way: it stays, and is most of what there is."""
+    """Exempt imported and collected objects from garbage collection: most objects are of that kind."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def no_patience() -> Iterator[None]:
-    """End what waits for an answer that no test gives, over wires that no test closes."""
+    """Stop response timeouts that a test has left running, of connections that no test closes."""
     yield
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer) and thread.name == "redelivery-patience":

@@ -1,4 +1,4 @@
-"""Waiting for what another thread, or a process, does in real time."""
+"""Waiting for an effect of another thread, or of a process, in real time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that runs faster than the machine's, for programs that are run as they are."""
+"""Clock that runs faster than the machine's, for programs that run unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SPEED = 25.0
 
 
 class FastClock:
-    """The machine's clocks, so many times as fast."""
+    """Clocks of the machine, sped up by `SPEED`."""
 
     def __init__(self) -> None:
         self._offset = time.time() - self.monotonic()
 
     def monotonic(self) -> float:
-        """Return fast seconds."""
+        """Return the seconds of the fast clock."""
         return time.monotonic() * SPEED
 
     def time(self) -> float:
@@ -32,36 +32,36 @@ class FastClock:
         return self.monotonic() + self._offset
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
-        """Wait for `notify`, or for so many fast seconds."""
+        """Wait for `notify`, or for `timeout` fast seconds."""
         condition.wait(None if timeout is None else timeout / SPEED)
 
     def notify(self, condition: threading.Condition, waiters: int = 1) -> None:
-        """Wake so many of those that wait."""
+        """Wake this number of threads that wait."""
         condition.notify(waiters)
 
     def call_later(self, delay: float, callback: Callback) -> Cancel:
-        """Call `callback` from a timer thread, in fast seconds."""
+        """Call `callback` on a timer thread, after `delay` fast seconds."""
         timer = threading.Timer(delay / SPEED, callback)
         timer.daemon = True
         timer.start()
         return timer.cancel
 
     def attach(self) -> None:
-        """Nothing to count."""
+        """Do nothing."""
 
     def detach(self) -> None:
-        """Nothing to count."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
-    """Let connections and brokers that name no clock run on a fast one."""
+    """Use a fast clock for connections and brokers without a clock of their own."""
     clock = FastClock()
     monkeypatch.setattr("redelivery.driver.connection.connection_parts.SystemClock", lambda: clock)
     monkeypatch.setattr("redelivery_memory.broker.SystemClock", lambda: clock)
     monkeypatch.setattr(
         "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=clock.monotonic)
     )
-    # No broker of an earlier test, none for a later one.
+    # Brokers of earlier and later tests are separate.
     monkeypatch.setattr("redelivery_memory.broker._hubs", {})
     return clock

@@ -1,4 +1,7 @@
-"""Many values, one test: a thousand golden vectors as tests of their own would take longer to count than to check."""
+"""One test for many values.
+
+A thousand golden vectors as single tests would take longer to collect than to check.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ T = TypeVar("T")
 
 
 def for_each(values: Collection[T]) -> Callable[[Callable[[T], None]], Callable[[], None]]:
-    """Make one test of a function that tests one value; what fails says for which."""
+    """Make one test of a function that tests one value; a failure names the value."""
 
     def decorate(check: Callable[[T], None]) -> Callable[[], None]:
         def test() -> None:

@@ -1,4 +1,4 @@
-"""What a delivery shows, to be compared with what the same delivery shows when it is restored."""
+"""Properties of a delivery, to be compared with those of the restored delivery."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NAMES = sorted(
 
 
 def shown_by(delivery: Delivery) -> dict[str, Any]:
-    """Return all properties of a delivery, and what its methods return, as values that compare."""
+    """Return all properties of a delivery, and the return values of its methods, in a comparable form."""
     found = {name: getattr(delivery, name) for name in NAMES}
     for name in ("headers", "noted"):
         found[name] = dict(found[name])
     found["value"] = repr(found["value"]), type(found["value"])
-    # A number may be none, which equals nothing.
+    # A number may be NaN, which equals nothing.
     found["headers"], found["noted"] = repr(found["headers"]), repr(found["noted"])
     found["key"], found["proof"] = repr(found["key"]), repr(found["proof"])
     return {**found, "body": delivery.body, "digest": delivery.digest(), "digested": delivery.digested}
@@ -39,7 +39,7 @@ def again(restore: Restore, delivery: Delivery, arrived: float) -> Delivery:
 
 
 def is_plain(delivery: Delivery, now: float) -> bool:
-    """Return what `Delivery.plain` promises when it is true, by the properties that it does not ask."""
+    """Return the promise of `Delivery.plain`, computed from properties that `plain` does not use."""
     expires = delivery.expires_at
     lives = expires is None or expires > now
     return (

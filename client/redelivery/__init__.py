@@ -1,4 +1,4 @@
-"""Consumer-side redelivery for STOMP (and AMQP 1.0) brokers: policies, back-off, dead letters.
+"""Consumer-side redelivery for STOMP and AMQP 1.0 brokers: policies, back-off, dead letters.
 
 Names are loaded at first use (PEP 562): importing the package costs milliseconds, and no third-party package.
 """
@@ -129,7 +129,7 @@ __all__ = [
 
 
 def _policies_of(path: str | PathLike[str], kind: Any) -> RedeliveryPolicyMap:
-    """Read a policy file for the core, which cannot import the importers; they are loaded here, at first use."""
+    """Read a policy file for the core, which cannot import the importers. They are loaded at first use."""
     from redelivery.importers import policies_of  # noqa: PLC0415
 
     return policies_of(path, kind)

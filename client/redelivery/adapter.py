@@ -1,7 +1,8 @@
-"""The seam between the library and a broker's protocol: three methods out, one callable in, values only.
+"""Seam between the library and a broker's protocol: three methods out, one callable in, values only.
 
-An adapter translates and decides nothing. It owns its sockets and their threads; no type or exception of the
-library below it crosses this seam. It is found by URI scheme through the entry-point group `redelivery.adapters`.
+An adapter translates and makes no decisions. It owns its sockets and their threads. No type or exception of
+the protocol library that it uses crosses this seam. It is found by URI scheme in the entry-point group
+`redelivery.adapters`.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The broker has confirmed the `Subscribe` of this consumer, or refused it (`error`), then or later.
+    """The broker has confirmed this consumer's `Subscribe`, or refused it (`error`), at once or later.
 
-    `capabilities`: what the broker can do with the queue of this consumer, where that is not what `open` returned.
+    `capabilities`: what the broker can do with the queue of this consumer, if that differs from what `open`
+    returned.
     """
 
     consumer: int
@@ -59,7 +61,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """All that was on the queue has been shown to this consumer, which browses."""
+    """A browsing consumer has received all messages that were on its queue."""
 
     consumer: int
 
@@ -68,7 +70,10 @@ AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | Sent | Subscribe
 
 
 class Sink(Protocol):
-    """Where an adapter puts what happened, from any thread. It may block for 20 ms at most: less is read then."""
+    """Callable that takes the events of an adapter, from any thread.
+
+    It may block for 20 ms at most: meanwhile the adapter reads less.
+    """
 
     def __call__(self, event: AdapterEvent, /) -> None:
         """Take one event."""
@@ -76,7 +81,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an adapter needs to open one connection. `epoch` goes into every delivery and into `ConnectionLost`."""
+    """Arguments of `Adapter.open`. `epoch` goes into every delivery and into `ConnectionLost`."""
 
     settings: Settings
     endpoint: Endpoint
@@ -86,56 +91,72 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What the two sides have agreed on when a connection was opened. Heart-beats: seconds between two; None: none."""
+    """Protocol and heart-beats that both sides agreed on. Heart-beats: seconds between two; None: none."""
 
     protocol: str
-    """Name and version: `STOMP 1.2`."""
+    """Name and version, such as `STOMP 1.2`."""
     sends: float | None = None
-    """We send one at least so often."""
+    """Most seconds between two heart-beats of this library."""
     expects: float | None = None
-    """The broker sends one at least so often."""
+    """Most seconds between two heart-beats of the broker."""
 
 
 @runtime_checkable
 class Agreeing(Protocol):
-    """An adapter that also knows what was agreed. Optional: `redelivery doctor` asks where it can."""
+    """Adapter that knows what was agreed. Optional; `redelivery doctor` prints it."""
 
     def agreed(self) -> Agreed | None:
-        """Return what was agreed for the open connection; None: there is none."""
+        """Return what was agreed for the open connection; None: no connection is open."""
         ...
 
 
 class Restore(Protocol):
-    """Makes a delivery of what `Delivery.stored` returned; see `Restoring.restorer`."""
+    """Function that makes a delivery of what `Delivery.stored` returned; see `Restoring.restorer`."""
 
     def __call__(self, head: bytes, body: bytes | None, arrived: float, /) -> Delivery:
-        """Return the delivery. `arrived`: seconds since the Unix epoch."""
+        """Return the delivery.
+
+        Args:
+            head: First part of what `Delivery.stored` returned.
+            body: Second part of it.
+            arrived: Seconds since the Unix epoch at which the original arrived.
+        """
         ...
 
 
 @runtime_checkable
 class Restoring(Protocol):
-    """An adapter that makes deliveries from their stored bytes. Optional: the Spark source stores messages so."""
+    """Adapter that makes deliveries from their stored bytes.
+
+    Optional; the Spark source stores messages this way.
+    """
 
     def wire(self, destination: str) -> Mapping[str, str] | None:
-        """Return how deliveries of the open connection are read, for `restorer`; None: there is no connection.
+        """Return how deliveries of the open connection are read, for `restorer`.
 
         Args:
-            destination: that of the subscription, as in `Subscribe`.
+            destination: Destination of the subscription, as in `Subscribe`.
 
         Returns:
-            Names and values for JSON. No secret is among them.
+            Names and values for JSON, without secrets. None if no connection is open.
         """
         ...
 
     def restorer(self, wire: Mapping[str, str], /) -> Restore:
         """Return a function that makes deliveries. It needs no connection, and the adapter need not be open.
 
-        The function takes what `Delivery.stored` has returned, and the wall-clock time of the arrival. Each property
-        of the delivery is that of the original. It belongs to no consumer and no connection: its epoch is 0.
+        The function takes what `Delivery.stored` returned, and the wall-clock time of the arrival. Each
+        property of the delivery equals that of the original. It belongs to no consumer and no connection: its
+        epoch is 0.
+
+        Args:
+            wire: Return value of `wire`.
+
+        Returns:
+            The function.
 
         Raises:
-            ConfigurationError: `wire` is none of this adapter's.
+            ConfigurationError: `wire` was made by another adapter.
         """
         ...
 
@@ -144,38 +165,55 @@ class Adapter(Protocol):
     """One broker protocol. One instance serves one `Connection`, over all its reconnects."""
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
-        """Connect to one address and log in; return what this broker can do over this protocol.
+        """Connect to one address and log in.
+
+        Args:
+            opening: Settings, address, epoch and clock of the connection.
+            sink: Callable that takes the events of the connection, until `close` returns.
+
+        Returns:
+            What this broker can do over this protocol.
 
         Raises:
-            TransportError: nobody answers there, or the link broke; another try may help.
-            AdapterError: the broker refused: wrong credentials, no such virtual host.
-            ConfigurationError: a setting cannot work with this broker (a certificate that is no certificate).
+            TransportError: Nothing answers at the address, or the connection broke; trying again may help.
+            AdapterError: The broker refused: wrong credentials, no such virtual host.
+            ConfigurationError: A setting cannot work with this broker (a certificate file without a
+                certificate).
         """
         ...
 
     def execute(self, commands: Sequence[AdapterCommand], /) -> None:
         """Carry out commands, in order. Callable from any thread; never raises.
 
-        Never waits for the broker, neither for an answer nor until it reads: what its socket does not take is written
-        behind the caller. Locks are held around this, and calls with a deadline are made of it.
+        Never waits for the broker: neither for an answer, nor until the broker reads. Bytes that the socket
+        does not take are written later, by another thread. Callers hold locks during this call, and some have
+        a deadline.
 
-        Answers come through the sink: `Sent` (also of a `Commit`), `Subscribed`, `Confirmed`, `Browsed`. What cannot be
-        written is dropped, because `ConnectionLost` follows. A command for a delivery whose epoch is not the open
-        connection's is dropped too; a `Commit` with one is answered with a TransportError, and nothing of it is done.
+        Answers arrive through the sink: `Sent` (also for a `Commit`), `Subscribed`, `Confirmed`, `Browsed`.
+        Commands that cannot be written are dropped, because `ConnectionLost` follows. A command for a
+        delivery of another epoch is dropped, too. A `Commit` with such a delivery is answered with a
+        TransportError, and no part of it is carried out.
+
+        Args:
+            commands: Commands of the engine, in the order in which they are to be written.
         """
 
     def close(self, timeout: float, /) -> bool:
-        """Say goodbye and close, within `timeout` seconds. No event comes after it returns.
-
-        Return whether the broker has answered the goodbye, so that it has read all that was written before.
+        """Log out and close. No event arrives after it returns.
 
         Callable while other threads are in `execute`. A write that the broker blocks must end with it.
+
+        Args:
+            timeout: Seconds for all of it.
+
+        Returns:
+            True if the broker has answered the log-out, and so has read all that was written before.
         """
         ...
 
 
 class AdapterFactory(Protocol):
-    """What an entry point of the group `redelivery.adapters` must name."""
+    """Object that an entry point of the group `redelivery.adapters` must name."""
 
     def __call__(self) -> Adapter:
         """Return an adapter, not yet open."""

@@ -1,4 +1,4 @@
-"""The asyncio twin of the connection: the same dispatchers and driver, waited for on the loop."""
+"""Asyncio connection: the dispatchers and driver of `Connection`, awaited on the event loop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,21 @@ __all__ = ["AsyncConnection", "connect_async"]
 
 @shows(ConnectOptions)
 def connect_async(uri: str, **options: Unpack[ConnectOptions]) -> AsyncConnection:
-    """Return the asyncio twin of `redelivery.connect`, with the same arguments. No I/O before `async with`."""
+    """Return an asyncio connection to a broker, not yet connected. Arguments as for `redelivery.connect`.
+
+    It connects when its `async with` block is entered. No I/O happens before.
+
+    Args:
+        uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…`, `amqp://…`, `amqps://…` or `failover:(…)`,
+            with options.
+
+    Returns:
+        The connection, not yet open.
+
+    Raises:
+        ConfigurationError: An option or an argument cannot be honoured.
+        TypeError: There is no keyword argument of that name.
+    """
     try:
         return AsyncConnection(uri, **options)
     except RedeliveryError as error:
@@ -61,7 +75,13 @@ def connect_async(uri: str, **options: Unpack[ConnectOptions]) -> AsyncConnectio
 
 
 class AsyncConnection(ConnectionBase[AsyncWorker]):
-    """A connection with its consumers and listeners, for asyncio. Made by `connect_async`."""
+    """Connection with its consumers, listeners and sessions, for asyncio.
+
+    Made by `connect_async`; use it in an `async with` block.
+
+    Leaving the block closes the connection. Then it raises `error`, unless `run`, `wait` or `on_stopped`
+    reported that error already.
+    """
 
     _maker = "connect_async"
     _awaits = True
@@ -73,13 +93,23 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._loop_thread: int | None = None
         self._pool: HandlerThreads | None = None
         self._pulse = Pulse()
-        # Whether it is entered although no address answers, and connects in the background.
+        # True if entering it succeeds although no address answers; it connects in the background then.
         self._later = False
         self._hook_calls = self._hook_tasks = HookTasks()
         self._attach_observers()
 
     async def __aenter__(self) -> Self:
-        """Connect: each address is tried once. Raises as `Connection` does."""
+        """Connect. Each address is tried once, unless `startupMaxReconnectAttempts` says otherwise.
+
+        Returns:
+            The connection.
+
+        Raises:
+            ConfigurationError: The connection was entered before; or a setting cannot work with this broker.
+            TransportError: No address answered.
+            AdapterError: A broker refused the log-in.
+            LedgerError: The ledger cannot count attempts.
+        """
         if self._entered:
             raise ConfigurationError(
                 "a connection is entered once; make a new one with redelivery.connect_async(...)"
@@ -89,7 +119,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._hook_tasks.entered(self._loop)
         try:
             await in_own_thread(self._driver.open, later=self._later, patient=self._patient)
-        # The thread goes on: what it opens must not stay.
+        # The thread goes on: the connection that it opens must be closed.
         except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):
                 await in_own_thread(self._driver.close, 0.0)
@@ -103,15 +133,22 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; then raise the `error` of the listeners, unless it was raised or given to `on_stopped` before."""
+        """Close; then raise the listeners' `error`, unless it was raised or given to `on_stopped` before."""
         await self.close()
         if error is None and not self._forked():
             self._raise_unseen()
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
+        """Close the connection. The broker takes back the unsettled messages.
 
-        Dead letters and commits on their way are waited for until the broker has confirmed them.
+        Waits until the broker has confirmed the dead letters and commits that were sent. Cancels the
+        workers' tasks, and with them `async def` handlers.
+
+        Args:
+            timeout: Seconds for all of it. Default 5.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration.
         """
         timeout = seconds(timeout, "timeout")
         if self._forked():
@@ -129,9 +166,9 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
                 task.cancel()
             try:
                 if tasks:
-                    # What they release is written before the end.
+                    # Releases by the cancelled tasks are written before the connection closes.
                     await asyncio.wait(tasks, timeout=timeout)
-            # Also of a close that is cancelled: nobody could close the connection again.
+            # Also of a cancelled close: the connection is marked as closed, and no later call would close it.
             finally:
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
@@ -144,7 +181,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
                     closed(self)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
-        """Return the workers' tasks, but for the one that asks."""
+        """Return the tasks of the workers, without the current one."""
         me = asyncio.current_task()
         return [each.task for listener in self._listeners for each in listener.runners if each.task is not me]
 
@@ -154,8 +191,12 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         """Start a consumer to pull from: `async with await connection.consumer("orders") as consumer`.
 
         Args:
-            destination: as for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: as there.
+            destination: As for `Connection.consumer`, and so are the errors.
+            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: As
+                for `Connection.consumer`.
+
+        Returns:
+            The consumer, which the broker has confirmed.
         """
         self._check_open()
         dispatcher, waiter = await self._awaited(destination, options)
@@ -163,7 +204,18 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return AsyncConsumer(dispatcher, waiter, self._driver.unsubscribe)
 
     def session(self, mode: str = "individual") -> AsyncSession:
-        """Return a session. Argument and errors as for `Connection.session`."""
+        """Return a session: consumers, listeners and sends whose messages are settled together.
+
+        Args:
+            mode: `auto`, `client`, `individual`, `transacted` or `dups_ok`; see docs/sessions.md.
+
+        Returns:
+            The session.
+
+        Raises:
+            ConfigurationError: There is no such mode, the broker has no transactions over this protocol, or
+                the connection is not open.
+        """
         self._check_open()
         front = self.settings, self._check_open, self._awaited, self._listening, self.send, self._patience
         self._began(session := AsyncSession(SessionPort(self._driver, self._clock, *front), mode))
@@ -181,7 +233,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
-        # Also a cancelled one: no trace of it is left.
+        # Also if this call is cancelled: the consumer is removed.
         except BaseException as error:
             self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
@@ -192,7 +244,13 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return dispatcher, waiter
 
     async def start(self) -> None:
-        """Start the listeners' tasks and return; `run` does it too."""
+        """Start the tasks of the listeners and return. `run` calls it, too.
+
+        Raises:
+            ConfigurationError: The connection is not open, or it was drained.
+            AdapterError: The broker refused a subscription.
+            TransportError: The broker did not confirm a subscription in time.
+        """
         self._check_open()
         self._check_fresh()
         plain = sum(x.workers for x in self._listeners if not inspect.iscoroutinefunction(x.handler))
@@ -214,10 +272,27 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return not (self._closed or self._drained)
 
     async def run(self, *, drain_timeout: float = 30.0, until_idle: float | None = None) -> Report:
-        """Run the listeners until `stop`, SIGTERM or SIGINT, drain, and report, as `Connection.run` does.
+        """Run the listeners until `stop`, SIGTERM or SIGINT; then drain and report, as `Connection.run` does.
 
-        With `until_idle`, also once nothing has come, run or waited for so many seconds; never during an outage.
-        A cancelled `run` drains nothing: what is unsettled goes back to the broker when the connection closes.
+        A cancelled `run` does not drain. The broker takes back the unsettled messages when the connection
+        closes.
+
+        Args:
+            drain_timeout: Seconds that running handlers get at the end. Default 30.
+            until_idle: Seconds after which `run` also ends if no message arrived, ran or was parked
+                meanwhile. None: no such end. While the connection is down it does not end.
+
+        Returns:
+            Counters of all consumers of the connection.
+
+        Raises:
+            ConfigurationError: There is no listener, an argument is not a duration, or the connection was
+                drained.
+            AdapterError: The broker ended a consumer.
+            TransportError: The connection was lost, and reconnecting was given up.
+            LedgerError: The ledger cannot count attempts.
+            BreakerOpen: No message succeeded for too long.
+            HandlerTimeout: A handler did not end within twice its timeout.
         """
         idle = self._to_run(drain_timeout, until_idle)
         await self.start()
@@ -233,21 +308,46 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return report
 
     def stop(self) -> None:
-        """End `run` and `wait`, from any thread."""
+        """End `run` and `wait`. Callable from any thread."""
         if self._loop is not None and self._stopping is not None:
-            # The loop is closed: there is nothing to end.
+            # RuntimeError: the loop is closed, and nothing runs on it.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def wait(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until consuming has been stopped, as `Connection.wait` does; on the loop that entered the connection."""
+        """Wait until consuming is stopped by `stop`, `drain`, `close` or an error.
+
+        Callable only on the loop that entered the connection.
+
+        Args:
+            timeout: Seconds, or a timedelta; None: for ever.
+
+        Returns:
+            True if consuming was stopped, False if the time was over first.
+
+        Raises:
+            ConfigurationError: The connection was never open, or the process was forked after that.
+            Exception: `connection.error`, as `run` raises it.
+        """
         stopped = await self.wait_stopped(timeout)
         if stopped:
             self._end.raise_error()
         return stopped
 
     async def wait_stopped(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait as `wait` does, and do not raise `connection.error`: for `asyncio.wait` beside other tasks."""
+        """Wait as `wait` does, but do not raise `connection.error`.
+
+        For `asyncio.wait` together with other tasks.
+
+        Args:
+            timeout: Seconds, or a timedelta; None: for ever.
+
+        Returns:
+            True if consuming was stopped, False if the time was over first.
+
+        Raises:
+            ConfigurationError: The connection was never open, or the process was forked after that.
+        """
         limit = None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
         self._check_entered()
         assert self._stopping is not None, "it is entered"
@@ -256,16 +356,23 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     def running(
         self, drain_timeout: float = 30.0, *, required: bool = True
     ) -> AbstractAsyncContextManager[Self]:
-        """Return a context manager that consumes while it lasts: it connects, starts, and at its end drains and closes.
+        """Return a context manager that connects and starts the listeners, and drains and closes at its end.
 
-        Inside of the connection's own `async with` it starts and drains only. It takes no signals.
+        Inside of the connection's own `async with` block it only starts and drains. It installs no signal
+        handlers.
 
         Args:
-            drain_timeout: seconds that running handlers get at its end.
-            required: whether a broker that cannot be reached at the start raises TransportError. False: it begins all
-                the same, and connects and starts in the background; until then `health()` is not ready.
+            drain_timeout: Seconds that running handlers get at its end. Default 30.
+            required: True: a broker that cannot be reached at the start raises TransportError. False: the
+                block begins without the broker; connecting and starting go on in the background, and
+                `health()` is not ready until then.
 
-        Errors as `async with`, `start` and `drain`; at its end it raises what `async with` raises there.
+        Returns:
+            The context manager; its value is the connection. It raises what `async with`, `start` and `drain`
+            raise.
+
+        Raises:
+            ConfigurationError: `drain_timeout` is not a duration.
         """
         return self._running(seconds(drain_timeout, "drain_timeout"), required=required)
 
@@ -288,13 +395,30 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
         """Return the lifespan of an ASGI application: `FastAPI(lifespan=connection.lifespan())`.
 
-        It is `running` with these arguments; the connection is `app.state.redelivery`. The default of `drain_timeout`,
-        in seconds, leaves 5 of the 30 that Kubernetes gives a pod.
+        It is `running` with these arguments. The connection is `app.state.redelivery`.
+
+        Args:
+            drain_timeout: Seconds that running handlers get at its end. Default 25, which leaves 5 of the 30
+                seconds that Kubernetes gives a pod.
+            required: As for `running`. Default False.
+
+        Returns:
+            Function of the application that returns a context manager.
         """
         return lifespan_of(self, drain_timeout, required=required)
 
     async def drain(self, timeout: float = 30.0) -> Report:
-        """Stop dispatching, let running handlers finish for `timeout` seconds, give the rest back, and report."""
+        """Stop dispatching, let running handlers finish, release the other messages, and report.
+
+        Args:
+            timeout: Seconds that running handlers get. Default 30.
+
+        Returns:
+            Counters of all consumers of the connection.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration, or the connection was opened before a fork.
+        """
         me = asyncio.current_task()
         watch = self._begin_drain(timeout, lambda worker: worker.task is me)
         while waited_for := watch.waited_for():
@@ -307,13 +431,13 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return watch.end(self.report())
 
     def _elsewhere(self, call: Callable[[], None]) -> object:
-        """Have a function called on the loop."""
+        """Call a function on the event loop."""
         if self._loop is None:
-            raise RuntimeError("there is no loop yet")
+            raise RuntimeError("the connection was not entered: it has no event loop")
         return self._loop.call_soon_threadsafe(call)
 
     def _loop_silence(self) -> float | None:
-        """Return the seconds for which the event loop has not answered; None: it is closed."""
+        """Return the seconds for which the event loop has not answered; None: the loop is closed."""
         if self._loop is None or threading.get_ident() == self._loop_thread:
             return 0.0
         silence = self._pulse.ask(self._clock.monotonic())
@@ -324,13 +448,24 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return silence
 
     async def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
-        """Send a message, wait for the broker's confirmation, return its id. Errors as `Connection.send`.
+        """Send a message and wait until the broker has confirmed it.
+
+        If the connection is down, wait for the reconnect.
 
         Args:
-            destination: a queue by default; `topic://`, `native://`.
+            destination: Name of a queue, or `queue://`, `topic://`, `native://`.
             body: `str` arrives as a JMS TextMessage, `bytes` as a BytesMessage.
-            headers, content_type, correlation_id, reply_to, priority, ttl, group, delay, persistent, timeout: as for
-                `Connection.send`.
+            headers, content_type, correlation_id, reply_to, priority, ttl, group, delay, persistent, timeout:
+                As for `Connection.send`.
+
+        Returns:
+            The id of the message, which is its `redeliveryId` property.
+
+        Raises:
+            ConfigurationError: An argument cannot be honoured, or the connection is not open.
+            AdapterError: The broker refused the message.
+            TransportError: There was no connection, it was lost, or no confirmation arrived, within `timeout`
+                seconds. The text says whether the message may have been sent.
         """
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)

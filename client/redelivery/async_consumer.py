@@ -1,4 +1,4 @@
-"""The asyncio consumer: pull messages one by one."""
+"""Asyncio consumer: the application pulls messages one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["AsyncConsumer"]
 
 
 class AsyncConsumer(ConsumerBase):
-    """Pulls messages from one destination. Made by `AsyncConnection.consumer`."""
+    """Consumer of one destination, to pull messages from. Made by `AsyncConnection.consumer`."""
 
     def __init__(
         self, dispatcher: Dispatcher, waiter: AsyncioWait, unsubscribe: Callable[[Dispatcher, float], None]
@@ -35,11 +35,20 @@ class AsyncConsumer(ConsumerBase):
         self._unsubscribe = unsubscribe
 
     async def receive(self, timeout: float | timedelta | None = None) -> Message | None:
-        """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
+        """Return the next message.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait for a message; None: for ever; 0: do not wait.
+
+        Returns:
+            The message; None if none arrived in time, or if the consumer was closed.
 
         Raises:
-            AdapterError: the broker ended the consumer.
-            TransportError: the connection was lost, and reconnecting was given up.
+            ConfigurationError: `timeout` is not a duration, or the consumer's session has a listener.
+            AdapterError: The broker ended the consumer.
+            TransportError: The connection was lost, and reconnecting was given up.
+            LedgerError: The ledger cannot count attempts.
+            BreakerOpen: No message succeeded for too long.
         """
         if self._dispatcher.session_state is not None:
             self._dispatcher.session_state.activity.check_pull("receive")
@@ -47,12 +56,21 @@ class AsyncConsumer(ConsumerBase):
         return None if delivery is None else pulled(delivery, self._dispatcher)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Go through messages until the consumer closes or drains."""
+        """Iterate over messages until the consumer closes or drains. Errors as `receive`."""
         while (message := await self.receive()) is not None:
             yield message
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End the consumer; the broker takes back what is not settled. `timeout` as for `Consumer.close`."""
+        """End the consumer. The broker takes back the unsettled messages.
+
+        Waits until the broker has confirmed the dead letters that were sent.
+
+        Args:
+            timeout: Seconds to wait at most. Default 5.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration.
+        """
         await in_own_thread(self._unsubscribe, self._dispatcher, seconds(timeout, "timeout"))
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""From an exception's type to what becomes of its message."""
+"""Rules that decide by the type of an exception what becomes of its message."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Kind = Literal["discard", "defer", "fail", "poison"]
 class _Rule(NamedTuple):
     what: Literal["discard", "defer", "retry", "poison", "trip"]
     delay: float | None = None
-    """Of a deferral; None: the exception tells."""
+    """Seconds of a deferral; None: the exception has it."""
     policy: Policy | None = None
-    """Of a failure; None: the destination's."""
+    """Policy of a failure; None: the destination's."""
     weight: Weight | None = None
-    """Of a failure, for the breaker; None: by the type of the exception."""
+    """Weight of a failure for the breaker; None: by the type of the exception."""
 
 
 _GRAVITY = {"discard": 0, "defer": 1, "retry": 2, "trip": 2, "poison": 3}
@@ -41,23 +41,28 @@ _STEERING: dict[type[BaseException], _Rule] = {
     Poison: _Rule("poison"), Discard: _Rule("discard"), Defer: _Rule("defer"),
 }  # fmt: skip
 _FAILURE = _Rule("retry")
-# What a value raises that a handler cannot work with: the ordinary poison of a bad producer, and no outage.
+# Exceptions that a bad value in a message raises. They show a faulty producer, not an outage.
 _OWN = (
     ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, TypeError, ValueError,
 )  # fmt: skip
 
 
 class Classifier:
-    """Chooses by an exception's type what becomes of its message; what it does not know follows the policy.
+    """Rules that choose by an exception's type what becomes of its message.
 
-    Each method registers exception types and returns the classifier, so calls can be chained. A type serves its
-    subclasses, too: the first class along the exception's MRO that is registered decides, which is the most specific
-    one; a type that is registered again has its last rule. `Poison`, `Discard` and `Defer` steer by themselves.
+    An exception without a rule follows the redelivery policy. `Poison`, `Discard` and `Defer` decide by
+    themselves, and cannot be registered.
 
-    Of an exception group each exception is looked at, and the gravest decides: poison, then a failure, then a deferral
-    (the longest), then a discard; among equals the first. A group type that is registered itself decides for the whole.
+    Each method registers exception types and returns the classifier, to allow chained calls. A rule for a
+    type also serves its subclasses: the first class along the exception's MRO that is registered decides,
+    which is the most specific one. A type that is registered again has its last rule.
 
-    A connection and a listener take the classifier as it is when they are given it: later calls change nothing there.
+    Of an exception group each exception is looked at, and the gravest decides: poison, then a failure, then a
+    deferral (the longest), then a discard; among equals the first. A group type that is registered itself
+    decides for the whole.
+
+    Connections, consumers and listeners copy the classifier that they are given: later calls do not change
+    their rules.
     """
 
     __slots__ = ("_rules",)
@@ -66,24 +71,54 @@ class Classifier:
         self._rules: dict[type[BaseException], _Rule] = {}
 
     def poison(self, *kinds: type[Exception]) -> Self:
-        """Dead-letter the message at once, whatever redeliveries its policy has left."""
+        """Dead-letter the message at once, even if its policy has redeliveries left.
+
+        Args:
+            *kinds: Types of exceptions.
+
+        Returns:
+            This classifier.
+
+        Raises:
+            ConfigurationError: There is no type, or one that is not a subclass of Exception.
+        """
         return self._register("poison", kinds, _Rule("poison"))
 
     def discard(self, *kinds: type[Exception]) -> Self:
-        """Accept the message and drop it; it is counted as discarded."""
+        """Acknowledge the message and drop it. It counts as discarded.
+
+        Args:
+            *kinds: Types of exceptions.
+
+        Returns:
+            This classifier.
+
+        Raises:
+            ConfigurationError: There is no type, or one that is not a subclass of Exception.
+        """
         return self._register("discard", kinds, _Rule("discard"))
 
     def retry(
         self, *kinds: type[Exception], policy: Policy | None = None, outage: bool | None = None
     ) -> Self:
-        """Charge a redelivery: the message is redelivered as `policy` says, by default its destination's.
+        """Charge a redelivery, with the delay of `policy`.
 
-        There is one count for each message, whatever it failed with: `policy` compares its own maximum with that count,
-        and its delay is the one before the redelivery of that number.
+        Each message has one delivery count, for all types of exceptions. `policy` compares its own maximum
+        with that count, and its delay is the one before the redelivery of that number.
 
-        `outage`: whether many such failures in a row may be an outage, which opens the breaker. None: all but errors
-        about values (`ValueError`, `LookupError`, `TypeError`, `AttributeError`, `ArithmeticError`, `AssertionError`,
-        `NameError`, `NotImplementedError`).
+        Args:
+            *kinds: Types of exceptions.
+            policy: Redelivery policy; None: the destination's.
+            outage: True if many such failures in a row may be an outage, which opens the breaker. None: True
+                for all types but errors about values (`ValueError`, `LookupError`, `TypeError`,
+                `AttributeError`, `ArithmeticError`, `AssertionError`, `NameError`, `NotImplementedError`).
+
+        Returns:
+            This classifier.
+
+        Raises:
+            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `policy` is
+                not a policy.
         """
         if policy is not None:
             check_policy(policy, "retry: policy")
@@ -93,18 +128,41 @@ class Classifier:
         return self._register("retry", kinds, _Rule("retry", policy=policy, weight=weight))
 
     def trip(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
-        """Take these for an outage of a service that handlers need: the breaker opens, and no redelivery is charged.
+        """Treat these exceptions as an outage of a service: open the breaker, charge no redelivery.
 
-        Three failures in a row open it (`Breaker.told`). Before that the message is redelivered after the delay of
-        `policy`, by default its destination's. One that fails so again although others have succeeded in between is
-        charged, for then the service is not down. Without a breaker it is as `retry`.
+        Three failures in a row open it (`Breaker.told`). Before that, the message is redelivered after the
+        delay of `policy`. A message that fails with such an exception again, although others succeeded in
+        between, is charged a redelivery: the service is not down then. Without a breaker this is the same as
+        `retry`.
+
+        Args:
+            *kinds: Types of exceptions.
+            policy: Redelivery policy; None: the destination's.
+
+        Returns:
+            This classifier.
+
+        Raises:
+            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `policy` is
+                not a policy.
         """
         if policy is not None:
             check_policy(policy, "trip: policy")
         return self._register("trip", kinds, _Rule("trip", policy=policy, weight="outage"))
 
     def defer(self, kind: type[Exception] | tuple[type[Exception], ...], delay: float | timedelta) -> Self:
-        """Have the message come again after `delay` (seconds, or a timedelta), uncharged, as `Defer` does."""
+        """Redeliver the message after `delay` without charging a redelivery, as `Defer` does.
+
+        Args:
+            kind: Type of exceptions, or a tuple of types.
+            delay: Seconds, or a timedelta, until the redelivery.
+
+        Returns:
+            This classifier.
+
+        Raises:
+            ConfigurationError: `delay` is not a duration; or a type is not a subclass of Exception.
+        """
         kinds = kind if isinstance(kind, tuple) else (kind,)
         return self._register("defer", kinds, _Rule("defer", seconds(delay, "defer: delay")))
 
@@ -116,13 +174,14 @@ class Classifier:
         for kind in cast("tuple[Any, ...]", kinds):
             if not isinstance(kind, type) or not issubclass(kind, Exception):
                 raise ConfigurationError(
-                    f"{method}() takes subclasses of Exception, not {kind!r}; any other gives the message "
-                    "back and ends the worker",
+                    f"{method}() takes subclasses of Exception, not {kind!r}: other exceptions release the "
+                    "message and end the worker",
                     option="errors",
                 )
             if kind in _STEERING:
                 raise ConfigurationError(
-                    f"{method}({kind.__name__}): redelivery.{kind.__name__} steers by itself", option="errors"
+                    f"{method}({kind.__name__}): redelivery.{kind.__name__} decides by itself; leave it out",
+                    option="errors",
                 )
         self._rules.update(dict.fromkeys(kinds, rule))
         return self
@@ -135,14 +194,14 @@ class Classifier:
 
     @property
     def policies(self) -> tuple[tuple[str, Policy], ...]:
-        """The policies of `retry`, each with the name of its exception type."""
+        """Pairs of an exception type's name and the policy of its rule (`retry` or `trip`), as registered."""
         return tuple(
             (kind.__name__, rule.policy) for kind, rule in self._rules.items() if rule.policy is not None
         )
 
     @property
     def rules(self) -> int:
-        """How many types of exceptions it names."""
+        """Number of exception types that are registered."""
         return len(self._rules)
 
     def __repr__(self) -> str:
@@ -150,9 +209,10 @@ class Classifier:
         return f"Classifier(){rules}"
 
     def event_for(self, delivery: Delivery, error: Exception) -> Event:
-        """Return what an exception of a handler means for its delivery.
+        """Return the event that an exception of a handler causes for its delivery.
 
-        An exception that cannot be looked at (a `Defer` whose delay is none, a group that raises) is a plain failure.
+        An exception that cannot be classified (a `Defer` without a valid delay, a group that raises) is a
+        plain failure.
         """
         told, rule, delay = self._judged(error)
         cause = Cause.of(told)
@@ -167,7 +227,15 @@ class Classifier:
                 return Failed(delivery, cause, rule.policy, rule.weight or _weight(told))
 
     def verdict(self, error: Exception) -> tuple[Kind, Cause, float]:
-        """Return what becomes of a message whose handler raises this (`fail`: what its policy says), why, and when."""
+        """Return what becomes of a message whose handler raises this exception.
+
+        Args:
+            error: Exception of the handler.
+
+        Returns:
+            The kind (`fail` leaves it to its policy), the cause, and the seconds of a deferral (0 for other
+            kinds).
+        """
         told, rule, delay = self._judged(error)
         match rule.what:
             case "poison" | "discard" | "defer":
@@ -186,7 +254,7 @@ class Classifier:
             return error, _FAILURE, 0.0
 
     def _decide(self, error: Exception) -> tuple[Exception, _Rule]:
-        """Return the rule for an exception, and which exception of a group it is for."""
+        """Return the exception of a group that decides, or the exception itself, and its rule."""
         if not isinstance(error, BaseExceptionGroup):
             return error, self._rule(error)[1]
         group = cast("ExceptionGroup[Exception]", error)
@@ -207,20 +275,20 @@ class Classifier:
 
 
 def _weight(error: Exception) -> Weight:
-    """Return what an exception means for the breaker that no rule names."""
+    """Return the weight for the breaker of an exception without a rule."""
     return "own" if isinstance(error, _OWN) else "maybe"
 
 
 def _delay(error: Exception, rule: _Rule) -> float:
-    """Return how long a deferral lasts; 0 for anything else."""
+    """Return the seconds of a deferral; 0 for any other rule."""
     if rule.what != "defer":
         return 0.0
-    # A subclass, or a handler, may have put anything there.
+    # `delay` may be anything: a subclass or a handler may have set it.
     return rule.delay if rule.delay is not None else seconds(cast("Defer", error).delay, "Defer: delay")
 
 
 def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Go through the exceptions of a group and of the groups in it, in order, however deep."""
+    """Iterate over the exceptions of a group and of the groups in it, in order, at any depth."""
     waiting: list[Exception] = [group]
     while waiting:
         error = waiting.pop()
@@ -231,7 +299,11 @@ def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
 
 
 def checked_errors(errors: object) -> Classifier | None:
-    """Return a copy of the classifier that `errors=` gives, or None. Raises ConfigurationError for anything else."""
+    """Return a copy of the classifier that `errors=` gives, or None.
+
+    Raises:
+        ConfigurationError: It is anything else.
+    """
     if errors is None:
         return None
     if not isinstance(errors, Classifier):

@@ -1,4 +1,4 @@
-"""The clock that drivers and adapters read. The engine reads none: it is told `now`."""
+"""Clocks that drivers and adapters read. The engine reads none: it is given `now`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Protocol
 
 __all__ = ["Cancel", "Clock", "SystemClock", "capped", "join_within", "pass_time"]
 
-# Seconds. The platform's waits end at `threading.TIMEOUT_MAX` (292 years), beyond which they raise OverflowError, and
-# Java's "never" is 292 million years. Who waits looks at the time again afterwards, so nothing is early for it.
+# Seconds. Waits of more than `threading.TIMEOUT_MAX` (292 years) raise OverflowError, and Java's "never" is 292 million
+# years. Each caller looks at the time again after a wait: a shorter wait makes nothing early.
 LONGEST_WAIT = 86400.0
 
 
 def capped(seconds: float) -> float:
-    """Return how long to wait at once, for what is to last `seconds`: the one seam for all waits in real time."""
+    """Return how long to wait at once out of `seconds`. All waits in real time use this function."""
     return min(seconds, LONGEST_WAIT)
 
 
 def join_within(thread: threading.Thread, seconds: float) -> None:
-    """Wait for the end of a thread, for `seconds` of real time at most."""
+    """Wait until a thread has ended, for `seconds` of real time at most."""
     deadline = time.monotonic() + seconds
     thread.join(capped(seconds))
     while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
@@ -32,45 +32,57 @@ def join_within(thread: threading.Thread, seconds: float) -> None:
 
 
 class Cancel(Protocol):
-    """Undoes a `Clock.call_later` that has not run yet."""
+    """Function that cancels a `Clock.call_later` that has not run yet."""
 
     def __call__(self) -> None:
-        """Undo it; harmless afterwards."""
+        """Cancel the call. Has no effect afterwards."""
 
 
 class Clock(Protocol):
-    """Time, and waiting for it. `redelivery.testing.ManualClock` is one that a test moves."""
+    """Time, and waiting for it. `redelivery.testing.ManualClock` is a clock that a test moves."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that is never set back: all schedules run on it."""
+        """Return the seconds of a clock that is never set back. All schedules use it."""
         ...
 
     def time(self) -> float:
-        """Seconds since the Unix epoch: expirations and time stamps."""
+        """Return the seconds since the Unix epoch. Expirations and time stamps use it."""
         ...
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
-        """Wait, with the condition's lock held, until `notify` or for `timeout` seconds (None: for ever).
+        """Wait until `notify`, with the condition's lock held.
 
         It may end earlier: callers look at the time again.
+
+        Args:
+            condition: Condition to wait for.
+            timeout: Seconds; None: for ever.
         """
 
     def notify(self, condition: threading.Condition, waiters: int = 1) -> None:
-        """Wake so many of those that wait, with the condition's lock held."""
+        """Wake this number of threads that wait for a condition, with its lock held."""
 
     def call_later(self, delay: float, callback: Callback) -> Cancel:
-        """Call `callback` on another thread after `delay` seconds."""
+        """Call a function on another thread.
+
+        Args:
+            delay: Seconds until the call.
+            callback: Function without arguments.
+
+        Returns:
+            Function that cancels the call.
+        """
         ...
 
     def attach(self) -> None:
-        """Count in one more thread that does its waiting here (a manual clock moves only when all of them wait)."""
+        """Count one more thread that waits on this clock. A manual clock moves only when all of them wait."""
 
     def detach(self) -> None:
-        """Count it out."""
+        """Count one such thread less."""
 
 
 def pass_time(clock: Clock, seconds: float) -> None:
-    """Let time pass on this thread: as long as it takes on a real clock, at once on a manual one."""
+    """Wait on this thread: `seconds` of real time, or until a manual clock has moved that far."""
     until, nobody = clock.monotonic() + seconds, threading.Condition()
     with nobody:
         while (left := until - clock.monotonic()) > 0:
@@ -78,30 +90,30 @@ def pass_time(clock: Clock, seconds: float) -> None:
 
 
 class Callback(Protocol):
-    """What `call_later` calls."""
+    """Function that `call_later` calls."""
 
     def __call__(self) -> object:
         """Run."""
 
 
 class _Timers:
-    """What is called later in this process: a heap, and one daemon thread, which lives as long as something waits."""
+    """Pending calls of this process: a heap, and one daemon thread, which lives while a call is pending."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
-        # Time, number and callback, which is taken away where it is cancelled.
+        # Time, number, and a list with the callback. The list is empty if the call was cancelled.
         self._waiting: list[tuple[float, int, list[Callback]]] = []
         self._numbers = count()
         self._cancelled = 0
         self._thread: threading.Thread | None = None
 
     def add(self, at: float, callback: Callback) -> Cancel:
-        """Call it at a time of the monotonic clock; return what cancels it."""
+        """Call a function at a time of the monotonic clock; return a function that cancels it."""
         held = [callback]
         with self._turn:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="redelivery-timers", daemon=True)
-                # It may raise: then nothing waits, and the next call tries again.
+                # It may raise. Then no call is pending, and the next `add` tries again.
                 thread.start()
                 self._thread = thread
             heappush(self._waiting, (at, next(self._numbers), held))
@@ -115,7 +127,7 @@ class _Timers:
                 return
             held.clear()
             self._cancelled += 1
-            # What is cancelled stays in the heap until most of it is: each costs little then.
+            # Cancelled calls stay in the heap until they are more than half of it: each removal is cheap then.
             if 2 * self._cancelled > len(self._waiting):
                 self._waiting = [each for each in self._waiting if each[2]]
                 heapify(self._waiting)
@@ -131,19 +143,19 @@ class _Timers:
                     return
             try:
                 callback()
-            except BaseException:  # noqa: BLE001 - as in a thread of its own: it is reported, and the others are called
+            except BaseException:  # noqa: BLE001 - reported as from a thread of its own; the other calls are made
                 with suppress(BaseException):
                     threading.excepthook(
                         threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                     )
 
     def _next(self) -> Callback | None:
-        """Wait for the next callback that is due; None if nothing waits. With the lock held."""
+        """Wait for the next call that is due; None if none is pending. With the lock held."""
         while self._waiting:
             at, _, held = self._waiting[0]
             left = at - time.monotonic()
             if held and left > 0:
-                # No lock can wait longer; a later time comes in several waits.
+                # No lock can wait longer. A later time takes several waits.
                 self._turn.wait(min(left, threading.TIMEOUT_MAX))
                 continue
             heappop(self._waiting)
@@ -157,7 +169,7 @@ _timers = _Timers()
 
 
 def _begin_anew() -> None:
-    """Forget in a child process what its parent calls later: the thread is not there."""
+    """Drop the parent's pending calls in a child process: the thread that would make them is not there."""
     global _timers  # noqa: PLW0603 - one for the process
     _timers = _Timers()
 
@@ -167,7 +179,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Clocks of the machine."""
 
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
@@ -177,15 +189,15 @@ class SystemClock:
         condition.wait(None if timeout is None else capped(timeout))
 
     def notify(self, condition: threading.Condition, waiters: int = 1) -> None:
-        """Wake so many of those that wait."""
+        """Wake this number of threads that wait for a condition."""
         condition.notify(waiters)
 
     def call_later(self, delay: float, callback: Callback) -> Cancel:
-        """Call `callback` from the thread of all that is called later: it must not take long."""
+        """Call `callback` on the one thread that makes all such calls. It must not take long."""
         return _timers.add(time.monotonic() + delay, callback)
 
     def attach(self) -> None:
-        """Nothing to count."""
+        """Do nothing: real time does not depend on threads."""
 
     def detach(self) -> None:
-        """Nothing to count."""
+        """Do nothing: real time does not depend on threads."""

@@ -1,4 +1,4 @@
-"""The synchronous connection."""
+"""Synchronous connection: consumers, listeners and sends of threads."""
 
 from __future__ import annotations
 
@@ -42,24 +42,35 @@ __all__ = ["Connection", "connect"]
 
 @shows(ConnectOptions)
 def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
-    """Return a connection to a broker. No I/O happens before `with`.
+    """Return a connection to a broker, not yet connected.
+
+    It connects when its `with` block is entered. No I/O happens before.
 
     Args:
-        uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
-        policies: instead of policies in the URI.
-        errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
-        breaker: a `redelivery.Breaker`: when consumers pause because everything fails; None: never. On by default.
-        ledger: where attempts are counted durably (`SqliteLedger`), instead of `redelivery.ledger` in the URI.
-        observers: what is shown the events of the connection, in order: `redelivery.events.Observer`s, or functions of
-            one event. No lock is held meanwhile; they must not block. What they raise is logged and changes nothing.
-        send_timeout: seconds, or a timedelta, that a `send` may take, instead of `redelivery.sendTimeout` in the URI.
-            Default 30.
-        on_stopped: called once, with `connection.error`, when an error ends consuming by itself; on a thread of its
-            own, with `connect_async` on the event loop. What it raises is logged.
-        clock: a `redelivery.testing.ManualClock` in tests.
+        uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…`, `amqp://…`, `amqps://…` or `failover:(…)`,
+            with options.
+        policies: Redelivery policies by destination. None: those of the URI.
+        errors: `redelivery.Classifier` that decides by the type of an exception what becomes of the message.
+            None: every exception follows the policy.
+        breaker: `redelivery.Breaker` that pauses consumers while every message fails, instead of the URI's.
+            On by default; None: never pause.
+        ledger: `redelivery.SqliteLedger`, or its URL, that counts attempts durably. None: `redelivery.ledger`
+            of the URI.
+        observers: Observers (`redelivery.events.Observer`), or functions of one event, called in this order
+            with each event of the connection. No lock is held during a call. They must not block. An
+            exception of an observer is logged and has no other effect.
+        send_timeout: Seconds, or a timedelta, that a `send` may take. None: `redelivery.sendTimeout` of the
+            URI, default 30.
+        on_stopped: Function called once with `connection.error` when an error ends consuming. It runs on its
+            own thread; with `connect_async`, on the event loop. An exception that it raises is logged.
+        clock: `redelivery.testing.ManualClock` in tests. None: the clock of the machine.
+
+    Returns:
+        The connection, not yet open.
 
     Raises:
-        ConfigurationError: an option, or an argument, cannot be honoured.
+        ConfigurationError: An option or an argument cannot be honoured.
+        TypeError: There is no keyword argument of that name.
     """
     try:
         return Connection(uri, **options)
@@ -68,7 +79,13 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
 
 
 class Connection(ConnectionBase[Worker]):
-    """A connection with its consumers and listeners. Use it as a context manager; made by `connect`."""
+    """Connection with its consumers, listeners and sessions, for threads.
+
+    Made by `connect`; use it in a `with` block.
+
+    Leaving the block closes the connection. Then it raises `error`, unless `run`, `wait` or `on_stopped`
+    reported that error already.
+    """
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         super().__init__(uri, **options)
@@ -76,12 +93,16 @@ class Connection(ConnectionBase[Worker]):
         self._attach_observers()
 
     def __enter__(self) -> Self:
-        """Connect: each address is tried once.
+        """Connect. Each address is tried once, unless `startupMaxReconnectAttempts` says otherwise.
+
+        Returns:
+            The connection.
 
         Raises:
-            TransportError: no address answered.
-            AdapterError: a broker refused the log-in.
-            LedgerError: the ledger cannot count.
+            ConfigurationError: The connection was entered before; or a setting cannot work with this broker.
+            TransportError: No address answered.
+            AdapterError: A broker refused the log-in.
+            LedgerError: The ledger cannot count attempts.
         """
         if self._entered:
             raise ConfigurationError(
@@ -98,17 +119,23 @@ class Connection(ConnectionBase[Worker]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; then raise the `error` of the listeners, unless it was raised or given to `on_stopped` before."""
+        """Close; then raise the listeners' `error`, unless it was raised or given to `on_stopped` before."""
         self.close()
         if error is None and not self._forked():
             self._end.wait_called(CLOSE_TIMEOUT)
             self._raise_unseen()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
+        """Close the connection. The broker takes back the unsettled messages.
 
-        Dead letters and commits on their way are waited for until the broker has confirmed them. In a child process
-        after a fork it leaves the parent's connection alone.
+        Waits until the broker has confirmed the dead letters and commits that were sent. In a child process
+        after a fork, the connection of the parent stays open.
+
+        Args:
+            timeout: Seconds for all of it. Default 5.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration.
         """
         timeout = seconds(timeout, "timeout")
         if self._forked():
@@ -125,25 +152,33 @@ class Connection(ConnectionBase[Worker]):
     # Consuming.
 
     def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Start a consumer to pull from.
+        """Start a consumer that the application pulls messages from.
 
         Args:
-            destination: a queue by default; `topic://`; `native://` is the broker's own address, untouched.
-            selector: a JMS selector, evaluated by the broker.
-            subscription: the name of a durable topic subscription; needs `jms.clientID` in the URI.
-            credit: messages that may be unsettled here at once; the URI's by default (`auto`: 16, up to 1000 while more
-                are held or the rate is high).
-            ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
-            errors: a `redelivery.Classifier` instead of the connection's.
-            breaker: a `redelivery.Breaker` instead of the connection's; None: no breaker.
-            rate: messages to handle at most: a `redelivery.Rate`, or a number a second; the URI's by default.
-            observers: what is shown the events of this consumer, after the connection's; see `redelivery.events`.
-            maximum_set_aside: messages that may be set aside, for they cannot be dead-lettered; the URI's (100).
+            destination: Name of a queue, or `queue://`, `topic://`; `native://` is an address of the broker,
+                sent unchanged.
+            selector: JMS selector, evaluated by the broker. None: all messages.
+            subscription: Name of a durable topic subscription; needs `jms.clientID` in the URI. None: not
+                durable.
+            credit: Messages that may be unsettled here at a time. None: the URI's; its default `auto` is 16,
+                and up to 1000 while more messages are parked or the handling rate is high.
+            ordering: `non_blocking`, `blocking` or `per_group`. None: the URI's.
+            errors: `redelivery.Classifier` instead of the connection's.
+            breaker: `redelivery.Breaker` instead of the connection's; None: no breaker.
+            rate: Most messages to handle: a `redelivery.Rate`, or a number a second. None: the URI's.
+            observers: Observers of this consumer's events, called after the connection's; see
+                `redelivery.events`.
+            maximum_set_aside: Most poison messages that may be set aside because they cannot be
+                dead-lettered. None: the URI's, default 100.
+
+        Returns:
+            The consumer, which the broker has confirmed.
 
         Raises:
-            ConfigurationError: the arguments cannot be honoured.
-            AdapterError: the broker refused the subscription.
-            TransportError: the broker did not confirm it in time.
+            ConfigurationError: The arguments cannot be honoured, or the connection is not open.
+            AdapterError: The broker refused the subscription.
+            TransportError: The broker did not confirm the subscription in time.
+            TypeError: There is no keyword argument of that name.
         """
         self._check_open()
         dispatcher = self._subscribed(destination, options)
@@ -151,13 +186,17 @@ class Connection(ConnectionBase[Worker]):
         return Consumer(dispatcher, self._driver.unsubscribe)
 
     def session(self, mode: str = "individual") -> Session:
-        """Return a session: consumers, listeners and sends that are settled together.
+        """Return a session: consumers, listeners and sends whose messages are settled together.
 
         Args:
             mode: `auto`, `client`, `individual`, `transacted` or `dups_ok`; see docs/sessions.md.
 
+        Returns:
+            The session.
+
         Raises:
-            ConfigurationError: there is no such mode, or the broker has no transactions over this protocol.
+            ConfigurationError: There is no such mode, the broker has no transactions over this protocol, or
+                the connection is not open.
         """
         self._check_open()
         front = self.settings, self._check_open, self._subscribed, self._listening, self.send, self._patience
@@ -171,13 +210,19 @@ class Connection(ConnectionBase[Worker]):
         session_state: SessionState | None = None,
         workers: int = 0,
     ) -> Dispatcher:
-        """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
+        """Start a consumer and wait until the broker has confirmed it; remove the consumer if that fails."""
         dispatcher = self._dispatcher(destination, options, session_state, workers)
         await_subscription(self._driver, dispatcher, self._clock)
         return dispatcher
 
     def start(self) -> None:
-        """Start the listeners' threads and return; `run` does it too."""
+        """Start the threads of the listeners and return. `run` calls it, too.
+
+        Raises:
+            ConfigurationError: The connection is not open, or it was drained.
+            AdapterError: The broker refused a subscription.
+            TransportError: The broker did not confirm a subscription in time.
+        """
         self._check_open()
         self._check_fresh()
         for listener in self._listeners:
@@ -192,21 +237,30 @@ class Connection(ConnectionBase[Worker]):
                 self._began_to_consume(listener.dispatcher)
 
     def run(self, *, drain_timeout: float = 30.0, until_idle: float | None = None) -> Report:
-        """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread), drain, and report.
+        """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread); then drain and report.
 
-        With `until_idle`, also once nothing has come, run or waited for so many seconds. An outage is not idleness, for
-        nobody knows what waits at the broker: while the connection is down, it does not end. What a session holds with
-        no handler at work on it, and dead letters without an answer, do not keep it: the report tells of them.
+        Draining ends the credit, lets running handlers finish for `drain_timeout` seconds, and releases the
+        other messages; their delivery count does not change.
 
-        Draining: no more credit is given, running handlers finish until `drain_timeout` seconds are over, the rest
-        is given back uncounted.
+        Args:
+            drain_timeout: Seconds that running handlers get at the end. Default 30.
+            until_idle: Seconds after which `run` also ends if no message arrived, ran or was parked
+                meanwhile. None: no such end. While the connection is down it does not end, because the
+                messages at the broker are unknown then. Two kinds of messages do not keep it running, and the
+                report counts both: messages of a session without a running handler, and dead letters that the
+                broker has not confirmed.
+
+        Returns:
+            Counters of all consumers of the connection.
 
         Raises:
-            ConfigurationError: there is no listener.
-            AdapterError: the broker ended a consumer.
-            TransportError: the connection was lost, and reconnecting was given up.
-            LedgerError: the ledger cannot count.
-            HandlerTimeout: a handler has not ended within twice its timeout.
+            ConfigurationError: There is no listener, an argument is not a duration, or the connection was
+                drained.
+            AdapterError: The broker ended a consumer.
+            TransportError: The connection was lost, and reconnecting was given up.
+            LedgerError: The ledger cannot count attempts.
+            BreakerOpen: No message succeeded for too long.
+            HandlerTimeout: A handler did not end within twice its timeout.
         """
         idle = self._to_run(drain_timeout, until_idle)
         with Signals(self.stop):
@@ -219,22 +273,22 @@ class Connection(ConnectionBase[Worker]):
         return report
 
     def stop(self) -> None:
-        """End `run` and `wait`, from any thread or signal handler."""
+        """End `run` and `wait`. Callable from any thread and from a signal handler."""
         self._stopping.set()
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until consuming has been stopped: by `stop`, `drain`, `close` or an error. Several threads may wait.
+        """Wait until consuming is stopped by `stop`, `drain`, `close` or an error. Several threads may wait.
 
-        A handler may wait, too: it is woken when it is asked to end.
+        A handler may wait, too: it wakes when the connection asks it to end.
 
         Args:
-            timeout: seconds, or a timedelta; None: for ever.
+            timeout: Seconds, or a timedelta; None: for ever.
 
         Returns:
-            True if it was stopped, False if the time is over.
+            True if consuming was stopped, False if the time was over first.
 
         Raises:
-            ConfigurationError: the connection was never open, or the process was forked after that.
+            ConfigurationError: The connection was never open, or the process was forked after that.
             Exception: `connection.error`, as `run` raises it.
         """
         stopped = self.wait_stopped(timeout)
@@ -243,16 +297,36 @@ class Connection(ConnectionBase[Worker]):
         return stopped
 
     def wait_stopped(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait as `wait` does, and do not raise `connection.error`."""
+        """Wait as `wait` does, but do not raise `connection.error`.
+
+        Args:
+            timeout: Seconds, or a timedelta; None: for ever.
+
+        Returns:
+            True if consuming was stopped, False if the time was over first.
+
+        Raises:
+            ConfigurationError: The connection was never open, or the process was forked after that.
+        """
         limit = None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
         self._check_entered()
         return self._stopping.wait_by(self._clock, limit)
 
     def running(self, drain_timeout: float = 30.0) -> AbstractContextManager[Self]:
-        """Return a context manager that consumes while it lasts: it connects, starts, and at its end drains and closes.
+        """Return a context manager that connects and starts the listeners, and drains and closes at its end.
 
-        Inside of the connection's own `with` it starts and drains only. It takes no signals: that is the program's
-        affair. Errors as `with`, `start` and `drain`; at its end it raises what `with` raises there.
+        Inside of the connection's own `with` block it only starts and drains. It installs no signal handlers:
+        the program decides about signals.
+
+        Args:
+            drain_timeout: Seconds that running handlers get at its end. Default 30.
+
+        Returns:
+            The context manager; its value is the connection. It raises what `with`, `start` and `drain`
+            raise.
+
+        Raises:
+            ConfigurationError: `drain_timeout` is not a duration.
         """
         return self._running(seconds(drain_timeout, "drain_timeout"))
 
@@ -265,7 +339,17 @@ class Connection(ConnectionBase[Worker]):
             yield self
 
     def drain(self, timeout: float = 30.0) -> Report:
-        """Stop dispatching, let running handlers finish for `timeout` seconds, give the rest back, and report."""
+        """Stop dispatching, let running handlers finish, release the other messages, and report.
+
+        Args:
+            timeout: Seconds that running handlers get. Default 30.
+
+        Returns:
+            Counters of all consumers of the connection.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration, or the connection was opened before a fork.
+        """
         me = threading.current_thread()
         watch = self._begin_drain(timeout, lambda worker: worker.thread is me)
         while waited_for := watch.waited_for():
@@ -280,28 +364,34 @@ class Connection(ConnectionBase[Worker]):
     # Sending.
 
     def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
-        """Send a message and wait until the broker has confirmed it; return its id (its `redeliveryId` property).
+        """Send a message and wait until the broker has confirmed it.
+
+        If the connection is down, wait for the reconnect.
 
         Args:
-            destination: a queue by default; `topic://`, `native://`.
+            destination: Name of a queue, or `queue://`, `topic://`, `native://`.
             body: `str` arrives as a JMS TextMessage, `bytes` as a BytesMessage.
-            headers: application properties.
+            headers: Application properties. None: none.
             content_type: MIME type.
-            correlation_id: correlation id.
-            reply_to: where an answer is expected; a queue by default.
-            priority: 0 to 9; 4 by default.
-            ttl: seconds, or a timedelta, until it expires; never by default.
-            group: message group (JMSXGroupID).
-            delay: seconds, or a timedelta, that the broker holds it back.
-            persistent: whether the broker keeps it over a restart; true by default.
-            timeout: seconds for the connection to stand and the broker to confirm, together; by default
-                `redelivery.sendTimeout` (30). A send that waits for a connection ends when the drain begins.
+            correlation_id: Correlation id.
+            reply_to: Destination where an answer is expected; a plain name is a queue.
+            priority: 0 to 9. Default 4.
+            ttl: Seconds, or a timedelta, until the message expires. None: never.
+            group: Message group (JMSXGroupID).
+            delay: Seconds, or a timedelta, for which the broker holds the message back. None: none.
+            persistent: True if the broker keeps the message over a restart. Default True.
+            timeout: Seconds for the reconnect and the confirmation together. None: `redelivery.sendTimeout`
+                (default 30). A send that waits for a connection ends when the drain begins.
+
+        Returns:
+            The id of the message, which is its `redeliveryId` property.
 
         Raises:
-            ConfigurationError: an argument cannot be honoured.
-            AdapterError: the broker refused the message.
-            TransportError: there was no connection, it was lost, or no confirmation came, all within `timeout`
-                seconds: the text says whether the message may have been sent.
+            ConfigurationError: An argument cannot be honoured, or the connection is not open.
+            AdapterError: The broker refused the message.
+            TransportError: There was no connection, it was lost, or no confirmation arrived, within `timeout`
+                seconds. The text says whether the message may have been sent.
+            TypeError: There is no keyword argument of that name.
         """
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)

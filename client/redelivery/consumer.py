@@ -1,4 +1,4 @@
-"""The synchronous consumer: pull messages one by one."""
+"""Synchronous consumer: the application pulls messages one by one."""
 
 from __future__ import annotations
 
@@ -24,21 +24,27 @@ __all__ = ["Consumer"]
 
 
 class Consumer(ConsumerBase):
-    """Pulls messages from one destination. Made by `Connection.consumer`; safe to share between threads."""
+    """Consumer of one destination, to pull messages from. Made by `Connection.consumer`; thread-safe."""
 
     def __init__(self, dispatcher: Dispatcher, close: Callable[[Dispatcher, float], None]) -> None:
         super().__init__(dispatcher)
         self._close = close
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
-        """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
+        """Return the next message.
 
-        None also means that the consumer was closed.
+        Args:
+            timeout: Seconds, or a timedelta, to wait for a message; None: for ever; 0: do not wait.
+
+        Returns:
+            The message; None if none arrived in time, or if the consumer was closed.
 
         Raises:
-            ConfigurationError: `timeout` is no duration, or the consumer's session has a listener.
-            AdapterError: the broker ended the consumer.
-            TransportError: the connection was lost, and reconnecting was given up.
+            ConfigurationError: `timeout` is not a duration, or the consumer's session has a listener.
+            AdapterError: The broker ended the consumer.
+            TransportError: The connection was lost, and reconnecting was given up.
+            LedgerError: The ledger cannot count attempts.
+            BreakerOpen: No message succeeded for too long.
         """
         if self._dispatcher.session_state is not None:
             self._dispatcher.session_state.activity.check_pull("receive")
@@ -49,21 +55,27 @@ class Consumer(ConsumerBase):
                 if delivery is not None:
                     message = pulled(delivery, self._dispatcher)
         except BaseException:
-            # Ctrl-C came while it was taken: the caller does not get it.
+            # Ctrl-C interrupted the call after a message was taken: the caller does not get that message.
             if message is not None:
                 message.give_back()
             raise
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        """Go through messages until the consumer closes or drains."""
+        """Iterate over messages until the consumer closes or drains. Errors as `receive`."""
         while (message := self.receive()) is not None:
             yield message
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End the consumer; the broker takes back what is not settled.
+        """End the consumer. The broker takes back the unsettled messages.
 
-        Waits for `timeout` seconds at most (5 by default) until the broker has confirmed dead letters on their way.
+        Waits until the broker has confirmed the dead letters that were sent.
+
+        Args:
+            timeout: Seconds to wait at most. Default 5.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration.
         """
         self._close(self._dispatcher, seconds(timeout, "timeout"))
 

@@ -1,15 +1,17 @@
-"""Every exception that this library raises.
+"""Exceptions that this library raises.
 
-RedeliveryError
-├── ConfigurationError   yours: raised before any I/O; names the option, what is allowed, a near miss
-├── TransportError       the link's: no broker reached, or the link broke; trying again may help
-│   └── TransactionRolledBack   nothing of a transaction was done, for sure: it may be done again
-├── AdapterError         the broker's: it answered, and refused
-├── LedgerError          the ledger's: attempts cannot be counted safely, so nothing is dispatched
-├── HandlerTimeout       yours: a handler did not end within its timeout
-├── BreakerOpen          a service's: no message has succeeded for too long, so the consumer has stopped
-├── AlreadySettled       yours: a message was settled a second time
-└── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.handler_exceptions`
+.. code-block:: text
+
+    RedeliveryError
+    ├── ConfigurationError   a mistake of the caller, raised before any I/O; names the option and what is allowed
+    ├── TransportError       no broker was reached, or the connection broke; trying again may help
+    │   └── TransactionRolledBack   certainly no part of a transaction was done: it may be done again
+    ├── AdapterError         the broker answered, and refused
+    ├── LedgerError          attempts cannot be counted safely; dispatching has stopped
+    ├── HandlerTimeout       a handler did not end within its timeout
+    ├── BreakerOpen          no message succeeded for too long; the consumer has stopped
+    ├── AlreadySettled       a message was settled a second time
+    └── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.handler_exceptions`
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class RedeliveryError(Exception):
 class ConfigurationError(RedeliveryError, ValueError):
     """An option, policy or argument cannot be honoured. Raised before any I/O where that is possible.
 
-    `option` is the option's full name, or None where no single option is to blame.
+    Attributes:
+        option: Full name of the option; None if the error concerns no single option.
     """
 
     def __init__(self, message: str, *, option: str | None = None) -> None:
@@ -52,45 +55,51 @@ class ConfigurationError(RedeliveryError, ValueError):
 
 
 class TransportError(RedeliveryError, ConnectionError):
-    """No broker could be reached, or the link to it broke. Trying again may help."""
+    """No broker was reached, or the connection to it broke. Trying again may help."""
 
 
 class TransactionRolledBack(TransportError):
-    """Nothing of a transaction was done: it was rolled back before it reached the broker. It may be done again."""
+    """No part of a transaction was done. It may be done again.
+
+    It was rolled back before it reached the broker: nothing was sent, and no message was acknowledged.
+    """
 
 
 class AdapterError(RedeliveryError):
-    """The broker answered, and refused what was asked of it. Trying the same again will not help."""
+    """The broker answered, and refused the request. Repeating the same request will not help."""
 
 
 class LedgerError(RedeliveryError):
-    """The ledger of attempts cannot be read or written; dispatching has stopped."""
+    """The ledger of attempts cannot be read or written. Dispatching has stopped."""
 
 
 class HandlerTimeout(RedeliveryError, TimeoutError):
-    """A handler took longer than its `timeout=`: the cause of a failure; after twice as long, the end of `run`."""
+    """A handler took longer than its `timeout=`, which is a failure. After twice as long, it ends `run`."""
 
 
 class BreakerOpen(RedeliveryError):
-    """No message has succeeded for too long. The consumer has stopped; its messages stay on the broker, uncharged."""
+    """No message succeeded for too long, and the consumer has stopped.
+
+    Its messages stay on the broker; no redelivery is charged.
+    """
 
 
 class AlreadySettled(RedeliveryError):
-    """The message was settled before: each delivery is settled at most once."""
+    """The message was settled before. Each delivery is settled at most once."""
 
 
 E = TypeVar("E", bound=RedeliveryError)
 
 
 def another(error: E) -> E:
-    """Return the same error for one more who is to raise it: an exception has one traceback, and one thread."""
+    """Return a copy of an error for one more thread that raises it: an exception has one traceback."""
     other = copy(error)
     other.__cause__ = error.__cause__
     return other
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the nearest of the `known` words, or an empty text."""
+    """Return `; did you mean 'x'?` for the nearest of the `known` words, or an empty text."""
     by_folded = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
     return f"; did you mean {by_folded[found[0]]!r}?" if found else ""

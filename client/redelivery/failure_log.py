@@ -1,4 +1,7 @@
-"""Log of what a handler raised: its traceback, at DEBUG. What becomes of the message is another line."""
+"""Log of an exception that a handler raised: its traceback, at DEBUG.
+
+The outcome of the message is another line.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ _log = loggers["redelivery.messages"]
 
 
 class Handled(Protocol):
-    """Interface of a message that a handler had; `Message` implements it."""
+    """Interface of a message that was given to a handler; `Message` implements it."""
 
     @property
     def destination(self) -> str:
-        """Where it was sent."""
+        """Destination to which it was sent."""
         ...
 
     @property
@@ -36,15 +39,15 @@ class Handled(Protocol):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it, if it was settled."""
+        """Outcome of the delivery; None: it is unsettled."""
         ...
 
 
 def log_failure(message: Handled, error: BaseException) -> None:
-    """Log a handler's traceback, at DEBUG; what becomes of the message is said, in one line, when that is decided."""
+    """Log a handler's traceback, at DEBUG. The outcome is logged in one line, when it is decided."""
     if message.outcome is not None:
         _log.warning(
-            "%s: %s: raised after it was settled (%s); it stays %s",
+            "%s: %s: handler raised after it settled the message (%s); the message stays %s",
             message.destination, message.message_id, Cause.of(error).text, message.outcome,
             extra=_fields("raised after it was settled", message),
         )  # fmt: skip
@@ -57,7 +60,7 @@ def log_failure(message: Handled, error: BaseException) -> None:
 
 
 def _fields(event: str, message: Handled) -> dict[str, Any]:
-    """Return the fields of a line on a message."""
+    """Return the fields of a log line about a message."""
     found = {
         "event": event, "destination": message.destination, "message_id": message.message_id,
         "delivery_count": message.delivery_count,

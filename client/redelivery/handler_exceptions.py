@@ -1,4 +1,4 @@
-"""How a handler steers what becomes of its message: by the exception it raises."""
+"""Exceptions that a handler raises to decide what becomes of its message."""
 
 from __future__ import annotations
 
@@ -14,27 +14,43 @@ __all__ = ["Defer", "Discard", "Poison"]
 
 
 class Poison(RedeliveryError):
-    """Raise it in a handler: the message is dead-lettered now, whatever redeliveries its policy has left."""
+    """Raise it in a handler to dead-letter the message now, even if its policy has redeliveries left.
+
+    Args:
+        reason: Cause, which the dead letter carries.
+    """
 
     def __init__(self, reason: str = "poisoned by the handler") -> None:
         super().__init__(reason)
 
 
 class Discard(RedeliveryError):
-    """Raise it in a handler: the message is accepted and dropped, and counted as discarded."""
+    """Raise it in a handler to acknowledge the message and drop it. It counts as discarded.
+
+    Args:
+        reason: Cause, which the log and the events carry.
+    """
 
     def __init__(self, reason: str = "discarded by the handler") -> None:
         super().__init__(reason)
 
 
 class Defer(RedeliveryError):
-    """Raise it in a handler: the message comes again after `delay`, and is not charged a redelivery.
+    """Raise it in a handler to redeliver the message after `delay`, without charging a redelivery.
 
-    After `redelivery.maximumDeferrals` deferrals (100 by default) each further one counts as a failure.
+    After `redelivery.maximumDeferrals` deferrals (default 100) each further one counts as a failure.
 
-    A broker may bound how long a consumer holds a message (RabbitMQ: 30 minutes). There a longer delay is shortened to
-    80 % of that: the message comes early. Several that together would be too long are not shortened, but in between the
-    message goes back to the broker, and comes again: to another consumer perhaps, which may be another program.
+    A broker may limit how long a consumer keeps a message (RabbitMQ: 30 minutes). There a longer delay is
+    shortened to 80 % of that limit: the message is redelivered early. Several deferrals that exceed the limit
+    together are not shortened. Instead, the message is released in between, and the broker redelivers it,
+    perhaps to a consumer of another program.
+
+    Args:
+        delay: Seconds, or a timedelta, until the redelivery.
+        reason: Cause, which the log and the events carry.
+
+    Raises:
+        ConfigurationError: `delay` is not a duration.
     """
 
     def __init__(self, delay: float | timedelta, reason: str = "deferred by the handler") -> None:

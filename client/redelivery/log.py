@@ -1,7 +1,8 @@
-"""The library's log: a log handler that raises stops nothing.
+"""Loggers of the library. An exception of a logging handler stops nothing.
 
-Applications bring their own handlers, which may fail with a full disk or a lost collector. A line is written on the way
-of a message, or of the loss of a connection: what has been decided there must be carried out all the same.
+Applications bring their own logging handlers, which may fail: a full disk, a lost collector. Lines are logged
+while a message is handled or a lost connection is dealt with. The decision taken there must be carried out in
+any case.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["brief", "logger", "loggers"]
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
-    """A logger of the library. Each record has `redelivery`: the fields of its line, as a dictionary."""
+    """Logger of the library. Each record has `redelivery`: the fields of its line, as a dictionary."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Keep the fields that a call gives."""
@@ -27,19 +28,19 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
     def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
-        """Write a line. What a handler raises is dropped, for there is nobody to tell."""
+        """Write a line. Drop what a logging handler raises: there is no other place to report it."""
         with suppress(Exception):
-            # The caller's place in the code, not this one.
+            # The record names the caller's place in the code, not this one.
             super().log(level, msg, *args, stacklevel=2, **more)
 
 
 logger = _Log(logging.getLogger("redelivery"), {})
-"""The library's own lines."""
+"""Logger of all lines but those of `loggers`."""
 loggers = {
     name: _Log(logging.getLogger(name), {})
     for name in ("redelivery.messages", "redelivery.connection", "redelivery.consumers", "redelivery.breaker")
 }
-"""Those of events, by what they are about."""
+"""Loggers of event lines, by their subject."""
 
 
 def brief(error: RedeliveryError) -> RedeliveryError:

@@ -1,4 +1,7 @@
-"""Structured logs: a formatter that writes each line of the log as one JSON object. Of the standard library alone."""
+"""Structured logs: a formatter that writes each record as one JSON object.
+
+It uses the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ __all__ = ["JsonFormatter"]
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON in one line: `time`, `level`, `logger`, `message`, `exception`, and the fields.
+    """Formatter that writes a record as JSON in one line.
 
-    The lines of this library have their fields under `redelivery`: `event`, and what goes with it, as
-    `redelivery.events` names it. Those of others have none.
+    Its keys: `time`, `level`, `logger`, `message`, `exception`, `redelivery`. Records of this library have
+    their fields under `redelivery`: `event`, and its details, named as in `redelivery.events`. Records of
+    other libraries have no `redelivery`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -34,12 +38,12 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             found["stack"] = self.formatStack(record.stack_info)
         line = json.dumps(_finite(found), ensure_ascii=False, default=_text, skipkeys=True)
-        # No lone surrogate, which no file takes.
+        # Lone surrogates are escaped: they cannot be encoded as UTF-8.
         return line.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(value: object) -> str:
-    """Return what JSON does not know as text; of an object that cannot be shown its type."""
+    """Return a value that JSON does not have as text; the name of its type if `str` fails."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - the line is of more use than this value

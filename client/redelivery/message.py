@@ -1,4 +1,4 @@
-"""A message as the application sees it: one delivery, to be settled once."""
+"""Message as the application sees it: one delivery, to be settled once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Message", "message_for", "pulled"]
 
 
 class Settler(Protocol):
-    """What a message is settled by; the dispatcher of its consumer implements it."""
+    """Interface through which a message is settled; the dispatcher of its consumer implements it."""
 
     errors: Classifier
 
     def settle(self, delivery: Delivery, event: Event) -> Outcome:
-        """Feed the result of a dispatch, and return what became of it. Raises AlreadySettled."""
+        """Feed the result of a dispatch to the engine; return the outcome. Raises AlreadySettled."""
         ...
 
     def wall_time(self, at: float) -> datetime:
@@ -37,43 +37,43 @@ class Settler(Protocol):
         ...
 
     def is_last(self, delivery: Delivery) -> bool:
-        """Whether a failure charged now would be poison by its destination's policy."""
+        """True if a failure charged now would make the message poison by its destination's policy."""
         ...
 
 
 class GivingSession(Protocol):
-    """A session that gives out messages; `SessionState` implements it."""
+    """Session that gives out messages; `SessionState` implements it."""
 
     def message(self, delivery: Delivery, dispatcher: Any, *, handled: bool) -> Message:
-        """Return the message of a delivery. `handled`: a handler gets it."""
+        """Return the message of a delivery. `handled`: True if it goes to a handler."""
         ...
 
     def pulled(self, message: Any) -> None:
-        """Take note that a `receive` is about to return a message."""
+        """Record that a `receive` is about to return a message."""
 
 
 class MessageSource(Settler, Protocol):
-    """Where deliveries come from, and are settled; the dispatcher of a consumer implements it."""
+    """Source of deliveries, which also settles them; the dispatcher of a consumer implements it."""
 
     @property
     def session_state(self) -> GivingSession | None:
-        """The session of the consumer."""
+        """Session of the consumer, or None."""
         ...
 
 
 class Message:
     """One delivery of one message. A redelivery is a new `Message`.
 
-    Settle it once: by leaving `with message:`, by returning from a handler, or by `accept`, `fail`, `poison` or
-    `release`. A message that is never settled stays in flight.
+    Settle it once: by leaving `with message:`, by returning from a handler, or by `accept`, `fail`, `poison`
+    or `release`. A message that is never settled stays unacknowledged until its consumer closes.
     """
 
     __slots__ = ("_delivery", "_outcome", "_settler", "body", "redelivery_count")
 
     body: bytes
-    """The body, always as bytes."""
+    """Body, always as bytes."""
     redelivery_count: int
-    """Redeliveries charged so far: 0 on the first delivery."""
+    """Number of redeliveries charged so far, 0 on the first delivery."""
 
     def __init__(self, delivery: Delivery, settler: Settler) -> None:
         self._delivery = delivery
@@ -87,36 +87,40 @@ class Message:
         state = self._outcome or "unsettled"
         return f"<Message {self.message_id!r} from {self.destination} delivery {self.delivery_count} {state}>"
 
-    # What it is.
+    # Properties.
 
     @property
     def text(self) -> str:
-        """The body decoded as UTF-8. Raises UnicodeDecodeError."""
+        """Body decoded as UTF-8. Raises UnicodeDecodeError if it is not UTF-8."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return the body parsed as JSON. Raises ValueError."""
+        """Return the body parsed as JSON.
+
+        Raises:
+            ValueError: The body is not JSON.
+        """
         return json.loads(self.body)
 
     @property
     def value(self) -> Any:
-        """The body as the protocol types it (an AMQP map, list or number), else the bytes."""
+        """Body as the protocol types it (an AMQP map, list or number); in other cases the bytes."""
         value = self._delivery.value
         return self.body if isinstance(value, bytes) else value
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """Application properties: text over STOMP, typed over AMQP."""
+        """Application properties by name, as text over STOMP, typed over AMQP."""
         return self._delivery.headers
 
     @property
     def message_id(self) -> str | None:
-        """The id that the broker or the producer gave it, or None."""
+        """Id that the broker or the producer gave the message, or None."""
         return self._delivery.message_id
 
     @property
     def destination(self) -> str:
-        """Where it was sent, qualified: `queue://orders`."""
+        """Destination to which the message was sent, with its kind, as in ``queue://orders``."""
         return self._delivery.destination
 
     @property
@@ -126,7 +130,7 @@ class Message:
 
     @property
     def reply_to(self) -> str | None:
-        """Where an answer is expected, qualified, or None."""
+        """Destination where an answer is expected, qualified, or None."""
         return self._delivery.reply_to
 
     @property
@@ -136,12 +140,12 @@ class Message:
 
     @property
     def priority(self) -> int:
-        """0 to 9; 4 where none was given."""
+        """Priority, 0 to 9; 4 if the producer gave none."""
         return self._delivery.priority
 
     @property
     def persistent(self) -> bool:
-        """Whether the producer asked the broker to keep it over a restart."""
+        """True if the producer asked the broker to keep the message over a restart."""
         return self._delivery.persistent
 
     @property
@@ -151,87 +155,121 @@ class Message:
 
     @property
     def timestamp(self) -> datetime | None:
-        """When it was sent, aware, in UTC, or None."""
+        """Time at which it was sent, as an aware datetime in UTC, or None."""
         return self._delivery.timestamp
 
     @property
     def expiration(self) -> datetime | None:
-        """When it expires, aware, in UTC, or None for never."""
+        """Time at which it expires, as an aware datetime in UTC. None is never."""
         return self._delivery.expiration
 
     @property
     def first_seen(self) -> datetime | None:
-        """When its first failure was charged here, aware, in UTC, or None before that."""
+        """Time of its first charged failure here, as an aware datetime in UTC, or None before that."""
         record = self._delivery.record
         at = None if record is None else record.first_failure
         return None if at is None else self._settler.wall_time(at)
 
     @property
     def delivery_count(self) -> int:
-        """`redelivery_count` + 1."""
+        """Number of this delivery, from 1 (`redelivery_count` + 1)."""
         return self.redelivery_count + 1
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was delivered before: by the broker's flag, or by count."""
+        """True if the message was delivered before, by the broker's flag or by the delivery count."""
         return self.redelivery_count > 0 or self._delivery.redelivered
 
     @property
     def last_delivery(self) -> bool:
-        """Whether a failure charged now is poison by its destination's policy (not one of `errors=`)."""
+        """True if a failure charged now makes the message poison by its destination's policy.
+
+        A policy of `errors=` for one type of exception may decide otherwise.
+        """
         return self._settler.is_last(self._delivery)
 
     @property
     def broker_count(self) -> int | None:
-        """Earlier deliveries as the broker counts them, or None where it does not tell (all STOMP brokers)."""
+        """Number of earlier deliveries by the broker's count. None if it sends none (all STOMP brokers)."""
         return self._delivery.broker_count
 
-    # What becomes of it.
+    # Settling.
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of this delivery, or None while it is unsettled."""
+        """Outcome of this delivery, or None while it is unsettled."""
         return self._outcome
 
     def accept(self) -> bool:
-        """Done with. False if it came too late: the connection was lost, and the broker sends the message again.
+        """Acknowledge the message.
 
-        What is certain to be the same message is then accepted without being handled; another copy is handled again.
+        If its connection was lost before, the broker redelivers the message. A redelivery that is certainly
+        the same message is then acknowledged without being handled; one that may be a copy is handled again.
+
+        Returns:
+            False if the result is stale, because the connection over which it arrived was lost.
+
+        Raises:
+            AlreadySettled: The message was settled before.
         """
         return self._settle(Succeeded(self._delivery))
 
     def fail(self, cause: BaseException | str = "failed") -> bool:
-        """Charge one redelivery: it comes again after its policy's delay, or is poison. False if too late.
+        """Charge one redelivery: the message is redelivered after its policy's delay, or dead-lettered.
 
-        An exception is taken as if the handler had raised it: `errors=` may have another policy for its type, or
-        poison, discard or defer the message.
+        Args:
+            cause: Reason of the failure. An exception is treated as if the handler had raised it: `errors=`
+                may have another policy for its type, or dead-letter, discard or defer the message.
+
+        Returns:
+            False if the result is stale, because the connection over which it arrived was lost.
+
+        Raises:
+            AlreadySettled: The message was settled before.
         """
         if isinstance(cause, Exception):
             return self._settle(self._event_for(cause))
         return self._settle(Failed(self._delivery, Cause.of(cause)))
 
     def poison(self, reason: BaseException | str = "poisoned by the application") -> bool:
-        """Dead-letter it now, whatever redeliveries its policy has left. False if too late."""
+        """Dead-letter the message now, even if its policy has redeliveries left.
+
+        Args:
+            reason: Cause, which the dead letter carries.
+
+        Returns:
+            False if the result is stale, because the connection over which it arrived was lost.
+
+        Raises:
+            AlreadySettled: The message was settled before.
+        """
         return self._settle(Poisoned(self._delivery, Cause.of(reason)))
 
     def release(self) -> bool:
-        """Give it back, uncharged. False if too late.
+        """Give the message back to the broker. No redelivery is charged.
 
-        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes. When
-        what is held has filled `redelivery.maxParked`, it is dispatched again, for others or once a second.
+        ActiveMQ Classic and Artemis have no release over STOMP. There the message stays here, unacknowledged,
+        until the consumer closes, and counts as parked. When such messages fill `redelivery.maxParked`, the
+        one that was released first is dispatched again: if another message needs its place, or once a second.
+
+        Returns:
+            False if the result is stale, because the connection over which it arrived was lost.
+
+        Raises:
+            AlreadySettled: The message was settled before.
         """
         return self._settle(Released(self._delivery))
 
     def _settle(self, event: Event) -> bool:
         if self._outcome is not None:
             raise AlreadySettled(
-                f"this message has been {self._outcome} already; each is settled at most once"
+                f"message {self.message_id} is settled already ({self._outcome}); settle each message once"
             )
         self._outcome = self._settler.settle(self._delivery, event)
         return self._outcome != "stale"
 
     def result(self, error: BaseException | None) -> Event | None:
-        """Return what the end of a handler means, to be fed; None if the handler settled the message itself."""
+        """Return the event that a handler's end causes; None if the handler settled the message itself."""
         if self._outcome is not None:
             return None
         if error is None or isinstance(error, Exception):
@@ -239,15 +277,15 @@ class Message:
         return Failed(self._delivery, Cause.of(error))
 
     def give_back(self) -> None:
-        """Release it, unless it has been settled."""
+        """Release the message, unless it is settled."""
         if self._outcome is None:
             self.release()
 
     def handler_over(self) -> None:
-        """Learn that a handler which nobody waited for has ended: nothing is made of what it came to."""
+        """Ignore the end of a handler whose result was not waited for."""
 
     def settle_for(self, error: BaseException | None) -> bool:
-        """Settle as leaving `with message:` does; return whether the error has been dealt with."""
+        """Settle as leaving `with message:` does; return True if the error is dealt with."""
         if isinstance(error, Exception):
             log_failure(self, error)
         if self._outcome is None:
@@ -273,7 +311,7 @@ class Message:
                 settled = True
                 return self.settle_for(error) and error is not None
         except BaseException:
-            # Ctrl-C came before the block began: what was handled is settled all the same.
+            # Ctrl-C interrupted before the block began: the handled message is settled even then.
             if not settled:
                 self.settle_for(error)
             raise
@@ -288,7 +326,7 @@ class Message:
 
 
 def message_for(delivery: Delivery, dispatcher: MessageSource, *, handled: bool = True) -> Message:
-    """Return the message for a delivery, for a handler that begins now: its session may have it settled with others."""
+    """Return the message for a delivery whose handler starts now. Its session may settle it with others."""
     session_state = dispatcher.session_state
     return (
         Message(delivery, dispatcher)
@@ -298,7 +336,7 @@ def message_for(delivery: Delivery, dispatcher: MessageSource, *, handled: bool 
 
 
 def pulled(delivery: Delivery, dispatcher: MessageSource) -> Message:
-    """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
+    """Return the message for `receive`. Some sessions acknowledge it before that, as the Java client does."""
     message = message_for(delivery, dispatcher, handled=False)
     if dispatcher.session_state is not None:
         dispatcher.session_state.pulled(message)

@@ -1,4 +1,4 @@
-"""Which adapter serves a URI scheme: entry points of the group `redelivery.adapters`."""
+"""Adapters by URI scheme: entry points of the group `redelivery.adapters`, and registered factories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GROUP", "adapter_for", "register", "schemes"]
 
 GROUP = "redelivery.adapters"
 NEEDS = {"stomp": "stomp", "stomp+ssl": "stomp", "amqp": "amqp", "amqps": "amqp"}
-"""The extra that brings the library below the adapter."""
+"""Extra of the package that installs the adapter's protocol library, by scheme."""
 _COMPILED = {
     "amqp": ", which on Linux compiles it: on Debian, first apt install build-essential pkg-config libssl-dev "
     "python3-dev"
@@ -28,18 +28,23 @@ _registered: dict[str, AdapterFactory] = {}
 
 
 def register(scheme: str, factory: AdapterFactory) -> None:
-    """Let an adapter serve a URI scheme in this process, as its entry point would if it were installed."""
+    """Register an adapter for a URI scheme in this process, as an installed entry point would.
+
+    Args:
+        scheme: Scheme without `://`.
+        factory: Callable that returns an adapter, not yet open.
+    """
     _registered[scheme] = factory
 
 
 def schemes() -> list[str]:
-    """Return the URI schemes that an adapter serves: installed, or registered in this process."""
+    """Return the URI schemes that an adapter serves, installed or registered in this process, in order."""
     return sorted({point.name for point in _installed()} | _registered.keys())
 
 
 @cache
 def _installed() -> EntryPoints:
-    """Return the entry points; once for a process, because each look goes through all that is installed."""
+    """Return the entry points; once in a process, because each look-up reads all installed packages."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - 10 ms that only a connection needs
 
     return entry_points(group=GROUP)
@@ -48,8 +53,15 @@ def _installed() -> EntryPoints:
 def adapter_for(scheme: str) -> Adapter:
     """Return an unopened adapter for a URI scheme.
 
+    Args:
+        scheme: Scheme without `://`.
+
+    Returns:
+        The adapter.
+
     Raises:
-        ConfigurationError: no adapter serves it, or the library below the adapter is not installed.
+        ConfigurationError: No adapter serves the scheme, or the protocol library of its adapter is not
+            installed.
     """
     if scheme in _registered:
         return _registered[scheme]()
@@ -68,7 +80,7 @@ def adapter_for(scheme: str) -> Adapter:
 
 
 def unknown(scheme: str) -> ConfigurationError:
-    """Return what is to be said of a scheme that no adapter serves."""
+    """Return the error for a scheme that no adapter serves."""
     known = schemes()
     if scheme in _OPENWIRE:
         ours = ("stomp://host:61613", "amqp://host:5672")

@@ -1,4 +1,4 @@
-"""The synchronous session: messages settled together, as a mode says."""
+"""Synchronous session: messages that are settled together, as its mode says."""
 
 from __future__ import annotations
 
@@ -28,15 +28,26 @@ __all__ = ["Session"]
 
 
 class Session(SessionBase):
-    """Consumers, listeners and sends that are settled together, for one thread. Made by `Connection.session`.
+    """Consumers, listeners and sends whose messages are settled together, for one thread.
 
-    As a context manager it is closed at the end: what a transacted one has not committed is rolled back.
+    Made by `Connection.session`. Leaving its `with` block closes the session. A transacted session then rolls
+    back what it has not committed.
     """
 
     # Consuming.
 
     def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
+        """Start a consumer of this session. Arguments and errors as for `Connection.consumer`.
+
+        Args:
+            destination: As for `Connection.consumer`, and so are the keyword arguments.
+
+        Returns:
+            The consumer, which the broker has confirmed.
+
+        Raises:
+            ConfigurationError: The session is closed, or it has a listener; or as for `Connection.consumer`.
+        """
         self._check_consumer()
         dispatcher: Dispatcher = self._port.subscribed(destination, options, self._state)
         dispatcher.pulled = True
@@ -46,35 +57,43 @@ class Session(SessionBase):
     # Settling.
 
     def acknowledge(self) -> None:
-        """Accept all that the session has given out so far; in the mode `client` only. Raises ConfigurationError."""
+        """Acknowledge all messages that the session has given out. Only in the mode `client`.
+
+        Raises:
+            ConfigurationError: The session has another mode, or is closed.
+        """
         with Uninterrupted():
             self._acknowledge()
 
     def recover(self) -> None:
-        """Have all that is not settled come again, each charged a redelivery.
+        """Redeliver all unsettled messages of the session. Each is charged a redelivery.
 
         Raises:
-            ConfigurationError: the session is transacted: that is what `rollback` is for.
+            ConfigurationError: The session is transacted: use `rollback`.
         """
         with Uninterrupted():
             self._recover()
 
     def commit(self, *, timeout: float | timedelta = COMMIT_TIMEOUT) -> None:
-        """Accept all that was received and send all that was sent since the last commit: all of it, or nothing.
+        """Acknowledge what was received and send what was kept since the last commit: all of it, or nothing.
 
         Args:
-            timeout: seconds for the connection to stand and the broker to answer, together; 30 by default.
+            timeout: Seconds, or a timedelta, for the reconnect and the broker's answer together. Default 30.
 
         Raises:
-            AdapterError: the broker refused; it is rolled back, and what was received is charged a redelivery.
-            TransactionRolledBack: nothing was sent, and what was received comes again: the connection that it came over
-                has been lost, or a consumer closed; or there was no connection in time; or too much has no answer.
-            TransportError: the connection was lost, or no answer came in time: the transaction was committed as a whole
-                or not at all. What was not committed comes again; its sends are not made again.
+            ConfigurationError: The session is not transacted, or is closed.
+            AdapterError: The broker refused the commit. The transaction is rolled back: nothing was sent, and
+                each message received is charged a redelivery.
+            TransactionRolledBack: Nothing was sent, and the messages received are redelivered. Causes: their
+                connection was lost; a consumer closed; there was no connection in time; too many settlements
+                have no answer.
+            TransportError: The connection was lost, or no answer arrived in time. The broker committed either
+                the whole transaction or nothing. In the second case it redelivers the messages; the sends are
+                not repeated.
         """
         deadline, patience = self._commits(timeout)
         if patience > self._port.clock.monotonic():
-            with suppress(TimeoutError, RedeliveryError):  # then the commit says so
+            with suppress(TimeoutError, RedeliveryError):  # then the commit reports it
                 answer_by(patience, self._port.driver.standing(), self._port.clock)
         attempt = self._begin_commit(deadline, timeout)
         if attempt is None:
@@ -86,17 +105,20 @@ class Session(SessionBase):
             raise self._late(attempt) from None
         except RedeliveryError as refused:
             error = refused
-        # An interrupt does not take the commit back.
+        # An interrupt does not undo the commit.
         except BaseException:
             self._late(attempt)
             raise
         self._conclude(attempt, error)
 
     def rollback(self, charge: Collection[Message] | None = None) -> None:
-        """Drop what was sent, and have what was received come again.
+        """Drop the messages sent since the last commit, and redeliver the messages received since then.
 
         Args:
-            charge: the messages that are charged a redelivery; all by default. The others come again at once.
+            charge: Messages that are charged a redelivery; the others are redelivered at once. None: all.
+
+        Raises:
+            ConfigurationError: The session is not transacted, or is closed.
         """
         with Uninterrupted():
             self._roll_back(charge)
@@ -104,7 +126,17 @@ class Session(SessionBase):
     # Sending.
 
     def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
-        """Send as `Connection.send`; in the mode `transacted` with the commit, whose answer is the confirmation."""
+        """Send a message as `Connection.send` does; in the mode `transacted`, with the next commit.
+
+        In that mode it returns at once: the broker's answer to the commit is the confirmation.
+
+        Args:
+            destination: As for `Connection.send`, and so are the keyword arguments and the errors.
+            body: `str` arrives as a JMS TextMessage, `bytes` as a BytesMessage.
+
+        Returns:
+            The id of the message, which is its `redeliveryId` property.
+        """
         self._check_open()
         if self.mode == "transacted":
             return self._keep(destination, body, options)
@@ -114,10 +146,17 @@ class Session(SessionBase):
     # The end.
 
     def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
-        """End the session, its consumers and listeners: a transacted one is rolled back, the rest given back.
+        """End the session, its consumers and listeners.
 
-        From any thread. A handler that runs, and a commit that the broker has not answered, are waited for, `timeout`
-        seconds at most (5 by default); what is not over then is said in the log. A handler may close its own session.
+        Callable from any thread, and from a handler of the session. A transacted session is rolled back; the
+        unsettled messages of the others are released. Waits for a running handler, and for a commit without
+        an answer; what does not end in time is logged.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default 5.
+
+        Raises:
+            ConfigurationError: `timeout` is not a duration.
         """
         timeout = seconds(timeout, "timeout")
         if self._begin_end():

@@ -1,4 +1,4 @@
-"""A redelivery policy made of tenacity's own `wait` and `stop` strategies."""
+"""Redelivery policy made of tenacity's own `wait` and `stop` strategies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST = 1.0
 
 
 class _Attempt:
-    """What tenacity shows its strategies: a delivery failed `elapsed` seconds after the first one."""
+    """Stand-in for tenacity's call state: a delivery failed `elapsed` seconds after the first one."""
 
     def __init__(self, attempt: int, elapsed: float, upcoming: float = 0.0) -> None:
         failure = RedeliveryError("the delivery failed")
@@ -43,11 +43,11 @@ class _Attempt:
 
 
 class TenacityPolicy:
-    """Delays asked of tenacity's `wait`, and a maximum found by asking its `stop`.
+    """Policy made of tenacity strategies: its delays are those of `wait`, its maximum is that of `stop`.
 
-    The strategies are asked beforehand, so they see a stand-in for the exception: `wait_exception` (tenacity 9.1.3)
-    gets a plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the policy; without
-    one they give the middle of their range.
+    The strategies are called in advance, and get a stand-in for the exception: `wait_exception` (tenacity
+    9.1.3) gets a plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the
+    policy; without one they give the middle of their range.
     """
 
     __slots__ = ("_maximum", "_stop", "_wait")
@@ -55,7 +55,8 @@ class TenacityPolicy:
     def __init__(self, *, wait: object, stop: object) -> None:
         """Take tenacity strategies, combined in any way, or callables like them.
 
-        Raises ConfigurationError if one is neither, or cannot be evaluated beforehand.
+        Raises:
+            ConfigurationError: One is neither, or cannot be evaluated in advance.
         """
         self._wait = _strategy(wait, "wait")
         self._stop = _strategy(stop, "stop")
@@ -71,28 +72,37 @@ class TenacityPolicy:
 
     @property
     def maximum_redeliveries(self) -> int:
-        """Redeliveries before a message is poison; -1 where `stop` never stops."""
+        """Number of redeliveries before a message is poison. -1 if `stop` never stops."""
         return self._maximum
 
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
-        """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
+        """Return the delay before a redelivery.
 
-        Raises ValueError below 1, and ConfigurationError if the wait fails or is no duration.
+        Args:
+            redelivery: Number of the redelivery, from 1.
+            random: Source of random waits; None: the middle of their range.
+
+        Returns:
+            The delay in milliseconds.
+
+        Raises:
+            ValueError: `redelivery` is below 1.
+            ConfigurationError: The wait fails, or is not a duration.
         """
         return round(self._asked(redelivery, _MIDDLE if random is None else random) * 1000)
 
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
-        """Return the delays in milliseconds before redelivery 1 to `n`, which may pass the maximum."""
+        """Return the delays in milliseconds before the redeliveries 1 to `n`, which may exceed the maximum."""
         return [self.redelivery_delay_ms(k, random) for k in range(1, n + 1)]
 
     def worst_case_ms(self) -> int | None:
-        """Return the sum in milliseconds of the longest delays; None where there is no maximum."""
+        """Return the sum of the longest delays in milliseconds; None: there is no maximum."""
         if self._maximum < 0:
             return None
         return sum(round(self._asked(k, _MOST) * 1000) for k in range(1, self._maximum + 1))
 
     def to_options(self) -> dict[str, str]:
-        """Return the maximum and the names of the strategies. The reference has no option for them."""
+        """Return the maximum and the names of the strategies. The Java client has no option for them."""
         return {
             "maximumRedeliveries": str(self._maximum),
             "wait": type(self._wait).__name__,
@@ -100,7 +110,7 @@ class TenacityPolicy:
         }
 
     def __repr__(self) -> str:
-        """Show the strategies' names and the maximum."""
+        """Return the names of the strategies and the maximum."""
         parts = ", ".join(f"{name}={value}" for name, value in self.to_options().items())
         return f"TenacityPolicy({parts})"
 
@@ -128,7 +138,7 @@ class TenacityPolicy:
             ) from error
 
     def _stops_after(self, draw: float) -> int:
-        """Return the redeliveries until `stop` says so, or -1 if it never does."""
+        """Return the number of redeliveries until `stop` ends them, or -1 if it never does."""
         if not self._ended(_Attempt(_FAR, float(_FAR), float(_FAR))):
             return -1
         elapsed = 0.0
@@ -153,13 +163,13 @@ def _strategy(strategy: object, name: str) -> Callable[[Any], Any]:
 
 
 def _parts(strategy: object) -> list[object]:
-    """Return a stop strategy and all that it is combined of."""
+    """Return a stop strategy and all strategies that it combines."""
     inner: tuple[object, ...] = getattr(strategy, "stops", ())
     return [strategy, *(part for one in inner for part in _parts(one))]
 
 
 def _waited(wait: object, attempt: _Attempt, draw: float | RandomSource) -> Any:
-    """Return the wait in seconds; where tenacity would draw a random number, `draw` is it or gives it."""
+    """Return the wait in seconds; `draw` replaces, or gives, each random number that tenacity would draw."""
     share = draw if isinstance(draw, int | float) else draw.random()
     number = attempt.attempt_number
     match wait:

@@ -1,4 +1,4 @@
-"""The limit on an answer that others wait behind."""
+"""Limit on an answer that other commands wait behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 10.0
 
 
 def test_an_answer_that_does_not_come() -> None:
-    """It is said once, and not of an answer that has come."""
+    """A missing answer is reported once; an answer that has arrived is not."""
     over = threading.Event()
     patience = ResponseTimeout(over.set, limit=0.01)
     patience.asked()
@@ -33,7 +33,7 @@ def test_an_answer_that_does_not_come() -> None:
 
 
 def test_nothing_is_waited_for_after_the_end() -> None:
-    """A question behind the end starts no timer: no thread is left behind."""
+    """A question after the end starts no timer, and leaves no thread."""
     before = threading.active_count()
     patience = ResponseTimeout(lambda: None, limit=60.0)
     patience.asked()
@@ -44,7 +44,7 @@ def test_nothing_is_waited_for_after_the_end() -> None:
 
 
 def test_each_answer_has_its_own_time() -> None:
-    """What was asked for later is waited for as long."""
+    """Each new question starts the whole limit again."""
     over = threading.Event()
     patience = ResponseTimeout(over.set, limit=0.6)
     patience.asked()
@@ -55,7 +55,10 @@ def test_each_answer_has_its_own_time() -> None:
 
 
 def test_a_broker_that_answers_nothing_is_given_longer() -> None:
-    """Its memory may be full: it is waited for so many times as long, unless something else is answered meanwhile."""
+    """A broker that answers nothing, perhaps because its memory is full, gets a multiple of the limit.
+
+    An answer to something else ends that.
+    """
     over = threading.Event()
     patience = ResponseTimeout(over.set, limit=0.05, silent=6)
     began = time.monotonic()
@@ -71,7 +74,7 @@ def test_a_broker_that_answers_nothing_is_given_longer() -> None:
 
 
 def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question that meets the system's limit of threads raises; the answer to the next one is missed in time."""
+    """A question at the system's limit of threads raises; for the next one the limit works again."""
 
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -87,16 +90,16 @@ def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPat
 
 
 class Consumer:
-    """A consumer's link that nobody answers."""
+    """Consumer's link whose detach the broker never answers."""
 
     handle = session = object()
 
     def detach(self, *, alone: bool) -> None:
-        """Nothing comes of it."""
+        """Do nothing."""
 
 
 def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An end of a link over AMQP that would keep all later consumers from beginning ends the connection."""
+    """An unanswered detach over AMQP ends the connection: all later consumers would wait behind it."""
     monkeypatch.setattr(
         "redelivery_amqp.detach.ResponseTimeout", lambda over, _=0.0: ResponseTimeout(over, limit=0.01)
     )

@@ -125,5 +125,5 @@ def test_a_wire_of_no_broker_is_refused() -> None:
     """A name that no profile has, and a value that is missing, are said before anything is restored."""
     with pytest.raises(ConfigurationError, match="other over AMQP is not supported"):
         restorer({"scheme": "amqp", "broker": "other", "version": "", "destination": "queue://a"})
-    with pytest.raises(ConfigurationError, match="without broker, version"):
+    with pytest.raises(ConfigurationError, match="wire has no broker, version"):
         restorer({"scheme": "amqps", "destination": "queue://a"})

@@ -104,7 +104,7 @@ def test_to_uri(cli: Any, broker: Path) -> None:
     (broker.parent / "odd.toml").write_text("[default]\nredelivery-delay = 9\nredelivery-delay-multiplier = 0.5\n"
                                             "max-delivery-attempts = -1")  # fmt: skip
     odd = cli("policy", "convert", "odd.toml", "--to", "uri")
-    assert (odd.code, "redelivery 3 comes after 4 ms, not after 2 ms" in odd.error) == (3, True)
+    assert (odd.code, "redelivery 3 is after 4 ms, not after 2 ms" in odd.error) == (3, True)
     assert ended.out == (
         "jms.redeliveryPolicy.maximumRedeliveries=6&jms.redeliveryPolicyMap.A.maximumRedeliveries=2\n"
     )

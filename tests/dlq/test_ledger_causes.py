@@ -124,10 +124,10 @@ def make(path: Path, kind: str) -> None:
     ("kind", "text"),
     [
         ("missing", "does not exist"),
-        ("text", "is no SQLite database"),
-        ("empty", "is no ledger: it is empty"),
+        ("text", "is not an SQLite database"),
+        ("empty", "is not a ledger: it is empty"),
         ("directory", "is not a file"),
-        ("other", "is no ledger: it is empty, or the database of another program"),
+        ("other", "is not a ledger: it is empty, or the database of another program"),
         ("damaged", "is damaged"),
     ],
 )

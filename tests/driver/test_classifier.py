@@ -122,7 +122,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         (lambda: Classifier().poison(), r"poison\(\) needs an exception type"),
         (lambda: Classifier().poison(ValueError("x")), "subclasses of Exception"),  # type: ignore[arg-type]
         (lambda: Classifier().retry(KeyboardInterrupt), "subclasses of Exception"),  # type: ignore[arg-type]
-        (lambda: Classifier().discard(Poison), "redelivery.Poison steers by itself"),
+        (lambda: Classifier().discard(Poison), "redelivery.Poison decides by itself; leave it out"),
         (lambda: Classifier().retry(OSError, policy=3), "must be a redelivery policy"),  # type: ignore[arg-type]
         (lambda: Classifier().defer(OSError, -1), "defer: delay"),
         (lambda: redelivery.connect("memory://x", errors=Classifier), "did you mean redelivery.Classifier()"),  # type: ignore[arg-type]

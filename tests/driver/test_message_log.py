@@ -165,7 +165,10 @@ def test_an_exception_after_the_settlement(twin: Twin, caplog: pytest.LogCapture
     assert lines(caplog) == [
         (
             "WARNING",
-            f"queue://orders: {name}: raised after it was settled (ValueError: no stock); it stays accepted",
+            (
+                f"queue://orders: {name}: handler raised after it settled the message (ValueError: no stock); "
+                "the message stays accepted"
+            ),
         )
     ]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Reads(Protocol):
-    """Writes a text to a file, and reads it."""
+    """Function that writes a text to a file, and reads it as a policy file."""
 
     def __call__(self, text: str, name: str = "f") -> Imported: ...
 

@@ -1,4 +1,4 @@
-"""ActiveMQ Classic's XML, a broker's and a client's."""
+"""ActiveMQ Classic's XML, of a broker and of a client."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_one_map_however_it_is_written(imported: Any, text: str) -> None:
     ],
 )
 def test_a_factory_has_one_policy(imported: Any, text: str, default: RedeliveryPolicy) -> None:
-    """A factory's own policy, referred to, inside it, or in its brokerURL, is the default."""
+    """The default is a factory's own policy, by reference, inside of it, or in its brokerURL."""
     found = imported(text)
     assert (found.policies, found.notes) == (RedeliveryPolicyMap(default=default), ())
 
@@ -149,7 +149,7 @@ def test_dead_letter_strategies(imported: Any) -> None:
 
 
 def test_what_a_uri_cannot_say_yet_is_a_note(imported: Any) -> None:
-    """An option is carried over exactly if a connection URI takes it; if not, the note says why."""
+    """An option is carried over if a connection URI supports it; if not, the note has the reason."""
     from redelivery.importers.dead_letter_uri import refusal  # noqa: PLC0415
 
     wanted = {"redelivery.deadLetterStrategy": "individual", "redelivery.queuePrefix": "DLQ."}
@@ -162,7 +162,7 @@ def test_what_a_uri_cannot_say_yet_is_a_note(imported: Any) -> None:
 
 
 def test_discarding(imported: Any) -> None:
-    """A strategy that discards everything is carried over; a plugin that discards some never becomes that."""
+    """A strategy that discards everything is carried over; a plugin that discards some never becomes one."""
     found = imported(strategies(entry('queue=">"', "<discarding/>")))
     assert found.dead_letters in (
         {"redelivery.deadLetter": "discard"},
@@ -209,7 +209,7 @@ def test_discarding(imported: Any) -> None:
     ],
 )  # fmt: skip
 def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None:
-    """What is not carried over is named with its line and the reason."""
+    """Each setting that is not carried over is named with its line and the reason."""
     notes = [note for note in imported(text).notes if note.what == what]
     assert [(note.file, note.line) for note in notes] == [("f", line)]
     assert why in notes[0].why
@@ -217,7 +217,7 @@ def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None
 
 
 def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
-    """It is carried over exactly if a connection URI takes it; if not, it is a note."""
+    """A check that is off is carried over if a connection URI supports it; if not, it is a note."""
     from redelivery.importers.dead_letter_uri import refusal  # noqa: PLC0415
 
     found = imported('<redeliveryPolicy preDispatchCheck="false"/>')
@@ -227,7 +227,10 @@ def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
 
 
 def test_the_plugin_counts_where_the_client_does_not_redeliver(imported: Any) -> None:
-    """A factory with maximumRedeliveries=0 leaves it to the plugin, whose schedule is taken; else its own is."""
+    """A factory with maximumRedeliveries=0 leaves redelivery to the plugin, whose schedule is read.
+
+    Other factories have their own schedule.
+    """
     factory = '<connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries={}"/></plugins>'
     for maximum, expected in ((0, EXPECTED.default), (2, RedeliveryPolicy(maximum_redeliveries=2))):
         found = imported(PLUGIN.replace("</plugins>", factory.format(maximum)))
@@ -257,7 +260,7 @@ def test_mistakes(imported: Any, text: str, error: str) -> None:
 
 
 def test_a_map_that_many_factories_share_is_read_once(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many refer to it: 300 factories and a map of 3000 entries took most of a minute."""
+    """A shared map is read once: 300 factories and a map of 3000 entries took most of a minute."""
     read: list[Any] = []
     once = PolicyReader.entry
 
@@ -284,7 +287,7 @@ def test_the_classmethod_logs_the_notes(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_an_entry_that_is_given_again_stands_last(imported: Any) -> None:
-    """As in the broker's own map, the last entry for a destination counts, in the place where it was given last."""
+    """The last entry for a destination counts, at its last place, as in the broker's own map."""
     entries = "".join(
         f'<redeliveryPolicy queue="{name}" maximumRedeliveries="{most}"/>'
         for name, most in (("A", 1), ("B", 2), ("A", 3))

@@ -20,7 +20,7 @@ CORE = '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">\n{}
 
 
 def settings(*entries: tuple[str, str], before: str = "") -> str:
-    """Return a `broker.xml`: each entry is a match and its elements, on a line of its own."""
+    """Return a `broker.xml`. Each entry is a match and its elements, on one line."""
     lines = "\n".join(
         f'<address-setting match="{match}">{elements}</address-setting>' for match, elements in entries
     )
@@ -28,7 +28,7 @@ def settings(*entries: tuple[str, str], before: str = "") -> str:
 
 
 def test_vectors(imported: Any) -> None:
-    """Each address has the settings that Artemis itself merges for it, also with wildcards of one's own."""
+    """Each address has the settings that Artemis itself merges for it, also with configured wildcards."""
     assert VECTORS["count"] == len(VECTORS["vectors"]) > 20
     for vector in VECTORS["vectors"]:
         policies = imported(vector["xml"]).policies
@@ -47,7 +47,10 @@ def test_vectors(imported: Any) -> None:
 
 
 def test_the_examples_of_the_documentation(imported: Any) -> None:
-    """5000 ms doubled up to 15000; 1000 ms varied by a factor of 0.5; dead-lettered after 3 attempts."""
+    """The examples of Artemis' documentation give its delays.
+
+    They are: 5000 ms doubled up to 15000; 1000 ms varied by a factor of 0.5; dead-lettered after 3 attempts.
+    """
     found = imported(
         settings(
             ("doubled", ("<redelivery-delay>5000</redelivery-delay>"
@@ -66,7 +69,7 @@ def test_the_examples_of_the_documentation(imported: Any) -> None:
     assert 500 <= min(drawn) < 600 < 1400 < max(drawn) <= 1500
 
     class Drawn:
-        """The document's own draws: a coin for the side, then the share."""
+        """Draws of the documentation: a coin for the side, then the share."""
 
         def __init__(self) -> None:
             self._next = iter([0.9, 0.25, 0.1, 0.75, 0.9, 0.05])
@@ -78,7 +81,7 @@ def test_the_examples_of_the_documentation(imported: Any) -> None:
 
 
 def test_a_document_of_artemis_1(imported: Any) -> None:
-    """`jms.queue.exampleQueue` serves that address, and exampleQueue, which is the queue's name here."""
+    """`jms.queue.exampleQueue` sets that address, and `exampleQueue`, which is the queue's name here."""
     options = "<dead-letter-address>jms.queue.dlq</dead-letter-address><max-delivery-attempts>3</max-delivery-attempts>"
     found = imported(settings(("jms.queue.exampleQueue", options)))
     for name in ("exampleQueue", "native://jms.queue.exampleQueue"):
@@ -87,7 +90,7 @@ def test_a_document_of_artemis_1(imported: Any) -> None:
 
 
 def test_a_broker_as_it_is_created(imported: Any) -> None:
-    """The settings that `artemis create` writes are read; what is not about redelivery makes no note."""
+    """The settings that `artemis create` writes are read; those without relation to redelivery make no note."""
     rest = "<redelivery-delay>0</redelivery-delay><max-size-bytes>-1</max-size-bytes>"
     dead = "<dead-letter-address>DLQ</dead-letter-address>"
     found = imported(settings(("activemq.management#", dead + rest), ("#", dead + rest)))
@@ -144,7 +147,7 @@ def test_a_broker_as_it_is_created(imported: Any) -> None:
     ],
 )  # fmt: skip
 def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None:
-    """What is not carried over is named with its line and the reason."""
+    """Each setting that is not carried over is named with its line and the reason."""
     notes = [note for note in imported(text).notes if note.what == what and why in note.why]
     assert [note.line for note in notes] == [line]
 
@@ -165,7 +168,7 @@ def test_dead_letters(imported: Any) -> None:
 
 
 def test_wildcards_of_ones_own(imported: Any) -> None:
-    """The configured characters are the map's own; three that are not different are refused."""
+    """The map uses the configured wildcard characters; characters that are not different are refused."""
     characters = "<wildcard-addresses><delimiter>/</delimiter><any-words>{}</any-words></wildcard-addresses>"
     found = imported(
         settings(
@@ -201,7 +204,7 @@ def test_mistakes(imported: Any, elements: str, error: str) -> None:
 
 
 def test_overlaps_are_bounded(monkeypatch: pytest.MonkeyPatch, imported: Any) -> None:
-    """Matches that overlap in too many ways are named in a note, and still all there."""
+    """Matches that overlap in too many ways are named in a note, and are all in the map."""
     monkeypatch.setattr(overlaps, "MOST", 5)
     attempts = "<max-delivery-attempts>3</max-delivery-attempts>"
     entries = [(f"{'*.' * n}x{'.*' * (5 - n)}", attempts) for n in range(6)]

@@ -11,7 +11,7 @@ from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
 
 
 def at_once(deliveries: int) -> RedeliveryPolicy:
-    """Return what Broker-J does: so many deliveries, without delay."""
+    """Return Broker-J's policy: this number of deliveries, without delay."""
     return RedeliveryPolicy(
         maximum_redeliveries=deliveries - 1, initial_redelivery_delay=0, redelivery_delay=0
     )
@@ -35,7 +35,7 @@ DOCUMENTS: list[Any] = [
 @pytest.mark.parametrize("document", DOCUMENTS, ids=["rest", "host", "inside a text", "broker"])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_queues(imported: Any, document: Any, indent: int | None) -> None:
-    """Three delivery attempts are two redeliveries at once, wherever in a configuration the queue stands."""
+    """Three delivery attempts are two redeliveries at once, at any depth of a configuration."""
     found = imported(json.dumps(document, indent=indent))
     assert found.kind == "Broker-J JSON"
     assert found.policies == RedeliveryPolicyMap({"orders": at_once(3)})
@@ -44,7 +44,7 @@ def test_queues(imported: Any, document: Any, indent: int | None) -> None:
 
 
 def test_queues_that_are_made_when_needed(imported: Any) -> None:
-    """The policy for every name is the default; one for a name is an entry; other expressions are notes."""
+    """A policy for all names is the default, one for a name is an entry, other expressions are notes."""
     nodes = [
         {"pattern": "DLQ", "nodeType": "queue", "attributes": {"maximumDeliveryAttempts": 0}},
         {"pattern": "a\\..*", "nodeType": "queue", "attributes": {"maximumDeliveryAttempts": 4}},
@@ -59,14 +59,14 @@ def test_queues_that_are_made_when_needed(imported: Any) -> None:
 
 
 def test_the_context(imported: Any) -> None:
-    """The limit that a context sets for its queues is theirs."""
+    """A limit in a context applies to the queues of that context."""
     queue = {"name": "a", "type": "standard", "alternateBinding": {"destination": "D"}}
     found = imported(json.dumps({"context": {"queue.maximumDeliveryAttempts": "5"}, "queues": [queue]}))
     assert (found.policies, found.notes) == (RedeliveryPolicyMap({"a": at_once(5)}), ())
 
 
 def test_notes(imported: Any) -> None:
-    """What is discarded there, names that are patterns here, and different alternates are named by line."""
+    """Discarding, queue names that would be patterns here, and different alternates are noted with their lines."""
     lines = [
         '{"queues": [',
         '{"name": "a", "maximumDeliveryAttempts": 2},',
@@ -103,7 +103,7 @@ def test_notes(imported: Any) -> None:
     ],
 )  # fmt: skip
 def test_mistakes(imported: Any, text: str, error: str) -> None:
-    """What is no configuration of Broker-J, or out of range, is one sentence with the line where it is known."""
+    """A file that is not Broker-J's, or has a value out of range, is one sentence, with the line if it is known."""
     with pytest.raises(ConfigurationError) as caught:
         imported(text)
     assert str(caught.value).startswith(error)

@@ -1,4 +1,4 @@
-"""Files that are not read, each with one sentence; and what importing costs."""
+"""Files that are refused, each with one sentence; and the cost of importing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "x"><!ENTITY b "&a;&a;&a;&a;">]><a>&b;</a>'
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        (BOMB, "f:1:13: a DOCTYPE is not read, nor are entities"),
+        (BOMB, "f:1:13: a DOCTYPE and its entities are not read"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "f:1:"),
         ("<broker>\n &name;</broker>", "f:2:2: the XML is not well-formed: undefined entity"),
         ("<broker>\n<a></broker>", "f:2:6: the XML is not well-formed: mismatched tag"),
@@ -43,7 +43,7 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "x"><!ENTITY b "&a;&a;&a;&a;">]><a>&b;</a>'
     ],
 )
 def test_not_read(imported: Any, text: str, error: str) -> None:
-    """What is malformed, has entities, or is of no known kind is refused with file, line and column."""
+    """A file that is malformed, has entities, or is of an unknown kind is refused with file, line and column."""
     with pytest.raises(ConfigurationError) as caught:
         imported(text)
     said = str(caught.value)
@@ -53,7 +53,7 @@ def test_not_read(imported: Any, text: str, error: str) -> None:
 
 
 def test_size(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A huge file is not read beyond a bound, nor a tree built of ever so many elements."""
+    """A huge file is read up to a limit, and a tree has a limited number of elements."""
     with pytest.raises(ConfigurationError, match="larger than 8 MiB"):
         read("/dev/zero")
     monkeypatch.setattr(xml_positions, "_MOST", 10)
@@ -65,7 +65,7 @@ def test_size(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    """A file that is not there, a folder, and what is no path are named."""
+    """A missing file, a folder, and a value that is not a path are named."""
     for path, why in ((tmp_path / "no", "No such file"), (tmp_path, "Is a directory"), ("a\0b", "null")):
         with pytest.raises(ConfigurationError, match=f"cannot be read: .*{why}"):
             RedeliveryPolicyMap.from_toml(path)
@@ -76,7 +76,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 
 
 def test_encodings(tmp_path: Path) -> None:
-    """XML may be of any encoding that it declares, with a byte order mark or not; JSON and TOML are UTF-8."""
+    """XML may have any encoding that it declares, with or without a byte order mark; JSON and TOML are UTF-8."""
     xml = '<?xml version="1.0" encoding="utf-16"?><redeliveryPolicy queue="ä" maximumRedeliveries="3"/>'
     path = tmp_path / "f"
     for encoding in ("utf-16", "utf-8-sig"):
@@ -90,7 +90,7 @@ def test_encodings(tmp_path: Path) -> None:
 
 
 def test_another_kind(tmp_path: Path) -> None:
-    """A reader of one kind refuses another, and names the one that reads it."""
+    """A reader of one kind refuses other kinds, and names the reader for them."""
     kinds = {
         "from_activemq_xml": "<broker xmlns='http://activemq.apache.org/schema/core'/>",
         "from_artemis_xml": "<address-settings/>",
@@ -107,7 +107,7 @@ def test_another_kind(tmp_path: Path) -> None:
 
 
 def test_import_costs_nothing() -> None:
-    """Neither the package nor the policy map brings a parser, or the importers, before a file is read."""
+    """No parser and no importer is imported with the package or the policy map, before a file is read."""
     code = (
         "import sys, redelivery; redelivery.RedeliveryPolicyMap, redelivery.parse_uri;"
         "print([m for m in sys.modules if 'importers' in m or m in ('tomllib', 'xml', 'pyexpat', 'json')])"

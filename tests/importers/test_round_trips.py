@@ -1,4 +1,4 @@
-"""Writing policies as TOML and as options of a URI, and reading them back."""
+"""Policies that are written as TOML and as options of a URI, and read again."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(policies=MAPS)
 @QUICK
 def test_toml(policies: RedeliveryPolicyMap) -> None:
-    """What is written as TOML is read as the same map, whatever its policies, patterns and wildcards."""
+    """A map written as TOML is read as the same map, with any policies, patterns and wildcards."""
     last = dict(policies.entries)
     found, dead_letters = read_toml(to_toml(policies), "f")
     assert dead_letters == {}
@@ -154,7 +154,7 @@ def test_uri_of_artemis(policies: RedeliveryPolicyMap) -> None:
 @given(policies=artemis_map(ARTEMIS_POLICY) | classic_map(ARTEMIS_POLICY | DELAYS))
 @QUICK
 def test_what_a_uri_cannot_say(policies: RedeliveryPolicyMap) -> None:
-    """Each schedule that differs in the URI is named, its maximum never differs, and the URI can be read."""
+    """Each schedule that differs in the URI is named; its maximum never differs, and the URI can be read."""
     text, differences, _ = to_uri_options(policies)
     found = parse_uri(f"memory://x?{text}").policies
     for name in ALL[:40]:
@@ -168,14 +168,14 @@ def test_what_a_uri_cannot_say(policies: RedeliveryPolicyMap) -> None:
     ("policy", "difference"),
     [
         (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_delay_multiplier=0.5, max_delivery_attempts=-1),
-         "redelivery 3 comes after"),
+         "redelivery 3 is after"),
         (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_collision_avoidance_factor=0.5), "varies the first"),
         (ArtemisRedeliveryPolicy(redelivery_delay=0.007, redelivery_delay_multiplier=1.1, max_delivery_attempts=52),
          "not after"),
     ],
 )  # fmt: skip
 def test_differences(policy: Policy, difference: str) -> None:
-    """A shrinking delay without an end, Artemis' jitter, and its rounding in a long schedule are named."""
+    """An endless shrinking delay, Artemis' jitter, and its rounding in a long schedule are named as differences."""
     (line,) = to_uri_options(RedeliveryPolicyMap(default=policy)).differences
     assert difference in line
 
@@ -194,7 +194,10 @@ def test_differences(policy: Policy, difference: str) -> None:
     ],
 )  # fmt: skip
 def test_lists_and_limits_in_a_uri(policy: Policy, text: str) -> None:
-    """A short schedule that no formula of the Java client has is written as a list; a limit of time beside both."""
+    """A short schedule that no formula of the Java client has is written as a list.
+
+    A limit of time is written beside both.
+    """
     assert to_uri_options(RedeliveryPolicyMap(default=policy)) == (text, (), ())
     found = parse_uri(f"memory://x?{text}").policies.default
     assert found.delays_ms(policy.maximum_redeliveries) == policy.delays_ms(found.maximum_redeliveries)
@@ -202,7 +205,7 @@ def test_lists_and_limits_in_a_uri(policy: Policy, text: str) -> None:
 
 
 def test_patterns_that_a_uri_cannot_say() -> None:
-    """Matches with another delimiter are named; addresses without wildcards are written all the same."""
+    """Matches with another delimiter are named; addresses without wildcards are written in any case."""
     attempts = ArtemisRedeliveryPolicy(max_delivery_attempts=2)
     policies = RedeliveryPolicyMap.from_artemis_settings(
         {"a/#": attempts, "b/c": attempts, "d>": attempts}, None, ArtemisWildcards("/")
@@ -242,7 +245,7 @@ processExpired = false
 
 
 def test_toml_by_hand(tmp_path: Path) -> None:
-    """Names and units are those of the URI and of broker.xml."""
+    """Names and units in TOML are those of the URI and of broker.xml."""
     path = tmp_path / "policies.toml"
     path.write_text(TOML)
     expected: dict[str, Policy] = {
@@ -259,7 +262,10 @@ def test_toml_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_time_in_toml() -> None:
-    """It stands beside the Java client's options, and beside a list of delays; with Artemis' it is refused."""
+    """A limit of time is read beside the Java client's options, and beside a list of delays.
+
+    With Artemis' options it is refused.
+    """
     text = "[default]\nmaximumElapsed = 1000\n[policies.a]\ndelays = [1]\nmaximumElapsed = {}\n"
     found, _ = read_toml(text.format(60000), "f")
     assert found.default == RedeliveryPolicy(maximum_elapsed=1)
@@ -283,7 +289,7 @@ def test_a_limit_of_time_in_toml() -> None:
         (("FRED.>", "FRED.>.X"), "f:5: the pattern queue://FRED.>.X"),
         (("FRED.>", "queu://FRED"), "f:5: the destination 'queu://FRED' must start"),
         (("5000", "-1"), "f:9: delays[1] must be a whole number"),
-        (("]\n[policies.artemis]", "]\nx = 1\n[policies.artemis]"), "f:13: delays stand alone, without x"),
+        (("]\n[policies.artemis]", "]\nx = 1\n[policies.artemis]"), "f:13: delays cannot be combined with x"),
         (("= 3", "= 3.5"), "f:14: max-delivery-attempts must be"),
         (("max-delivery-attempts", "max-delivery-attempt"), "f:14: unknown option max-delivery-attempt; did"),
         (('"LOST"', '"a.*"'), "f:16: redelivery.deadLetterDestination must be one queue"),

@@ -1,4 +1,4 @@
-"""A ledger that is locked, full, read-only, damaged or far away: one clear sentence, and nothing is dispatched."""
+"""Ledgers that are locked, full, read-only, damaged or remote: one clear sentence, and no dispatch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def refused(broker: MemoryBroker, ledger: SqliteLedger, text: str) -> None:
-    """Expect that the connection does not open."""
+    """Check that the connection does not open."""
     connection = redelivery.connect(broker.uri, ledger=ledger)
     with pytest.raises(LedgerError, match=text), connection:
         pytest.fail("it opened")
@@ -55,7 +55,7 @@ def other_program(path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
-        (lambda path: write(path, b"no database at all" * 100), "is no SQLite database"),
+        (lambda path: write(path, b"no database at all" * 100), "is not an SQLite database"),
         (damage, "is damaged; move it"),
         (other_program, "is the database of another program"),
         (lambda path: path.mkdir(), "cannot be opened"),
@@ -66,7 +66,7 @@ def other_program(path: Path) -> None:
 def test_what_is_no_ledger(
     redelivery_broker: MemoryBroker, tmp_path: Path, prepare: Callable[[Path], None], text: str
 ) -> None:
-    """The connection does not open, and the file is left as it is."""
+    """A connection with a file that is not a ledger does not open, and leaves the file unchanged."""
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "ledger.db"
     prepare(path)
@@ -74,7 +74,7 @@ def test_what_is_no_ledger(
 
 
 def test_a_locked_ledger(redelivery_broker: MemoryBroker, tmp_path: Path) -> None:
-    """Another program holds it for longer than is waited for."""
+    """A ledger that another program locks for longer than the timeout is refused."""
     path = tmp_path / "ledger.db"
     sql = sqlite3.connect(path, isolation_level=None)
     sql.execute("BEGIN EXCLUSIVE")
@@ -87,7 +87,10 @@ def test_a_locked_ledger(redelivery_broker: MemoryBroker, tmp_path: Path) -> Non
 def test_a_disk_that_is_full_or_read_only(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marks take their room at the start: a page that cannot be had would kill the process later."""
+    """A full or read-only disk fails when the marks' file is created.
+
+    Otherwise a page that cannot be written would kill the process later.
+    """
     for number, text in (
         (errno.ENOSPC, "cannot grow: its disk is full"),
         (errno.EROFS, "it, or its directory, is read-only"),
@@ -103,7 +106,7 @@ def test_a_disk_that_is_full_or_read_only(
 def test_a_read_only_database(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could be read, but not counted in."""
+    """A read-only ledger is refused: it could be read, but it could not count."""
     path = tmp_path / "ledger.db"
     connect: Any = sqlite3.connect
     connect(path).close()
@@ -118,7 +121,7 @@ def test_a_read_only_database(
 def test_a_network_file_system(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Locks and shared memory mean nothing between hosts."""
+    """A ledger on a network file system is refused: locks and shared memory do not work across hosts."""
     mounts = tmp_path / "mounts"
     mounts.write_text(
         "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
@@ -142,7 +145,10 @@ def test_a_network_file_system(
 def test_it_fails_in_the_middle_of_the_work(
     redelivery_broker: MemoryBroker, tmp_path: Path, statement: str, text: str
 ) -> None:
-    """Consumers stop with the error; what was not handled stays at the broker, and what has failed keeps its mark."""
+    """A ledger that fails stops the consumers with its error.
+
+    Unhandled messages stay on the broker, and failed ones keep their mark.
+    """
     ledger = SqliteLedger(tmp_path / "ledger.db")
     for number in range(50):
         redelivery_broker.send("orders", f"{number}" * 1000)
@@ -170,7 +176,7 @@ def test_it_fails_in_the_middle_of_the_work(
 def test_more_open_than_can_be_marked(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer stops, and the message goes back."""
+    """A consumer stops when no mark is free, and the message goes back to the broker."""
     monkeypatch.setattr("redelivery.ledger.marks.CAPACITY", 2)
     ledger = SqliteLedger(tmp_path / "ledger.db")
     for number in range(3):
@@ -178,7 +184,7 @@ def test_more_open_than_can_be_marked(
     with redelivery.connect(redelivery_broker.uri, ledger=ledger) as connection:
         consumer = connection.consumer("orders")
         held = [consumer.receive(timeout=5) for _ in range(2)]
-        with pytest.raises(LedgerError, match="more than 2 messages are unsettled at once"):
+        with pytest.raises(LedgerError, match="cannot mark more than 2 unsettled messages"):
             consumer.receive(timeout=5)
         assert all(message is not None and message.accept() for message in held)
     assert redelivery_broker.depth("orders") == 1

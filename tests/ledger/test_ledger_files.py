@@ -1,4 +1,4 @@
-"""What a ledger's files keep when a process dies in the middle of a write, and when two processes write."""
+"""Files of a ledger when a process dies in the middle of a write, and when two processes write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 10  # seconds that a thread may take to get somewhere
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
-    """Return one that is open."""
+    """Return an open ledger."""
     made = SqliteLedger(tmp_path / "ledger.db")
     made.open(nobody)
     yield made
@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def owners(ledger: SqliteLedger) -> int:
-    """Return how many processes the file names as owners of marks."""
+    """Return the number of processes that the file names as owners of marks."""
     with closing(sqlite3.connect(ledger.path)) as sql:
         number: int = sql.execute("SELECT count(*) FROM owners").fetchone()[0]
     return number
@@ -52,7 +52,7 @@ def test_a_failure_outlives_a_death_in_the_middle_of_its_write(ledger: SqliteLed
 
 
 def test_a_write_that_fails_leaves_the_marks(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the database takes no entries, the marks of failures stay, and are charged when the ledger opens again."""
+    """Marks of failures stay if the database takes no entries, and are charged when the ledger opens again."""
 
     def refuse(*_: Any, **__: Any) -> int:
         raise LedgerError("the disk is full")
@@ -73,7 +73,7 @@ def test_a_write_that_fails_leaves_the_marks(ledger: SqliteLedger, monkeypatch: 
 def test_what_waits_to_be_written_is_newer_than_what_others_have_written(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process's change of a message does not replace the entry that this process is about to write."""
+    """An entry that this process is about to write is not replaced by another process's change."""
     begun, go_on, write = threading.Event(), threading.Event(), ledger._writer._write
 
     def held(*arguments: Any) -> None:
@@ -97,7 +97,7 @@ def test_what_waits_to_be_written_is_newer_than_what_others_have_written(
 
 
 def test_a_dead_process_is_no_owner_any_more(ledger: SqliteLedger) -> None:
-    """Once its marks are settled, nothing in the file names a dead process: look-ups do not go through it."""
+    """A dead process is not named in the file after its marks are settled: look-ups do not read them."""
     for _ in range(3):
         other = Other(ledger.path, "ledger.begin(A, 0)")
         assert owners(ledger) == 2
@@ -108,10 +108,13 @@ def test_a_dead_process_is_no_owner_any_more(ledger: SqliteLedger) -> None:
 
 
 def test_a_process_that_dies_idle_is_an_owner_until_the_ledger_is_opened_next(ledger: SqliteLedger) -> None:
-    """No message leads to a dead process without open attempts: the next opening of the ledger removes its row."""
+    """The row of a dead process without open attempts is removed when the ledger is opened next.
+
+    No message leads to it before.
+    """
     for _ in range(3):
         Other(ledger.path, "").kill()
-        assert owners(ledger) == 2  # the row of the one before has gone with this one's opening
+        assert owners(ledger) == 2  # the opening removed the row before
     ledger.close(nobody)
     ledger.open(nobody)
     assert owners(ledger) == 1

@@ -1,4 +1,4 @@
-"""The files of a ledger: their modes, and links in their places."""
+"""Files of a ledger: their modes, and symbolic links in their places."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[0o022, 0o000, 0o077], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Make files with another umask."""
+    """Set another umask."""
     before = os.umask(request.param)
     yield
     os.umask(before)
 
 
 def modes(path: Path) -> dict[str, int]:
-    """Open a ledger, write to it, and return the modes of all its files by what follows the ledger's name."""
+    """Open a ledger, write to it, and return the modes of its files by the suffix of their name."""
     ledger = SqliteLedger(path)
     ledger.open(print)
     try:
@@ -40,7 +40,7 @@ def modes(path: Path) -> dict[str, int]:
 
 @pytest.mark.usefixtures("umask")
 def test_a_new_ledger_is_its_owners_alone(tmp_path: Path) -> None:
-    """Database, log, shared memory, board and marks are made 0600, whatever the umask."""
+    """A new ledger's database, log, shared memory, board and marks have mode 0600, with any umask."""
     assert modes(tmp_path / "a.db") == dict.fromkeys(["", "-wal", "-shm", "-board", "-marks"], 0o600)
 
 
@@ -54,7 +54,7 @@ def test_a_shared_ledger_stays_shared(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_the_board(tmp_path: Path) -> None:
-    """It is not followed: its target stays as it is, and the error says what is wrong."""
+    """A link in place of the board is not followed: its target is unchanged, and the error names it."""
     victim, path = tmp_path / "victim", tmp_path / "a.db"
     victim.write_bytes(b"IMPORTANT")
     Path(f"{path}-board").symlink_to(victim)
@@ -64,7 +64,7 @@ def test_a_link_in_place_of_the_board(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_marks(tmp_path: Path) -> None:
-    """It is no process's: the ledger opens, and the link's target is neither locked nor removed."""
+    """A link in place of marks is ignored: the ledger opens, and its target is neither locked nor removed."""
     victim, path = tmp_path / "victim", tmp_path / "a.db"
     victim.write_bytes(bytes(2_000_000))
     Path(f"{path}-marks-0123456789abcdef").symlink_to(victim)

@@ -1,4 +1,4 @@
-"""The ledger that SQLite keeps: what outlives a process, and what several see of each other."""
+"""Ledger in SQLite: entries that survive a process, and entries that several processes see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 A, B, C = (bytes([n]) * 16 for n in range(1, 4))
 
-# A process that opens the ledger, does what it is told, and lives until its stdin is closed, or it is killed.
+# A process that opens the ledger, runs a statement, and lives until its stdin is closed or it is killed.
 OTHER = """
 import sys
 from redelivery.core.ledger_entry import Entry
@@ -36,7 +36,7 @@ sys.stdin.read()
 
 
 def nobody() -> None:
-    """Nobody waits to hear that the ledger fails."""
+    """Ignore the failure of a ledger."""
 
 
 class Other:
@@ -60,13 +60,13 @@ class Other:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return where the ledger is."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.db"
 
 
 @pytest.fixture
 def ledger(path: Path) -> Iterator[SqliteLedger]:
-    """Return one that is open."""
+    """Return an open ledger."""
     made = SqliteLedger(path)
     made.open(nobody)
     yield made
@@ -74,7 +74,7 @@ def ledger(path: Path) -> Iterator[SqliteLedger]:
 
 
 def reopened(ledger: SqliteLedger) -> SqliteLedger:
-    """Close it and open it again."""
+    """Close the ledger and open it again."""
     ledger.close(nobody)
     ledger.open(nobody)
     return ledger
@@ -90,12 +90,12 @@ def learned(ledger: SqliteLedger, key: bytes) -> Entry | None:
 
 
 def test_it_satisfies_the_interface(ledger: SqliteLedger) -> None:
-    """Other stores need no more than this one has."""
+    """A `SqliteLedger` has all methods of the interface."""
     assert isinstance(ledger, Ledger)
 
 
 def test_a_count_outlives_its_process(ledger: SqliteLedger) -> None:
-    """A failure is known again after a restart, until the message is done with; its mark is gone."""
+    """A failure is known after a restart, until its message is settled; its mark is cleared."""
     entry = Entry(1, "ValueError: no", 5.0, 6.0)
     ledger.end(ledger.begin(A, 0), A, entry, failed=True, keep=False)
     assert ledger.look_up(A) == entry
@@ -105,7 +105,7 @@ def test_a_count_outlives_its_process(ledger: SqliteLedger) -> None:
 
 
 def test_nothing_is_left_beside_it_when_nothing_is_open(ledger: SqliteLedger, path: Path) -> None:
-    """The files of marks go with their processes."""
+    """The files of marks are removed with their processes."""
     assert len(list(path.parent.glob("*-marks-*"))) == 1
     ledger.end(ledger.begin(A, 0), A, None, failed=False, keep=False)
     ledger.close(nobody)
@@ -114,7 +114,7 @@ def test_nothing_is_left_beside_it_when_nothing_is_open(ledger: SqliteLedger, pa
 
 
 def test_a_handler_that_runs_on_keeps_its_mark(path: Path) -> None:
-    """Its connection has been closed: it is open until it ends, or its process does."""
+    """The mark of a handler stays after its connection is closed, until the handler or the process ends."""
     ledger = SqliteLedger(path)
     ledger.open(nobody)
     mark = ledger.begin(A, 0)
@@ -128,7 +128,10 @@ def test_a_handler_that_runs_on_keeps_its_mark(path: Path) -> None:
 
 
 def test_who_was_alone_at_a_death_is_charged(path: Path, ledger: SqliteLedger) -> None:
-    """SIGKILL leaves the mark; it is found by who looks the message up, while others know nothing of it."""
+    """The only open message of a killed process is charged when it is looked up.
+
+    A look-up of another message does not charge it.
+    """
     other = Other(path, "ledger.begin(A, 0)")
     assert learned(ledger, A) is None  # it lives
     other.kill()
@@ -140,7 +143,10 @@ def test_who_was_alone_at_a_death_is_charged(path: Path, ledger: SqliteLedger) -
 
 
 def test_of_several_at_a_death_none_is_charged(path: Path, ledger: SqliteLedger) -> None:
-    """They are suspects; also for a process that opens the ledger later."""
+    """Several open messages of a killed process are crash suspects, and none is charged.
+
+    This also holds for a process that opens the ledger later.
+    """
     Other(
         path,
         "ledger.begin(A, 0); ledger.begin(B, 0); m = ledger.begin(C, 0)\n"
@@ -152,7 +158,7 @@ def test_of_several_at_a_death_none_is_charged(path: Path, ledger: SqliteLedger)
 
 
 def test_what_hangs_is_charged_whatever_else_is_open(path: Path, ledger: SqliteLedger) -> None:
-    """Its process has given it up; the other one was alone."""
+    """A hung attempt is charged when its process ends, and the other open message is charged as the only suspect."""
     Other(path, "ledger.begin(A, 0); ledger.hang(ledger.begin(B, 0))").kill()
     hung, alone = learned(ledger, B), learned(ledger, A)
     assert hung is not None
@@ -162,7 +168,7 @@ def test_what_hangs_is_charged_whatever_else_is_open(path: Path, ledger: SqliteL
 
 
 def test_a_failure_in_another_process_is_seen_at_once(path: Path, ledger: SqliteLedger) -> None:
-    """Written down or not: until then its mark tells of it."""
+    """A failure in another process is seen at once: until it is written, its mark shows it."""
     end = "ledger.end(ledger.begin(A, 2), A, Entry(3, 'x'), failed=True, keep=False)"
     what = f"ledger._writer.put = lambda *_: None; {end}"
     other = Other(path, what)
@@ -176,7 +182,7 @@ def test_a_failure_in_another_process_is_seen_at_once(path: Path, ledger: Sqlite
 
 
 def test_what_is_written_is_seen_by_the_others(path: Path, ledger: SqliteLedger) -> None:
-    """A process that writes tells the others, which ask the database only then."""
+    """A process that writes notifies the others, which query the database only then."""
     other = Other(path, "ledger.end(None, A, Entry(1, 'x'), failed=True, keep=False); ledger._writer.stop()")
     with pytest.raises(Behind):
         ledger.look_up(B)
@@ -203,7 +209,7 @@ def test_a_child_process_does_not_keep_a_dead_parent_alive(path: Path, ledger: S
 
 
 def test_the_causes_of_dead_letters_are_kept(ledger: SqliteLedger, path: Path) -> None:
-    """In order, by destination, also from a ledger that is not open."""
+    """The causes of dead letters are kept in order, by destination, and are readable while the ledger is closed."""
     one = Buried("queue://a", "1", "ValueError", 3, 2e9)
     two = Buried("queue://b", None, "crash", 1, 2e9)
     ledger.end(None, A, Entry(3, "ValueError"), failed=True, keep=False)
@@ -217,7 +223,7 @@ def test_the_causes_of_dead_letters_are_kept(ledger: SqliteLedger, path: Path) -
 
 
 def test_it_is_bounded_and_pruned(path: Path) -> None:
-    """The oldest go beyond the limit; so does what is older than it is kept."""
+    """The oldest entries beyond the limit are removed, and so are those older than `keep`."""
     ledger = SqliteLedger(path, limit=2)
     ledger.open(nobody)
     for key in (A, B, C):
@@ -237,14 +243,17 @@ def test_it_is_bounded_and_pruned(path: Path) -> None:
 
 
 def test_connections_of_one_process_share_it(path: Path, ledger: SqliteLedger) -> None:
-    """By URL there is one for a file; two objects for it would count each other's attempts as company."""
+    """A URL gives one ledger for each file.
+
+    With two objects, each would count the other's attempts as those of another process.
+    """
     assert SqliteLedger.at(str(path)) is SqliteLedger.at(f"{path.parent}/./{path.name}")
     with pytest.raises(Exception, match="in use by another SqliteLedger of this process"):
         SqliteLedger(path).open(nobody)
 
 
 def test_marks_are_used_again(ledger: SqliteLedger) -> None:
-    """What is scanned by others is as long as the most that were ever open."""
+    """The places of cleared marks are used again: other processes scan only as many as were ever open at a time."""
     places = {ledger.begin(A, 0) for _ in range(3)}
     for place in places:
         ledger.end(place, A, None, failed=False, keep=False)
@@ -255,7 +264,7 @@ def test_marks_are_used_again(ledger: SqliteLedger) -> None:
 
 @pytest.mark.parametrize("wrong", [{"keep": -1}, {"limit": 0}, {"timeout": "x"}])
 def test_arguments_that_make_no_sense(path: Path, wrong: dict[str, Any]) -> None:
-    """They are refused before any I/O."""
+    """Arguments out of range are refused before any I/O."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         SqliteLedger(path, **wrong)
     assert list(path.parent.iterdir()) == []

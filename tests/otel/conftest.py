@@ -1,4 +1,4 @@
-"""Both twins, and an SDK that keeps what it gets."""
+"""Both kinds of connection, and an SDK that keeps what it records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["nothing_left", "twin", "watch"]
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    """Return an SDK of this test alone, and what it has recorded."""
+    """Return an SDK for this test only, and its records."""
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers, meters = TracerProvider(), MeterProvider([reader])
     tracers.add_span_processor(SimpleSpanProcessor(exporter))

@@ -1,4 +1,4 @@
-"""What an SDK has recorded, in a form that tests compare."""
+"""Records of an SDK, in a form that tests compare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCER_TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 
 
 class Recorded(NamedTuple):
-    """An SDK, and what it has recorded."""
+    """SDK, and its records."""
 
     tracers: TracerProvider
     meters: MeterProvider
@@ -31,11 +31,11 @@ class Recorded(NamedTuple):
     reader: InMemoryMetricReader
 
     def telemetry(self, *, links_only: bool = True) -> Telemetry:
-        """Return an observer that records here."""
+        """Return an observer that records to this SDK."""
         return Telemetry(self.tracers, self.meters, links_only=links_only)
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
-        """Return the spans that have ended, whose names begin so."""
+        """Return the ended spans whose names begin with a text."""
         return [each for each in self.exporter.get_finished_spans() if each.name.startswith(name)]
 
     def points(self, name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What is current: in handlers, for what they send, and what a message brings along."""
+"""Current context: in handlers, for their sends, and from the headers of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nothing(_: Message) -> None:
 
 
 def test_the_span_is_current_in_the_handler(twin: Twin, recorded: Recorded) -> None:
-    """What the handler starts is its child; nothing is current there afterwards."""
+    """A span started by the handler is a child of its process span; nothing is current there afterwards."""
     tracer = recorded.tracers.get_tracer("application")
     seen: list[bool] = []
 
@@ -55,7 +55,7 @@ def test_the_span_is_current_in_the_handler(twin: Twin, recorded: Recorded) -> N
 def test_the_span_is_current_in_a_plain_handler_of_asyncio(
     redelivery_broker: MemoryBroker, recorded: Recorded
 ) -> None:
-    """It runs in a thread, in a copy of the task's context, and its baggage is there, too."""
+    """A plain handler runs in a thread with a copy of the task's context: span and baggage are there, too."""
     seen: list[Any] = []
 
     def handle(_: Message) -> None:
@@ -81,7 +81,7 @@ BLUE = baggage.set_baggage("tenant", "blue", context.Context())
 
 
 def send_within(twin: Twin, connection: Any, current: context.Context, **options: Any) -> None:
-    """Send a message with something current, as a handler of a request does."""
+    """Send a message inside of a current span, as a handler of a request does."""
 
     def send() -> Any:
         context.attach(current)
@@ -99,7 +99,7 @@ def send_within(twin: Twin, connection: Any, current: context.Context, **options
 
 
 def test_a_send_belongs_to_what_is_current(twin: Twin, recorded: Recorded) -> None:
-    """A send from a handler is a child of its span: the chain of messages stays one."""
+    """A send from a handler is a child of its span: the chain of messages is one trace."""
     tracer = recorded.tracers.get_tracer("application")
     connection = twin.connect(observers=[recorded.telemetry()])
     consumer = twin.call(connection.consumer("orders"))
@@ -124,7 +124,7 @@ def test_a_send_belongs_to_what_is_current(twin: Twin, recorded: Recorded) -> No
 def test_what_the_application_gives_stays(
     twin: Twin, recorded: Recorded, given: dict[str, str], traced: bool, baggage_kept: str
 ) -> None:
-    """Of a trace and of baggage each is the application's alone, or ours alone."""
+    """A trace, or baggage, that the application gives is sent unchanged; without one, the library sends its own."""
     connection = twin.connect(observers=[recorded.telemetry()])
     consumer = twin.call(connection.consumer("orders"))
     send_within(twin, connection, BLUE, headers=given)
@@ -138,7 +138,7 @@ def test_what_the_application_gives_stays(
 def test_a_span_ended_in_another_context_is_quiet(
     twin: Twin, recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A task whose loop is gone ends elsewhere: nothing is logged, the span ends, what is current there stays."""
+    """A task whose loop is gone ends in another context: nothing is logged, the span ends, and that context stays."""
     telemetry = recorded.telemetry()
     connection = twin.connect(observers=[telemetry])
     consumer = twin.call(connection.consumer("orders"))
@@ -158,7 +158,7 @@ def test_a_span_ended_in_another_context_is_quiet(
 
 
 def test_what_is_current_where_a_consumer_runs_is_no_part_of_its_messages(recorded: Recorded) -> None:
-    """A message that brings no trace has none, whatever has started the consumer."""
+    """A message without a trace gets none from the context in which its consumer was started."""
     request = recorded.tracers.get_tracer("application").start_span("request")
     token = context.attach(trace.set_span_in_context(request, BLUE))
     try:

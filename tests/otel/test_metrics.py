@@ -1,4 +1,4 @@
-"""Metrics: they agree with the connection's report, and their attributes are bounded."""
+"""Metrics: they agree with the connection's report, and their attributes are limited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def decides(message: Message) -> None:
-    """Do as the message says."""
+    """Return or raise as the message says."""
     match message.text:
         case "bad":
             raise ValueError("no stock")
@@ -37,7 +37,7 @@ def decides(message: Message) -> None:
 
 
 def test_counts_are_those_of_the_report(twin: Twin, recorded: Recorded) -> None:
-    """Of all outcomes; each delivery is counted once, and redeliveries can be told apart."""
+    """All outcomes are counted; each delivery is counted once, and redeliveries have an attribute."""
     connection = twin.connect(observers=[recorded.telemetry()], policies=ONCE)
     twin.listen(connection, "orders", decides)
     for text in ("good", "good", "bad", "old", "later"):
@@ -56,7 +56,7 @@ def test_counts_are_those_of_the_report(twin: Twin, recorded: Recorded) -> None:
 
 
 def test_durations_have_the_buckets_of_the_conventions(twin: Twin, recorded: Recorded) -> None:
-    """Of handlers, by type of failure, and of sends."""
+    """Durations of handlers, by type of failure, and of sends have the buckets of the conventions."""
     connection = twin.connect(observers=[recorded.telemetry()], policies=ONCE)
     twin.listen(connection, "orders", decides)
     for text in ("good", "bad"):
@@ -79,7 +79,7 @@ def test_durations_have_the_buckets_of_the_conventions(twin: Twin, recorded: Rec
 def test_two_connections_count_together(
     twin: Twin, recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Their instruments are registered once."""
+    """Two connections count together; their instruments are registered once."""
     for _ in range(2):
         connection = twin.connect(observers=[recorded.telemetry()])
         twin.call(connection.send("orders", "a"))
@@ -112,7 +112,7 @@ def test_reconnects_and_the_breaker(twin: Twin, recorded: Recorded) -> None:
 
 
 def test_made_up_destinations_are_bounded(twin: Twin, recorded: Recorded) -> None:
-    """Answers to many senders are no time series each."""
+    """Answers to many senders do not make a time series each."""
     connection = twin.connect(observers=[recorded.telemetry()])
     for number in range(220):
         twin.call(connection.send(f"answers.{number}", "a"))
@@ -123,7 +123,7 @@ def test_made_up_destinations_are_bounded(twin: Twin, recorded: Recorded) -> Non
 
 
 def test_made_up_errors_are_bounded(recorded: Recorded) -> None:
-    """A cause may be any text: fifty types are told apart."""
+    """At most fifty types of errors are distinguished, as a cause may be any text."""
     instruments = instruments_of(recorded.meters, "1")
     assert isinstance(instruments, Instruments)
     assert instruments_of(recorded.meters, "1") is instruments

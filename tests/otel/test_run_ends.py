@@ -1,4 +1,4 @@
-"""What a run leaves behind when it has ended: nothing that is current, and what its dead letter is linked to."""
+"""End of a handler run: nothing stays current, and its dead letter is linked to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORDERS = Subscribe(1, "queue://orders", 1)
 
 @pytest.fixture
 def message(twin: Twin) -> Message:
-    """Return a message that brings no trace."""
+    """Return a message without a trace."""
     consumer = twin.call(twin.connect().consumer("orders"))
     twin.broker.send("orders", "a")
     received: Message = twin.receive(consumer)
@@ -31,7 +31,10 @@ def message(twin: Twin) -> Message:
 
 
 def test_nothing_is_current_after_a_run(recorded: Recorded, message: Message) -> None:
-    """The thread goes on to the next message, or to something else of the application."""
+    """Nothing is current on a thread after a run.
+
+    The thread goes on to the next message, or to other work of the application.
+    """
     telemetry = recorded.telemetry()
     token = telemetry.started(message)
     assert trace.get_current_span().get_span_context().is_valid
@@ -42,7 +45,7 @@ def test_nothing_is_current_after_a_run(recorded: Recorded, message: Message) ->
 def test_a_dead_letter_that_is_confirmed_before_its_rollback_is_shown(
     recorded: Recorded, message: Message
 ) -> None:
-    """It is linked to the run of its session all the same."""
+    """A dead letter that is confirmed before observers get its rollback is linked to its session's run."""
     telemetry = recorded.telemetry()
     token = telemetry.started(message)
     undecided = ResultDetails(None, "succeeded")

@@ -1,4 +1,4 @@
-"""Spans: which there are, what they are linked to, and what they say."""
+"""Spans: their number, their links, and their attributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fails(message: Message) -> None:
-    """Fail for what is called bad."""
+    """Fail for a message with the text `bad`."""
     if message.text == "bad":
         raise ValueError("no stock")
 
@@ -32,7 +32,7 @@ def nothing(_: Message) -> None:
 
 
 def test_a_delivery_is_a_trace_of_its_own_linked_to_the_send(twin: Twin, recorded: Recorded) -> None:
-    """The producer's span goes along in the headers; the consumer's is a root with a link to it."""
+    """The headers carry the producer's span; the consumer's span is a root with a link to it."""
     connection = twin.connect(observers=[recorded.telemetry()])
     twin.listen(connection, "orders", nothing)
     name = twin.call(connection.send("orders", "a", correlation_id="c1"))
@@ -54,7 +54,7 @@ def test_a_delivery_is_a_trace_of_its_own_linked_to_the_send(twin: Twin, recorde
 
 
 def test_a_delivery_may_be_a_child_of_the_send(twin: Twin, recorded: Recorded) -> None:
-    """With `links_only=False` all of a message is one trace, its dead letter too."""
+    """With `links_only=False` all spans of a message are one trace, its dead letter's, too."""
     connection = twin.connect(observers=[recorded.telemetry(links_only=False)], policies=ONCE)
     twin.listen(connection, "orders", fails)
     twin.broker.send("orders", "bad", headers=PRODUCER)
@@ -68,7 +68,7 @@ def test_a_delivery_may_be_a_child_of_the_send(twin: Twin, recorded: Recorded) -
 
 
 def test_a_message_keeps_its_producer_through_poison_and_redrive(twin: Twin, recorded: Recorded) -> None:
-    """Each delivery is linked to the one send, before and after the redrive; its dead letter to the run, too."""
+    """Each delivery is linked to the one send, before and after the redrive; the dead letter also to its run."""
     down = [True]
 
     def handle(_: Message) -> None:
@@ -101,13 +101,13 @@ def test_a_message_keeps_its_producer_through_poison_and_redrive(twin: Twin, rec
 
 
 def redriven(twin: Twin) -> None:
-    """Redrive all dead letters, in real time: the tools have a connection of their own."""
+    """Redrive all dead letters, in real time: the tools have their own connection."""
     with redelivery.dead_letters(twin.broker.uri) as tools:
         assert sum(tools.redrive().destinations.values()) == 1
 
 
 def test_a_delayed_copy_keeps_its_producer(twin: Twin, recorded: Recorded) -> None:
-    """Where the broker holds what waits, each delivery is linked to the send as well."""
+    """Deliveries of copies that the broker delays are linked to the send, too."""
     connection = twin.connect("?redelivery.scheduler=broker", observers=[recorded.telemetry()], policies=ONCE)
     twin.broker.send("orders", "bad", headers=PRODUCER | {"tracestate": "a=b"})
     twin.listen(connection, "orders", fails)
@@ -121,7 +121,10 @@ def test_a_delayed_copy_keeps_its_producer(twin: Twin, recorded: Recorded) -> No
 
 
 def test_what_failed_is_an_error(twin: Twin, recorded: Recorded) -> None:
-    """The status, the type and the cause are on the span, and the exception once; then what the policy decided."""
+    """A failed delivery's span has the status, the type, the cause, and the exception once.
+
+    It also has the decision of the policy.
+    """
     connection = twin.connect(observers=[recorded.telemetry()], policies=ONCE)
     twin.listen(connection, "orders", fails)
     twin.broker.send("orders", "bad")
@@ -159,7 +162,7 @@ def test_what_failed_is_an_error(twin: Twin, recorded: Recorded) -> None:
 def test_what_a_handler_decides(
     twin: Twin, recorded: Recorded, error: Exception, status: StatusCode, events: int, outcome: str
 ) -> None:
-    """To defer and to discard is no error; poison is one."""
+    """Defer and discard are not errors; poison is one."""
 
     def handle(_: Message) -> None:
         raise error
@@ -175,7 +178,7 @@ def test_what_a_handler_decides(
 
 
 def test_a_release_is_no_error(twin: Twin, recorded: Recorded) -> None:
-    """A handler may give a message back: its span says so."""
+    """The span of a released message says so, and has no error."""
 
     def handle(message: Message) -> None:
         if not recorded.spans("process"):
@@ -190,7 +193,7 @@ def test_a_release_is_no_error(twin: Twin, recorded: Recorded) -> None:
 
 
 def test_a_failure_without_an_exception_has_a_type(twin: Twin, recorded: Recorded) -> None:
-    """`fail` with a sentence is the conventions' `_OTHER`."""
+    """`fail` with a text has the type `_OTHER` of the conventions."""
 
     def handle(message: Message) -> None:
         message.fail("no stock today")
@@ -204,7 +207,7 @@ def test_a_failure_without_an_exception_has_a_type(twin: Twin, recorded: Recorde
 
 
 def test_a_send_that_is_refused_is_an_error(twin: Twin, recorded: Recorded) -> None:
-    """Its span and its counter name the exception."""
+    """The span and the counter of a refused send name the exception."""
     connection = twin.connect(observers=[recorded.telemetry()])
     twin.broker.refuse_sends()
     with pytest.raises(redelivery.RedeliveryError):
@@ -216,7 +219,7 @@ def test_a_send_that_is_refused_is_an_error(twin: Twin, recorded: Recorded) -> N
 
 
 def test_a_wildcard_is_a_template(twin: Twin, recorded: Recorded) -> None:
-    """A consumer of many queues has spans of one name, with the queue of each message as an attribute."""
+    """A consumer of many queues has spans with one name, and the queue of each message as an attribute."""
     connection = twin.connect(observers=[recorded.telemetry()])
     twin.listen(connection, "orders.*", nothing)
     twin.broker.send("orders.eu", "a")
@@ -231,7 +234,7 @@ def test_a_wildcard_is_a_template(twin: Twin, recorded: Recorded) -> None:
 
 
 def test_a_durable_subscription_is_named(twin: Twin, recorded: Recorded) -> None:
-    """Several of them may be on one topic."""
+    """The span of a durable subscription has its name: several may be on one topic."""
     connection = twin.connect("?jms.clientID=me", observers=[recorded.telemetry()])
     twin.listen(connection, "topic://news", nothing, subscription="mine")
     twin.call(connection.send("topic://news", "a"))
@@ -244,7 +247,7 @@ def test_a_durable_subscription_is_named(twin: Twin, recorded: Recorded) -> None
 
 
 def test_a_dead_letter_that_had_no_run_is_linked_to_its_producer(twin: Twin, recorded: Recorded) -> None:
-    """A redelivered message of a pulled consumer has no span; its dead letter has."""
+    """A redelivered message of a pulled consumer has no span; its dead letter has one, linked to the producer."""
     connection = twin.connect(observers=[recorded.telemetry()])
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a", headers=PRODUCER)
@@ -255,7 +258,7 @@ def test_a_dead_letter_that_had_no_run_is_linked_to_its_producer(twin: Twin, rec
 
 
 def test_a_commit_after_the_handlers_end(twin: Twin, recorded: Recorded) -> None:
-    """A session decides later: the delivery is counted once, and a dead letter is linked to its run."""
+    """A delivery that its session decides later is counted once, and a dead letter is linked to its run."""
     connection = twin.connect(observers=[recorded.telemetry()], policies=ONCE)
     session = connection.session("transacted")
     session.listen("orders", twin.handler(nothing))
@@ -275,7 +278,7 @@ def test_a_commit_after_the_handlers_end(twin: Twin, recorded: Recorded) -> None
 
 
 def test_only_the_newest_are_remembered() -> None:
-    """Dead letters that are never confirmed cost no more than a thousand span contexts."""
+    """Dead letters that are never confirmed keep a thousand span contexts at most."""
     kept, objects = Remembered(), [object() for _ in range(1500)]
     for each in objects:
         kept.put(each, Ended(trace.INVALID_SPAN_CONTEXT, 0))

@@ -1,4 +1,4 @@
-"""Without an SDK, or without OpenTelemetry: nothing is done, and what is missing is named."""
+"""Without an SDK, or without OpenTelemetry: nothing is done, and the missing package is named."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ except ImportError as error:
 
 
 class Dashed(TextMapPropagator):
-    """As the W3C's, under a name with a dash."""
+    """Propagator like the W3C's, with a dash in the header's name."""
 
     @property
     def fields(self) -> set[str]:
@@ -69,7 +69,7 @@ def nothing(_: Message) -> None:
 
 
 def test_the_missing_package_is_named() -> None:
-    """The sentence says what to install."""
+    """The error for a missing package says what to install."""
     command = [sys.executable, "-c", BLOCKED]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     assert printed == (
@@ -80,7 +80,7 @@ def test_the_missing_package_is_named() -> None:
 def test_without_an_sdk_nothing_is_done(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, recorded: Recorded
 ) -> None:
-    """No header is added, and no span is made; an SDK that is set up later is found."""
+    """Without an SDK no header is added and no span is made; an SDK that is set up later is found."""
     monkeypatch.setattr(redelivery.otel.providers, "LOOK_AGAIN", 0.0)
     telemetry = Telemetry()
     connection = twin.connect(observers=[telemetry])
@@ -97,7 +97,7 @@ def test_without_an_sdk_nothing_is_done(
 
 
 def test_metrics_alone(twin: Twin, recorded: Recorded) -> None:
-    """A provider that pretends makes no spans."""
+    """A provider that records nothing makes no spans; metrics are recorded."""
     connection = twin.connect(observers=[Telemetry(NoOpTracerProvider(), recorded.meters)])
     twin.listen(connection, "orders", nothing)
     twin.call(connection.send("orders", "a"))
@@ -108,7 +108,7 @@ def test_metrics_alone(twin: Twin, recorded: Recorded) -> None:
 def test_an_sdk_that_is_switched_off_is_none(
     twin: Twin, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`OTEL_SDK_DISABLED` leaves the headers of a message alone."""
+    """`OTEL_SDK_DISABLED` leaves the headers of a message unchanged."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     connection = twin.connect(observers=[Telemetry(TracerProvider(), recorded.meters)])
     consumer = twin.call(connection.consumer("orders"))
@@ -117,7 +117,7 @@ def test_an_sdk_that_is_switched_off_is_none(
 
 
 def test_what_is_not_sampled_goes_along(twin: Twin, recorded: Recorded) -> None:
-    """A sampler that takes nothing records nothing, and the next one in the chain is told so."""
+    """A sampler that takes nothing records nothing, and the headers pass its decision on."""
     tracers = TracerProvider(sampler=ALWAYS_OFF)
     connection = twin.connect(observers=[Telemetry(tracers, recorded.meters)])
     consumer = twin.call(connection.consumer("orders"))
@@ -127,7 +127,7 @@ def test_what_is_not_sampled_goes_along(twin: Twin, recorded: Recorded) -> None:
 
 
 def test_a_producers_number_is_no_trace(twin: Twin, recorded: Recorded) -> None:
-    """Headers of the right name with anything in them leave the delivery as it is."""
+    """Headers with the right name and any value leave the delivery unchanged."""
     connection = twin.connect(observers=[recorded.telemetry()])
     twin.listen(connection, "orders", nothing)
     for value in (7, "00-nonsense", "", True):
@@ -140,7 +140,10 @@ def test_a_producers_number_is_no_trace(twin: Twin, recorded: Recorded) -> None:
 def test_a_dash_is_written_as_java_writes_it(
     twin: Twin, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No JMS property has one in its name, so OpenTelemetry's agent for Java writes `uber__dash__trace__dash__id`."""
+    """A dash in a header's name is written as by OpenTelemetry's Java agent: `uber__dash__trace__dash__id`.
+
+    The name of a JMS property has no dash.
+    """
     monkeypatch.setattr(propagate, "get_global_textmap", Dashed)
     connection = twin.connect(observers=[recorded.telemetry()])
     twin.call(connection.send("orders", "a"))

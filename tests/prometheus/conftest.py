@@ -1,4 +1,4 @@
-"""Both twins, as the driver's tests have them."""
+"""Both kinds of connection, as in the driver's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scrape, read as Prometheus reads it."""
+"""Scrape, read as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Scrape", "scrape"]
 
 
 class Scrape:
-    """The samples of one scrape."""
+    """Samples of one scrape."""
 
     def __init__(self, body: str) -> None:
         self.body = body
@@ -29,7 +29,7 @@ class Scrape:
                 self.samples[key] = sample.value
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Return the value of one sample, by all of its labels; None: it is not there."""
+        """Return the value of one sample, by all of its labels; None: there is none."""
         return self.samples.get((name, frozenset(labels.items())))
 
     def by(self, name: str, label: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: it can be loaded, and asks for nothing that is not exported."""
+"""Dashboard for Grafana: it can be loaded, and its queries name exported metrics only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def named(text: str) -> set[str]:
 
 
 def test_every_metric_of_the_dashboard_is_exported() -> None:
-    """Its queries name samples that are there; each family is in a panel, but the one that describes the broker."""
+    """The dashboard's queries name exported samples, and each family but the broker's description is in a panel."""
     queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     asked = set().union(*(named(query) for query in queries))
     assert asked - exported() == set()
@@ -44,7 +44,7 @@ def test_every_metric_of_the_dashboard_is_exported() -> None:
 
 
 def test_the_dashboard_has_what_grafana_needs() -> None:
-    """Panels with ids of their own that do not overlap, each with a data source that the reader chooses."""
+    """The panels have different ids and do not overlap; their data source is chosen by the reader."""
     found = dashboard()
     panels = found["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -64,7 +64,7 @@ def test_the_dashboard_has_what_grafana_needs() -> None:
 
 
 def test_the_page_names_what_is_exported() -> None:
-    """Its tables and alerts name only what is exported, and each metric is in a table."""
+    """The page's tables and alerts name exported metrics only, and each metric is in a table."""
     page = PAGE.read_text(encoding="utf-8")
     assert named(page) - exported() - {family.name for family in Families().all} == set()
     rows = "\n".join(line for line in page.splitlines() if line.startswith("| `"))

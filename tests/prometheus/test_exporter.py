@@ -1,4 +1,4 @@
-"""What the collector of one registry counts, and what it must not count."""
+"""Counts of the collector of one registry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Return a registry of the test's own."""
+    """Return a registry of this test."""
     return CollectorRegistry()
 
 
@@ -37,7 +37,7 @@ def changed(old: BreakerState, new: BreakerState) -> BreakerChanged:
 
 
 def test_a_probe_that_fails_is_no_change(registry: CollectorRegistry) -> None:
-    """A breaker that stays open has opened once."""
+    """A breaker that stays open is counted as opened once."""
     metrics = Metrics(registry)
     for event in (changed("closed", "open"), changed("open", "open"), changed("open", "open")):
         metrics.event(event)
@@ -45,7 +45,7 @@ def test_a_probe_that_fails_is_no_change(registry: CollectorRegistry) -> None:
 
 
 def test_a_delay_without_an_end_leaves_the_sum_a_number(registry: CollectorRegistry) -> None:
-    """It counts as the longest one."""
+    """An infinite delay counts as the longest one."""
     Metrics(registry)
     exporter = exporter_of(registry)
     exporter.delayed("queue://orders", inf)
@@ -66,7 +66,7 @@ def handle(_: Message) -> None:
 
 
 def test_a_connection_counts_once_for_its_registry(twin: Twin, registry: CollectorRegistry) -> None:
-    """Also if one of its listeners has metrics of the same registry."""
+    """A connection counts once, even if one of its listeners has metrics of the same registry."""
     connection = twin.connect(observers=[Metrics(registry)])
     twin.listen(connection, "orders", handle, observers=[Metrics(registry)])
     twin.broker.send("orders", "a")
@@ -79,7 +79,7 @@ def test_a_connection_counts_once_for_its_registry(twin: Twin, registry: Collect
 def test_the_worst_of_several_consumers_and_connections_is_shown(
     twin: Twin, registry: CollectorRegistry
 ) -> None:
-    """One connection that is lost, and one breaker that is open, are not hidden by others with their labels."""
+    """A lost connection, and an open breaker, are not hidden by others with the same labels."""
 
     def down(_: Message) -> None:
         raise OSError("down")
@@ -92,7 +92,7 @@ def test_the_worst_of_several_consumers_and_connections_is_shown(
     eventually(twin, lambda: first.health().consumers[0].breaker == "open")
     second = twin.connect(observers=[metrics])
     twin.listen(second, "orders", handle)
-    # It has the same name, and is not connected yet.
+    # It has the same name as another connection, and is not connected yet.
     third = twin.make(observers=[metrics])
     assert not third.connected
     found = scrape(registry)
@@ -103,7 +103,7 @@ def test_the_worst_of_several_consumers_and_connections_is_shown(
 def test_a_failure_that_is_given_as_an_exception_has_its_type(
     twin: Twin, registry: CollectorRegistry
 ) -> None:
-    """As if the handler had raised it; a reason in words has none."""
+    """An exception that is given to `fail` has its type, as if the handler had raised it; a text has none."""
 
     def gives(message: Message) -> None:
         message.fail(ValueError("no stock") if message.text == "exception" else "ValueError: in words")
@@ -120,7 +120,7 @@ def test_a_failure_that_is_given_as_an_exception_has_its_type(
 
 
 def test_a_group_has_the_type_that_its_policy_goes_by(twin: Twin, registry: CollectorRegistry) -> None:
-    """That of the exception in there for which there is a rule."""
+    """An exception group has the type of the exception in it that has a rule."""
 
     def tasks(_: Message) -> None:
         raise ExceptionGroup("tasks", [KeyError("x"), ExceptionGroup("", [OSError("y")])])

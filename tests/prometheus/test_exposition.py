@@ -1,4 +1,4 @@
-"""The exposition under load, from several threads, and what is said without prometheus-client."""
+"""Exposition under load, from several threads, and without prometheus-client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MESSAGES = 2000
 
 
 def test_scrapes_go_on_while_messages_are_handled() -> None:
-    """Two threads scrape, four workers handle; each scrape can be read, and the last one has all."""
+    """Scrapes by two threads can be read while four workers handle messages; the last one has all."""
     registry, done, broken = CollectorRegistry(), threading.Event(), list[BaseException]()
 
     def look() -> None:
@@ -65,7 +65,7 @@ def test_scrapes_go_on_while_messages_are_handled() -> None:
 
 
 def test_without_the_library_one_sentence_says_what_to_install() -> None:
-    """The import raises ImportError."""
+    """The import without prometheus-client raises ImportError, which says what to install."""
     run = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert run.stdout == (
         "redelivery.prometheus needs prometheus-client 0.20 or newer; pip install 'redelivery[prometheus]'\n"

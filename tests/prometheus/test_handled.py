@@ -1,4 +1,4 @@
-"""Durations that threads count for themselves, and the values of labels."""
+"""Durations that each thread counts for itself, and the values of labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREADS, TIMES = 8, 2000
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Have threads take turns as often as they can."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -42,7 +42,7 @@ def in_threads(handled: HandledMessages, threads: int, times: int) -> list[threa
 
 @pytest.mark.usefixtures("hasty")
 def test_no_count_is_lost() -> None:
-    """Threads count at once, and the totals are read meanwhile; each total is no lower than the one before."""
+    """No count of several threads is lost, and no total is lower than the one before."""
     handled = HandledMessages(threading.RLock(), LabelValues(5), LabelValues(5))
     threads = in_threads(handled, THREADS, TIMES)
     before = 0
@@ -58,7 +58,7 @@ def test_no_count_is_lost() -> None:
 
 
 def test_threads_that_have_ended_are_not_kept() -> None:
-    """A program may have a thread for each request: their counts are summed up."""
+    """Counts of ended threads are added up: a program may have a thread for each request."""
     handled = HandledMessages(threading.RLock(), LabelValues(5), LabelValues(5))
     for _ in range(20):
         for each in in_threads(handled, 1, 1):
@@ -69,7 +69,7 @@ def test_threads_that_have_ended_are_not_kept() -> None:
 
 
 def test_a_value_can_be_encoded_and_is_short() -> None:
-    """A lone surrogate, which has no UTF-8, would spoil the whole scrape."""
+    """A label value is short, and without lone surrogates, which would fail the whole scrape."""
     values = LabelValues(2)
     assert values.of("a\ud800b") == "a?b"
     assert values.of("x" * 1000) == "x" * 200
@@ -78,7 +78,7 @@ def test_a_value_can_be_encoded_and_is_short() -> None:
 
 
 def test_destinations_past_the_limit_are_not_kept() -> None:
-    """A program may make up a name for each answer: what a thread looks up has as many as there are labels."""
+    """A thread looks up as many destinations as there are labels: a program may use a new name for each answer."""
     handled = HandledMessages(threading.RLock(), LabelValues(1), LabelValues(1))
     for number in range(5):
         handled.buckets(f"q{number}", "").observe(1.0)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what is counted, by which labels, and what stays of closed connections."""
+"""Metrics for Prometheus: counts, labels, and the counts of closed connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RAISES: dict[str, type[Exception]] = {"bad": ValueError, "poison": Poison, "disc
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Return a registry of the test's own."""
+    """Return a registry of this test."""
     return CollectorRegistry()
 
 
@@ -43,7 +43,7 @@ DEFERRED: set[str | None] = set()
 
 
 def handle(message: Message) -> None:
-    """Do what the body says."""
+    """Do what the message's text says."""
     if message.text == "defer" and message.message_id not in DEFERRED:
         DEFERRED.add(message.message_id)
         raise Defer(2, "not yet")
@@ -52,7 +52,7 @@ def handle(message: Message) -> None:
 
 
 def worked(twin: Twin, connection: Any, bodies: tuple[str, ...] = ("good", "bad", *RAISES, "defer")) -> None:
-    """Handle messages until nothing is left of them."""
+    """Handle messages until all are settled."""
     twin.listen(connection, "orders", handle)
     for body in bodies:
         twin.call(connection.send("orders", body))
@@ -61,7 +61,7 @@ def worked(twin: Twin, connection: Any, bodies: tuple[str, ...] = ("good", "bad"
 
 
 def test_counts_are_those_of_the_report(twin: Twin, registry: CollectorRegistry) -> None:
-    """After failures, deferrals, poison and discards each outcome is counted as `report()` has it."""
+    """Each outcome is counted as in `report()`, after failures, deferrals, poison and discards."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
     worked(twin, connection)
     found, report = scrape(registry).by("redelivery_outcomes_total", "outcome"), asdict(connection.report())
@@ -72,7 +72,7 @@ def test_counts_are_those_of_the_report(twin: Twin, registry: CollectorRegistry)
 
 
 def test_messages_are_counted_by_the_type_of_their_error(twin: Twin, registry: CollectorRegistry) -> None:
-    """Deliveries and dead letters have the class of the exception; one that is deferred or discarded has no error."""
+    """Deliveries and dead letters have the class of the exception; deferred and discarded messages have no error."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
     worked(twin, connection)
     found = scrape(registry)
@@ -86,7 +86,7 @@ def test_messages_are_counted_by_the_type_of_their_error(twin: Twin, registry: C
 
 
 def test_delays_are_in_buckets(twin: Twin, registry: CollectorRegistry) -> None:
-    """A delay of a second is below one of two; each is counted once."""
+    """Each delay is counted once: a delay of a second is in a lower bucket than one of two."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
     worked(twin, connection, ("bad", "defer"))
     found = scrape(registry)
@@ -101,7 +101,7 @@ def test_delays_are_in_buckets(twin: Twin, registry: CollectorRegistry) -> None:
 def test_a_message_that_was_pulled_is_counted_without_a_duration(
     twin: Twin, registry: CollectorRegistry
 ) -> None:
-    """No handler took time over it."""
+    """A pulled message is counted without a duration: no handler ran."""
     connection = twin.connect(observers=[Metrics(registry)])
     consumer = twin.call(connection.consumer("orders"))
     for body in ("a", "b"):
@@ -118,7 +118,10 @@ def test_a_message_that_was_pulled_is_counted_without_a_duration(
 def test_a_message_of_a_transaction_is_counted_once(
     twin: Twin, registry: CollectorRegistry, end: str
 ) -> None:
-    """Its handler's end has a duration, and its commit, or the end of the session, counts it."""
+    """A message of a transaction has a duration when its handler ends.
+
+    It is counted by the commit, or by the end of the session.
+    """
     connection = twin.connect(observers=[Metrics(registry)])
     session = connection.session("transacted")
     session.listen("orders", lambda _: None) if not twin.asynchronous else session.listen("orders", _nothing)
@@ -137,7 +140,7 @@ async def _nothing(_: Message) -> None:
 
 
 def test_gauges_are_read_when_scraped(twin: Twin, registry: CollectorRegistry) -> None:
-    """Parked messages, workers, credit, the connection and its broker."""
+    """Parked messages, workers, credit, the connection and its broker are read at each scrape."""
     connection = twin.connect("?redelivery.credit=7", observers=[Metrics(registry)])
     twin.listen(connection, "orders", handle, workers=2)
     twin.broker.send("orders", "bad")
@@ -169,7 +172,7 @@ def test_an_outage_is_seen(twin: Twin, registry: CollectorRegistry) -> None:
 
 
 def test_the_breaker_is_a_gauge_and_counts(twin: Twin, registry: CollectorRegistry) -> None:
-    """It is 2 while it is open, and the change is counted: once in an outage, however often a message is tried."""
+    """An open breaker is 2, and its change is counted once in an outage, however many probes fail."""
     options = {"breaker": redelivery.Breaker(told=2), "errors": redelivery.Classifier().trip(OSError)}
     connection = twin.connect(observers=[Metrics(registry)], **options)
 
@@ -194,7 +197,7 @@ def test_the_breaker_is_a_gauge_and_counts(twin: Twin, registry: CollectorRegist
 
 
 def test_counts_stay_when_a_connection_is_closed(twin: Twin, registry: CollectorRegistry) -> None:
-    """The registry does not keep the connection; its gauges end, and its counts do not."""
+    """A closed connection is not kept by the registry: its gauges end, its counts stay."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
     worked(twin, connection)
     before = scrape(registry)
@@ -214,7 +217,7 @@ def test_counts_stay_when_a_connection_is_closed(twin: Twin, registry: Collector
 
 
 def test_connections_of_one_registry_add_up(twin: Twin, registry: CollectorRegistry) -> None:
-    """Each with its own `Metrics`, or both with one."""
+    """Connections of one registry add up, each with its own `Metrics` or all with one."""
     one = Metrics(registry)
     for metrics in (one, one, Metrics(registry)):
         connection = twin.connect(observers=[metrics], **ONCE)
@@ -227,7 +230,7 @@ def test_connections_of_one_registry_add_up(twin: Twin, registry: CollectorRegis
 
 
 def test_metrics_of_a_listener_have_its_connection(twin: Twin, registry: CollectorRegistry) -> None:
-    """The state of the connection is exported, too."""
+    """`Metrics` of a listener also export the state of its connection."""
     connection = twin.connect()
     twin.listen(connection, "orders", handle, observers=[Metrics(registry)])
     twin.broker.send("orders", "good")
@@ -238,7 +241,7 @@ def test_metrics_of_a_listener_have_its_connection(twin: Twin, registry: Collect
 
 
 def test_destinations_are_bounded(twin: Twin, registry: CollectorRegistry) -> None:
-    """Past the limit all are `other`, and nothing is lost."""
+    """Destinations past the limit are counted as `other`, and no count is lost."""
     connection = twin.connect(observers=[Metrics(registry, destinations=2)])
     for number in range(5):
         twin.call(connection.send(f"q{number}", "a"))
@@ -253,7 +256,7 @@ def test_destinations_are_bounded(twin: Twin, registry: CollectorRegistry) -> No
 
 
 def test_types_of_errors_are_bounded(twin: Twin, registry: CollectorRegistry) -> None:
-    """50 have names, the others are together."""
+    """50 types of errors have names, the others are counted together."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
 
     def raises(message: Message) -> None:
@@ -269,7 +272,7 @@ def test_types_of_errors_are_bounded(twin: Twin, registry: CollectorRegistry) ->
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "ä ö", "a{b=1}", "x" * 1000])
 def test_odd_names_are_escaped(twin: Twin, registry: CollectorRegistry, name: str) -> None:
-    """Names of classes may be any text; a scrape can be read whatever they are."""
+    """A scrape can be read with any names of classes, which may be any text."""
     odd = type("Odd", (Exception,), {})
     odd.__name__ = name
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
@@ -285,7 +288,7 @@ def test_odd_names_are_escaped(twin: Twin, registry: CollectorRegistry, name: st
 
 
 def test_no_text_of_an_application_is_a_label(twin: Twin, registry: CollectorRegistry) -> None:
-    """Ids, reasons and headers are not exported, also where a reason looks like a type of error."""
+    """Ids, reasons and headers are not exported, even if a reason looks like a type of error."""
     connection = twin.connect(observers=[Metrics(registry)], **ONCE)
 
     def fails(message: Message) -> None:
@@ -302,7 +305,7 @@ def test_no_text_of_an_application_is_a_label(twin: Twin, registry: CollectorReg
 
 
 def test_a_registry_that_has_such_a_metric_refuses(registry: CollectorRegistry) -> None:
-    """Two metrics of one name would be wrong in every scrape."""
+    """A registry with another metric of one of the names refuses: every scrape would be wrong."""
     Counter("redelivery_outcomes", "of somebody else", registry=registry)
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         Metrics(registry)
@@ -310,6 +313,6 @@ def test_a_registry_that_has_such_a_metric_refuses(registry: CollectorRegistry) 
 
 @pytest.mark.parametrize("destinations", [0, 1001, True, "100"])
 def test_a_limit_is_a_number(registry: CollectorRegistry, destinations: Any) -> None:
-    """From 1 to 1000."""
+    """The number of destinations is from 1 to 1000."""
     with pytest.raises(ConfigurationError, match="destinations"):
         Metrics(registry, destinations=destinations)

@@ -138,5 +138,5 @@ def test_a_wire_of_no_broker_is_refused() -> None:
     """A name that no profile has, and a value that is missing, are said before anything is restored."""
     with pytest.raises(ConfigurationError, match="other over STOMP is not supported"):
         restorer({"scheme": "stomp", "broker": "other", "version": "1.2", "destination": "queue://a"})
-    with pytest.raises(ConfigurationError, match="without version, destination"):
+    with pytest.raises(ConfigurationError, match="wire has no version, destination"):
         restorer({"scheme": "stomp", "broker": "artemis"})

@@ -1,4 +1,4 @@
-"""Which threads a manual clock waits for."""
+"""Threads that a manual clock waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redelivery.testing import ManualClock
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_thread_that_is_slow_to_start_is_waited_for(*, ends: bool) -> None:
-    """One that was started before another, and comes to its first wait after that one waits or ends, is counted."""
+    """A thread that starts before another one and waits after it is counted."""
     clock, gate, started = ManualClock(patience=0.2), threading.Event(), threading.Event()
     condition, waits = threading.Condition(), list[bool]()
 
@@ -38,7 +38,7 @@ def test_a_thread_that_is_slow_to_start_is_waited_for(*, ends: bool) -> None:
     clock.attach()
     other.start()
     eventually(lambda: not other.is_alive() if ends else waits)
-    with pytest.raises(RuntimeError, match="there still runs slow"):
+    with pytest.raises(RuntimeError, match="these threads still run: slow"):
         clock.advance(10)
     gate.set()
 

@@ -1,4 +1,4 @@
-"""The conformance suite on the broker in this process, in virtual time."""
+"""Conformance suite on the memory broker, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytest_plugins = ["pytester"]
 
 
 class Memory(BrokerUnderTest):
-    """`memory://` on a clock that moves by itself; reached otherwise through the seam."""
+    """`memory://` on a clock that moves by itself; the other client uses the adapter directly."""
 
     capabilities = Capabilities(
         browse=True,
@@ -53,7 +53,7 @@ class Memory(BrokerUnderTest):
     late = 0.001
 
     def __init__(self, broker: MemoryBroker, clock: ManualClock) -> None:
-        """Use this broker, made with this clock."""
+        """Take a broker, and the clock that it was made with."""
         self.broker = broker
         self.clock = clock
 
@@ -118,7 +118,7 @@ class Memory(BrokerUnderTest):
 
 
 def test_nothing_is_skipped() -> None:
-    """What a pair cannot do is asserted to be refused: the suite has no way to leave a test out."""
+    """The suite skips no test: it asserts that a pair refuses what it cannot do."""
     folder = Path(redelivery.testing.conformance.__file__).parent
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -127,7 +127,7 @@ def test_nothing_is_skipped() -> None:
 
 
 def test_a_pair_must_say_how_it_is_reached(pytester: pytest.Pytester) -> None:
-    """A class that inherits the suite and has no fixture is told what it lacks."""
+    """A class that inherits the suite without the fixture fails with the name of the fixture."""
     pytester.makepyfile(
         "from redelivery.testing.conformance import AttemptLog\n\nclass TestMine(AttemptLog): pass"
     )
@@ -139,7 +139,7 @@ def test_a_pair_must_say_how_it_is_reached(pytester: pytest.Pytester) -> None:
 
 
 class TestMemory(Conformance):
-    """The embedded broker."""
+    """Suite on the memory broker."""
 
     @pytest.fixture
     def broker_under_test(self) -> Iterator[Memory]:

@@ -1,4 +1,4 @@
-"""The clock that a test moves."""
+"""Clock that a test moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sleeper:
-    """A thread of the library's kind: counted in before it starts, it waits by the clock and notes when it wakes."""
+    """Thread of the library's kind: counted before its start, it waits by the clock and records when it wakes."""
 
     def __init__(
         self, clock: ManualClock, *delays: float | None, then: Callable[[], object] = lambda: None
@@ -49,7 +49,7 @@ class Sleeper:
 
 
 def test_it_stands_still() -> None:
-    """Without being moved the time is the one it started with, of day and steady."""
+    """The steady time and the time of day stand still until the clock is moved."""
     clock = ManualClock(start=datetime(2030, 6, 1, tzinfo=UTC))
     assert clock.time() == datetime(2030, 6, 1, tzinfo=UTC).timestamp()
     began = clock.monotonic()
@@ -59,7 +59,7 @@ def test_it_stands_still() -> None:
 
 
 def test_deadlines_come_in_order() -> None:
-    """Each deadline is reached at its own time, earliest first, however they were set."""
+    """Each deadline is reached at its own time, earliest first, in whatever order they were set."""
     clock = ManualClock()
     began = clock.monotonic()
     seen: list[tuple[str, float]] = []
@@ -72,7 +72,7 @@ def test_deadlines_come_in_order() -> None:
 
 
 def test_a_timer_set_on_the_way_is_reached_too() -> None:
-    """What is set by what happens on the way happens in the same advance."""
+    """A call that is set during an advance is made in the same advance if it is due."""
     clock = ManualClock()
     seen: list[float] = []
 
@@ -86,7 +86,7 @@ def test_a_timer_set_on_the_way_is_reached_too() -> None:
 
 
 def test_cancelled_timers_do_not_run() -> None:
-    """A cancelled call is not made, and cancelling twice does no harm."""
+    """A cancelled call is not made; cancelling twice has no effect."""
     clock = ManualClock()
     seen: list[int] = []
     cancel = clock.call_later(1.0, lambda: seen.append(1))
@@ -97,7 +97,7 @@ def test_cancelled_timers_do_not_run() -> None:
 
 
 def test_many_small_steps_reach_a_deadline() -> None:
-    """Ten times a tenth of a second is a second, whatever floats make of it."""
+    """Ten advances of a tenth of a second are a second, without rounding errors."""
     clock = ManualClock()
     seen: list[int] = []
     clock.call_later(1.0, lambda: seen.append(1))
@@ -109,7 +109,7 @@ def test_many_small_steps_reach_a_deadline() -> None:
 
 
 def test_threads_come_to_rest_between_deadlines() -> None:
-    """Each waiting thread wakes at its own deadline and has waited again before the clock goes on."""
+    """Each waiting thread wakes at its own deadline, and waits again before the clock moves on."""
     clock = ManualClock()
     began = clock.monotonic()
     fast, slow = Sleeper(clock, 1.0, 1.0, 1.0), Sleeper(clock, 2.5)
@@ -122,7 +122,7 @@ def test_threads_come_to_rest_between_deadlines() -> None:
 
 
 def test_notified_threads_run_before_the_clock_moves() -> None:
-    """A thread that was notified counts as running at once: the clock waits for what it does."""
+    """A notified thread counts as running at once: the clock waits for it."""
     clock = ManualClock()
     began = clock.monotonic()
     sleeper = Sleeper(clock, None, 5.0)
@@ -134,7 +134,7 @@ def test_notified_threads_run_before_the_clock_moves() -> None:
 
 
 def test_notify_wakes_as_many_as_told() -> None:
-    """One notification wakes the one that has waited longest; the others wait on."""
+    """One notification wakes the thread that has waited longest; the others wait on."""
     clock = ManualClock()
     condition = threading.Condition()
     order: list[int] = []
@@ -163,18 +163,18 @@ def test_notify_wakes_as_many_as_told() -> None:
 
 
 def test_a_thread_that_does_not_rest_is_told() -> None:
-    """A thread that hangs in real time makes the clock give up with its name."""
+    """A thread that hangs in real time is named by the clock's error."""
     clock = ManualClock(patience=0.05)
     hang = threading.Event()
     sleeper = Sleeper(clock, 1.0, then=hang.wait)
-    with pytest.raises(RuntimeError, match=re.escape(f"there still runs {sleeper.thread.name}")):
+    with pytest.raises(RuntimeError, match=re.escape(f"these threads still run: {sleeper.thread.name}")):
         clock.advance(2.0)
     hang.set()
     sleeper.end()
 
 
 def test_run_until_idle() -> None:
-    """All deadlines are gone through, however far away; the time that it took is returned."""
+    """`run_until_idle` reaches all deadlines, however far away, and returns the time passed."""
     clock = ManualClock()
     sleeper = Sleeper(clock, 3600.0, 86400.0)
     assert clock.run_until_idle() == 90000.0
@@ -183,7 +183,7 @@ def test_run_until_idle() -> None:
 
 
 def test_run_until_idle_has_a_limit() -> None:
-    """What goes on for ever is told, not followed."""
+    """`run_until_idle` raises after its limit if deadlines go on for ever."""
     clock = ManualClock()
     sleeper = Sleeper(clock, 100.0)
     with pytest.raises(RuntimeError, match="the next deadline is 100 s after the beginning"):
@@ -193,13 +193,16 @@ def test_run_until_idle_has_a_limit() -> None:
 
 
 def test_time_is_not_moved_back() -> None:
-    """Only forwards."""
+    """The clock moves forwards only."""
     with pytest.raises(ValueError, match="0 or more, or a timedelta, not -1"):
         ManualClock().advance(-1)
 
 
 def test_by_itself_it_jumps_when_the_test_waits() -> None:
-    """With auto_advance a wait of the test's own thread returns at once, an hour later, after what came earlier."""
+    """A wait of the test's own thread with `auto_advance` returns at once, an hour later.
+
+    All earlier deadlines are reached before.
+    """
     clock = ManualClock(auto_advance=True)
     began = clock.monotonic()
     sleeper = Sleeper(clock, 60.0)
@@ -211,7 +214,7 @@ def test_by_itself_it_jumps_when_the_test_waits() -> None:
 
 
 def test_by_itself_it_stands_still_while_the_test_runs() -> None:
-    """With auto_advance no time passes as long as the test does not wait."""
+    """No time passes with `auto_advance` while the test does not wait."""
     clock = ManualClock(auto_advance=True)
     sleeper = Sleeper(clock, 60.0)
     clock.advance(0)
@@ -221,7 +224,7 @@ def test_by_itself_it_stands_still_while_the_test_runs() -> None:
 
 
 def test_a_wait_of_no_time_returns() -> None:
-    """A timeout of zero is a look, not a wait."""
+    """A wait with a timeout of zero returns at once."""
     clock = ManualClock()
     condition = threading.Condition()
     with condition:
@@ -230,7 +233,7 @@ def test_a_wait_of_no_time_returns() -> None:
 
 
 def test_the_event_loop_comes_to_rest_too() -> None:
-    """Advancing in a coroutine lets tasks run between the deadlines, in order."""
+    """Tasks run between the deadlines, in order, while a coroutine advances the clock."""
     clock = ManualClock()
     began = clock.monotonic()
     seen: list[float] = []
@@ -257,7 +260,7 @@ def test_the_event_loop_comes_to_rest_too() -> None:
 def test_a_week_of_back_off_in_a_listener(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """The fixtures let a test see a handler fail over a week, at the policy's times, without waiting."""
+    """The fixtures show a handler failing over a week, at the policy's times, without waiting."""
     policy = redelivery.RedeliveryPolicy.from_delays(
         [timedelta(hours=1), timedelta(days=1), timedelta(days=6)]
     )
@@ -282,7 +285,7 @@ def test_a_week_of_back_off_in_a_listener(
 def test_a_receiver_in_the_tests_own_thread(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A test that receives in its own thread need not move the clock at all."""
+    """A test that receives in its own thread need not move the clock."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         redelivery_broker.send("orders", "bad")

@@ -1,4 +1,4 @@
-"""What the machine's clock calls later: all of it from one thread."""
+"""Calls that the machine's clock makes later, all of them on one thread."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from redelivery.testing import MemoryBroker
 
 
 def timers() -> list[threading.Thread]:
-    """Return the threads that call something later."""
+    """Return the threads that make later calls."""
     known = ("redelivery-timers", "Thread-")
     return [thread for thread in threading.enumerate() if thread.name.startswith(known)]
 
 
 def test_many_delayed_messages_are_one_thread() -> None:
-    """2,000 messages that the embedded broker holds back take one thread, which ends with the broker."""
+    """2,000 messages delayed by the memory broker take one thread, which ends with the broker."""
     before = set(threading.enumerate())
 
     def timers() -> list[threading.Thread]:
-        """Return the threads of this test: those of other tests may end beside it."""
+        """Return the threads of this test: those of other tests may end meanwhile."""
         return [
             each for each in threading.enumerate() if each.name == "redelivery-timers" and each not in before
         ]
@@ -44,7 +44,7 @@ def test_many_delayed_messages_are_one_thread() -> None:
 
 
 def test_calls_come_in_the_order_of_their_times() -> None:
-    """The soonest is called first, in whatever order they were asked for; one that is cancelled is not called."""
+    """Calls are made in the order of their times; a cancelled call is not made."""
     clock, seen, done = SystemClock(), list[str](), threading.Event()
     last = clock.call_later(0.05, done.set)
     clock.call_later(0.03, lambda: seen.append("b"))
@@ -54,11 +54,11 @@ def test_calls_come_in_the_order_of_their_times() -> None:
     cancel()
     assert done.wait(60)
     assert seen == ["a", "b"]
-    last()  # harmless afterwards
+    last()  # has no effect any more
 
 
 def test_a_call_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it raises goes to the hook of threads, and those behind it are called."""
+    """An exception of a call goes to the threads' hook, and the calls after it are made."""
     clock, raised, done = SystemClock(), list[threading.ExceptHookArgs](), threading.Event()
     monkeypatch.setattr(threading, "excepthook", raised.append)
     clock.call_later(0, lambda: 1 // 0)
@@ -68,7 +68,7 @@ def test_a_call_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_delay_of_centuries() -> None:
-    """It is waited for in pieces that a lock can wait, and the thread ends once it is cancelled."""
+    """A delay of centuries is several waits of the longest time that a lock can wait; the thread ends with it."""
     clock = SystemClock()
     before = len(timers())
     cancels = [clock.call_later(delay, print) for delay in (1e300, 2 * threading.TIMEOUT_MAX)]
@@ -80,7 +80,7 @@ def test_a_delay_of_centuries() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_child_process_calls_its_own() -> None:
-    """After a fork the parent's calls are not the child's, and the child has a thread of its own."""
+    """A child process makes none of its parent's calls, and has its own thread."""
     clock = SystemClock()
     cancel = clock.call_later(3600, print)
     pid = os.fork()
@@ -96,7 +96,7 @@ def test_a_child_process_calls_its_own() -> None:
 def test_the_others_are_called_whatever_one_raises(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """Nor does a hook that fails, too, end the thread of all of them."""
+    """A hook that fails, too, does not end the thread of all calls."""
     clock, done = SystemClock(), threading.Event()
 
     def fails(*_: object) -> None:
@@ -109,7 +109,7 @@ def test_the_others_are_called_whatever_one_raises(
 
 
 def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call that meets the system's limit of threads raises, and is not made; the next ones are made in time."""
+    """A call at the system's limit of threads raises, and is not made; the next ones are made in time."""
     monkeypatch.setattr("redelivery.clock._timers", _Timers())
     clock, seen, done = SystemClock(), list[str](), threading.Event()
     with monkeypatch.context() as limited:
@@ -123,5 +123,5 @@ def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPat
 
 
 def refused(_: threading.Thread) -> None:
-    """Start no thread, as the system does at its limit."""
+    """Raise, as the system does at its limit of threads."""
     raise RuntimeError("can't start new thread")

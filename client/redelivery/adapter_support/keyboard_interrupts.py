@@ -1,8 +1,9 @@
-"""Ctrl-C in the main thread: held back while a message is in no hands but the library's.
+"""Delay of Ctrl-C in the main thread while a message is known to the library only.
 
 Python runs a signal handler between any two calls of the main thread, and the default one for SIGINT raises
-KeyboardInterrupt there: between taking settlements out of their batch and writing them, or between taking a message and
-returning it. A program that catches it and goes on would have these messages stuck until it ends.
+KeyboardInterrupt there: between taking settlements out of their batch and writing them, or between taking a
+message and returning it. If a program caught it and went on, these messages would stay unsettled until the
+program ends.
 """
 
 from __future__ import annotations
@@ -26,42 +27,45 @@ if TYPE_CHECKING:
 
 __all__ = ["Uninterrupted", "closed", "held_back", "opened"]
 
-# The functions of C: those of `signal` turn numbers into enums, which takes ten times as long (3 µs, measured).
+# The functions of the C module: those of `signal` convert numbers to enums, which takes ten times as long (3 µs,
+# measured).
 _C: Any = sys.modules.get("_signal", signal)
 _handler_of, _set_handler = _C.getsignal, _C.signal
 SIGINT = int(signal.SIGINT)
-# Seconds of a wait at most: SIGINT does not end it, so it is looked for.
+# Seconds of a wait at most. SIGINT does not end a wait: the caller looks for the signal after each.
 LOOK = 0.2
-# Seconds after which another SIGINT breaks into a block that hangs: on a busy machine any block may last for a while.
+# Seconds after which another SIGINT interrupts a block that hangs. On a busy machine any block may last for a while.
 HANGS = 1.0
 
 
 class _Main:
-    """The main thread, the block that it is in, the signal that came meanwhile, and our handler."""
+    """State of the main thread: its block, a signal that arrived in it, and this module's handler."""
 
     __slots__ = ("block", "connections", "handler", "ident", "pending")
 
     def __init__(self) -> None:
         self.ident = threading.main_thread().ident
         self.block: Uninterrupted | None = None
-        # When the first SIGINT of this block came.
+        # Time at which the first SIGINT of this block arrived.
         self.pending: float | None = None
-        # Ours that was put in last. None is what Python says of a handler that another language has set.
+        # The handler that this module installed last. Not None: Python returns None for a handler of another language.
         self.handler: object = self
-        # As long as one is open the handler stays: to change it twice for each message took a fifth of a pull's time.
+        # Ids of open connections. While there is one, the handler stays: changing it twice for each message took a
+        # fifth of the time of a `receive`.
         self.connections: set[int] = set()
 
     def install(self) -> bool:
-        """Put our handler before the application's; False if there is none."""
+        """Put this module's handler before the application's; return False if there is none."""
         before = _handler_of(SIGINT)
-        # Else it ends the process, or is ignored, or belongs to another language.
+        # Not callable: SIGINT ends the process, is ignored, or has a handler of another language.
         if not callable(before):
             return False
-        # The application has put back what it replaced: around it again, the chain would grow with each message.
+        # The application has put back a handler of this module. Another one around it would lengthen the chain with
+        # each message.
         if isinstance(before, _Handler):
             self.handler = before
             return True
-        # First, so that an exception between the two leaves no handler of ours that is not known.
+        # Before the call: an exception between the two leaves no handler of this module that it does not know.
         self.handler = _Handler(before)
         try:
             _set_handler(SIGINT, self.handler)
@@ -72,13 +76,16 @@ class _Main:
         return True
 
     def restore(self) -> None:
-        """Put the application's handler back, unless it has set another itself."""
+        """Put the application's handler back, unless the application has set another one."""
         handler = self.handler
         if isinstance(handler, _Handler) and get_ident() == self.ident and _handler_of(SIGINT) is handler:
             _set_handler(SIGINT, handler.before)
 
     def lift(self) -> None:
-        """End the block: put the handler back if nobody needs it any more, and hand on the signal if there was one."""
+        """End the block.
+
+        Put the application's handler back if no connection needs this module's, and pass on a delayed signal.
+        """
         handler, pending = self.handler, self.pending
         self.block = self.pending = None
         if not self.connections:
@@ -88,8 +95,10 @@ class _Main:
 
 
 class _Handler:
-    """Holds SIGINT back in a block, and hands it on to the handler before it. A new one for each that it is put before:
-    the application's may call the one that it has replaced.
+    """Signal handler that delays SIGINT in a block, and passes it on to the handler before it.
+
+    Each application handler that is replaced gets a new one: it may call the handler that it has replaced
+    itself.
     """
 
     __slots__ = ("before",)
@@ -100,7 +109,7 @@ class _Handler:
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         main = _MAIN
         if main.block is None:
-            # Also for one of the block that has just ended.
+            # Also for a signal of the block that has just ended.
             main.pending = None
             return self.before(number, frame)
         now = time.monotonic()
@@ -111,12 +120,12 @@ class _Handler:
         return None
 
 
-# An instance: a class that changes with each message would slow down all that looks at it.
+# An instance: if class attributes changed with each message, each access would be slower.
 _MAIN = _Main()
 
 
 def _forked() -> None:
-    """Take in that the thread that forked is the main thread of the child."""
+    """Record that the thread that forked is the main thread of the child."""
     _MAIN.ident = threading.get_ident()
 
 
@@ -125,22 +134,26 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def opened(connection: object) -> None:
-    """Keep the handler between the blocks, from the next one on."""
+    """Keep the handler between the blocks, from the next block on."""
     _MAIN.connections.add(id(connection))
 
 
 def closed(connection: object) -> None:
-    """Put the application's handler back with the last connection: at once in the main thread, else after a block."""
+    """Put the application's handler back if this was the last connection.
+
+    In the main thread this happens at once, in other threads after the next block.
+    """
     _MAIN.connections.discard(id(connection))
     if not _MAIN.connections and _MAIN.block is None:
         _MAIN.restore()
 
 
 class Uninterrupted:
-    """A block into which SIGINT does not break, in the main thread; its handler runs at the end of the block.
+    """Block of the main thread that SIGINT does not interrupt.
 
-    Another SIGINT, a second later or more, breaks in: a block that hangs must end. Blocks inside of others, and
-    those of other threads, change nothing. A wait inside of the block goes through `wait`.
+    The application's handler runs at the end of the block. A further SIGINT, a second later or more,
+    interrupts the block, because a block may hang. Nested blocks, and blocks of other threads, have no
+    effect. A wait inside of the block must use `wait`.
     """
 
     __slots__ = ()
@@ -157,19 +170,19 @@ class Uninterrupted:
     ) -> None:
         main = _MAIN
         if main.block is self:
-            # Behind this line the handler hands on.
+            # After this line the handler passes signals on.
             main.block = None
             if main.pending is not None or not main.connections:
                 main.lift()
 
     def wait(self, clock: Clock, condition: threading.Condition, timeout: float | None) -> None:
-        """Wait as `Clock.wait` does, and let SIGINT in: what it interrupts is the wait."""
+        """Wait as `Clock.wait` does, and let SIGINT interrupt the wait."""
         if isinstance(clock, SystemClock):
             clock.wait(condition, LOOK if timeout is None else min(timeout, LOOK))
             if _MAIN.pending is not None:
                 _MAIN.lift()
             return
-        # Time that a test moves is not cut into pieces.
+        # A manual clock does not need short waits: a test moves it.
         _MAIN.block = None
         try:
             clock.wait(condition, timeout)

@@ -1,4 +1,7 @@
-"""A socket to a broker, encrypted or not, or one sentence that says why there is none. For adapters."""
+"""Sockets to a broker, encrypted or not, for adapters.
+
+A failure is one sentence that says why there is no connection.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,33 @@ if TYPE_CHECKING:
 
 __all__ = ["client_context", "connected"]
 
-# Seconds; 0 would mean something else to a socket.
+# Seconds. Not 0: that would make the socket non-blocking.
 MOMENT = 0.001
 
 
 def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.socket:
-    """Connect, and encrypt where the endpoint says so; the certificate is verified unless `tls` forbids it.
+    """Connect, and encrypt if the endpoint says so.
 
-    `deadline` is in seconds of `time.monotonic`, for all steps together. Of a name's several addresses the first that
-    answers is taken. The system's look-up of a name has time-outs of its own: it is not cut off at the deadline, but
-    what it took is missing afterwards. The socket has a time-out when it is returned.
+    The certificate is verified unless `tls` turns that off. Of the several addresses of a name, the first
+    that answers is used. The system's look-up of a name has its own time-outs. It is not cut off at the
+    deadline; the steps after it get less time.
+
+    Args:
+        endpoint: Address of the broker.
+        tls: Certificates to use.
+        deadline: Time of `time.monotonic` at which all steps must be done.
+
+    Returns:
+        The socket, with a time-out.
 
     Raises:
-        TransportError: nobody answers there in time, or the certificate is not trusted.
-        ConfigurationError: a file of certificates cannot be used.
+        TransportError: Nothing answers at the address in time, or the certificate is not trusted.
+        ConfigurationError: A file of certificates cannot be used.
     """
     context = client_context(tls) if endpoint.tls else None
     try:
         raw = _reached(endpoint, deadline)
-    except (OSError, UnicodeError) as error:  # a name may be none at all
+    except (OSError, UnicodeError) as error:  # not a host name
         raise TransportError(f"{endpoint}: cannot connect: {_reason(error)}") from error
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:
@@ -55,7 +66,7 @@ def _left(deadline: float) -> float:
 
 
 def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
-    """Connect to the first address of the host that answers; they share the time that is left."""
+    """Connect to the first address of the host that answers. All addresses share the time that is left."""
     found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(found):
@@ -72,7 +83,11 @@ def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Return how to encrypt, and whom to trust. Raises ConfigurationError for a file that cannot be used."""
+    """Return the TLS settings of a client.
+
+    Raises:
+        ConfigurationError: A file of certificates cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not tls.verify:

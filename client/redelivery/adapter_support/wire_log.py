@@ -1,7 +1,7 @@
-"""The log of what goes over the wire, for adapters: frames without credentials, bodies cut short.
+"""Log of frames on the wire, for adapters: without credentials, bodies shortened.
 
-Its logger, `redelivery.wire`, is silent until its own level is DEBUG: whoever asks for all of a program's debugging
-does not ask for frames.
+Its logger, `redelivery.wire`, writes nothing until its own level is DEBUG. A program that sets the root
+logger to DEBUG does not get frames.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SECRET = re.compile(r"pass|pwd|login|user|secret|token|cred|auth|session|key", 
 
 
 def header_shown(name: str, value: str) -> str:
-    """Return a header as it may be logged: the value of one that may be a secret is not shown."""
+    """Return a header as it may be logged. The value of a header that may be a secret is not shown."""
     if _SECRET.search(name):
         return f"{_plain(name)}=***"
     return f"{_plain(name)}={_plain(value if len(value) <= VALUE else value[: VALUE - 1] + '…')}"
 
 
 def body_shown(body: bytes) -> str:
-    """Return the size of a body and its beginning; nothing of an empty one."""
+    """Return the size of a body and its beginning; an empty text for an empty body."""
     if not body:
         return ""
     end = "…" if len(body) > BODY else ""

@@ -1,4 +1,4 @@
-"""The values of a wire, by which an adapter restores deliveries."""
+"""Values of a wire description, from which an adapter restores deliveries."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def values_of(wire: Mapping[str, str], *names: str) -> list[str]:
     missing = [name for name in names if name not in wire]
     if missing:
         raise ConfigurationError(
-            f"a wire without {', '.join(missing)}: it was not made by ConsumerPort.wire()"
+            f"wire has no {', '.join(missing)}: give what `wire()` of this protocol's adapter returned"
         )
     return [wire[name] for name in names]

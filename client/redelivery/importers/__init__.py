@@ -1,8 +1,9 @@
-"""Policies out of brokers' configuration files: ActiveMQ Classic's XML, Artemis' XML, Broker-J's JSON; and TOML.
+"""Importers of brokers' configuration files, and of TOML.
 
-`read` returns everything that a file says of redelivery and dead letters, with a note for each thing that cannot
-be carried over; the classmethods of `RedeliveryPolicyMap` return the policies alone, and log the notes.
-Files are read when these functions are called, and only then are parsers imported.
+The files: ActiveMQ Classic's XML, Artemis' XML, Broker-J's JSON. `read` returns everything that a file says
+about redelivery and dead letters, with a note for each setting that cannot be carried over. The class methods
+of `RedeliveryPolicyMap` return the policies only, and log the notes. Files are read when these functions are
+called; parsers are imported only then.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ __all__ = ["Imported", "Kind", "Note", "policies_of", "read"]
 
 
 def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
-    """Read a policy file. What kind it is is told by its content; `kind`: it must be of that one.
+    """Read a policy file. Its kind is found by its content.
 
-    Raises ConfigurationError with one sentence that starts with the file, and the line where that is known: for
-    a file that cannot be read, is larger than 8 MiB, is not well-formed, has a DOCTYPE, is of another
-    kind, or has an option out of range.
+    Args:
+        path: The file.
+        kind: Kind that the file must have; None: any.
+
+    Returns:
+        Policies, dead-letter options, and notes.
+
+    Raises:
+        ConfigurationError: The file cannot be read, is larger than 8 MiB, is not well-formed, has a DOCTYPE,
+            has another kind, or has an option out of range. The text is one sentence that starts with the
+            file, and the line if it is known.
     """
     file = name_of(path)
     data = read_file(file)
@@ -49,7 +58,7 @@ def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
 
 
 def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
-    """Return the policies of a file of that kind; each note is logged as a warning. Errors: as `read`."""
+    """Return the policies of a file of that kind. Each note is logged as a warning. Errors as `read`."""
     import logging  # noqa: PLC0415
 
     imported = read(path, kind)

@@ -1,4 +1,4 @@
-"""Dead-letter strategies of ActiveMQ Classic, and what its plugins do to dead letters."""
+"""Reader of dead-letter strategies of ActiveMQ Classic, and of its plugins for dead letters."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _DEFAULTS = {
     "sendToDlqIfMaxRetriesExceeded": "true", "fallbackToDeadLetter": "true",
     "dropTemporaryTopics": "true", "dropTemporaryQueues": "true", "reportInterval": "1000",
 }  # fmt: skip
-"""What need not be carried over, because it is the default on both sides."""
+"""Values that need not be carried over, because they are the default on both sides."""
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
 _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard")
 
 
 def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> dict[str, str]:
-    """Return the URI options that do what the broker does with dead letters; note the rest."""
+    """Return the URI options that treat dead letters as the broker does; note the rest."""
     found: list[Strategy] = []
     plugins: list[Strategy] = []
     flags: dict[str, Value] = {}
@@ -49,7 +49,7 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
             plugins.append(_discarding_plugin(element, beans, notes))
         elif kind == "redeliveryPlugin":
             flags |= _redelivery_plugin(element, beans, notes)
-    # What drops everything comes before any strategy; what drops some only must not replace one.
+    # A plugin that drops everything precedes all strategies. One that drops some only must not replace a strategy.
     drops_all = [plugin for plugin in plugins if "discard" not in plugin.options]
     drops_some = [plugin for plugin in plugins if "discard" in plugin.options]
     return carried(flags, notes, one_for_all([*drops_all, *found, *drops_some], notes))
@@ -125,7 +125,7 @@ def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy
             _put(options, name, value)
     if drops_all:
         options.pop("discard", None)
-    # The patterns say which, so it is for all destinations.
+    # For all destinations: its patterns select the dropped ones.
     everything = drops_all or "discard" in options
     return Strategy("the discardingDLQBrokerPlugin", everything, element.line, _ordered(options))
 

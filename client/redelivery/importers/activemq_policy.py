@@ -1,4 +1,4 @@
-"""Redelivery policies and maps of them, out of beans of ActiveMQ Classic."""
+"""Reader of redelivery policies and policy maps in beans of ActiveMQ Classic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHECK = "preDispatchCheck"
 
 @dataclass(slots=True)
 class Policies:
-    """The policies of one map."""
+    """Policies of one map."""
 
     line: int
     default: RedeliveryPolicy | None = None
@@ -35,25 +35,25 @@ class Policies:
 
     @property
     def any(self) -> bool:
-        """Whether there is one at all."""
+        """True if there is a policy."""
         return self.default is not None or bool(self.entries)
 
 
 class PolicyReader:
-    """Reads policy beans; remembers which ones it has read."""
+    """Reader of policy beans. It records which beans it has read."""
 
     def __init__(self, beans: Beans, notes: Notes) -> None:
-        """Read from `beans`, and leave notes on what is not carried over."""
+        """Read from `beans`, and add notes on settings that are not carried over."""
         self._beans = beans
         self._notes = notes
         self.read: set[int] = set()
-        """`id()` of the beans that have been read."""
+        """Ids (`id()`) of the beans that have been read."""
         self._lines: dict[str, int] = {}
-        # By `id()` of the bean: many factories may share a map.
+        # By `id()` of the bean: several connection factories may share a map.
         self._maps: dict[int, Policies] = {}
 
     def policy(self, bean: Element) -> RedeliveryPolicy:
-        """Return the policy that a bean is. Raises ConfigurationError, with the line."""
+        """Return the policy of a bean. Raises ConfigurationError, with the line."""
         self.read.add(id(bean))
         options: dict[str, Value] = {}
         for name, item in self._beans.properties(bean).items():
@@ -63,7 +63,7 @@ class PolicyReader:
         self._check_supported(options)
         try:
             texts = {name: value.text for name, value in options.items()}
-            # Of the reference's options only: a limit of time is ours.
+            # Options of the Java client only: the limit of time is an option of this library.
             return RedeliveryPolicy.from_prefixed_options(texts, "")
         except ConfigurationError as error:
             place = options.get(error.option or "")
@@ -82,7 +82,7 @@ class PolicyReader:
                 del options[_CHECK]
 
     def map(self, bean: Element) -> Policies:
-        """Return what a `redeliveryPolicyMap` holds, for the caller to keep."""
+        """Return the content of a `redeliveryPolicyMap`, as a copy."""
         read = self._maps.get(id(bean))
         if read is None:
             read = self._maps[id(bean)] = self._map(bean)
@@ -102,7 +102,7 @@ class PolicyReader:
         return found
 
     def entry(self, bean: Element, into: Policies) -> None:
-        """Add the policy of a bean under the destination that it names. Raises ConfigurationError without one."""
+        """Add the policy of a bean under its destination. Raises ConfigurationError if it has none."""
         policy = self.policy(bean)
         place = self.place(bean)
         if place is None:
@@ -115,13 +115,13 @@ class PolicyReader:
             self._notes.add(
                 self._lines[place], place, f"given again on line {bean.line}, which counts; left out"
             )
-            # The last one registered wins, and stands last.
+            # The last entry of a pattern counts, and is last in order.
             del into.entries[place]
         into.entries[place] = policy
         self._lines[place] = bean.line
 
     def place(self, bean: Element) -> str | None:
-        """Return the pattern of an entry; None: it has none; empty: it has one that can match nothing."""
+        """Return the pattern of an entry; None: it has none; empty: its pattern can match nothing."""
         properties = self._beans.properties(bean)
         for name in _PLACES:
             item = properties.get(name)
@@ -135,7 +135,7 @@ class PolicyReader:
             try:
                 found = Destination.parse(written)
                 check_wildcards(found)
-                # The map ignores ?options, as the reference does.
+                # The map ignores ?options, as the Java client does.
                 return str(Destination(found.kind, found.name))
             except ConfigurationError as error:
                 self._notes.add(item.line, written, f"{error}; left out")

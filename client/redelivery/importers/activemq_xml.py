@@ -1,4 +1,7 @@
-"""ActiveMQ Classic's XML: a broker's `activemq.xml`, and a client's Spring, Blueprint or Camel file."""
+"""Reader of ActiveMQ Classic's XML.
+
+It reads a broker's `activemq.xml`, and a client's Spring, Blueprint or Camel file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _ACTIVEMQ = ("activemq.apache.org", "activemq.org")
 
 
 def is_classic(root: Element) -> bool:
-    """Whether this looks like a file for ActiveMQ Classic, or its client."""
+    """True if this looks like a file for ActiveMQ Classic, or for its client."""
     return any(
         element.tag in _OURS
         or element.namespace.startswith(_SPRING)
@@ -42,7 +45,7 @@ def is_classic(root: Element) -> bool:
 
 
 def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
-    """Return the policies of a file, and its dead-letter options. Raises ConfigurationError, with the line."""
+    """Return a file's policies and dead-letter options. Raises ConfigurationError, with the line."""
     beans = Beans(root)
     reader = PolicyReader(beans, notes)
     clients: list[Policies] = []
@@ -76,7 +79,7 @@ def _plugin(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
         if name == "redeliveryPolicyMap" and item.beans:
             found = reader.map(item.beans[0])
         elif name in ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter"):
-            continue  # of dead letters
+            continue  # read as dead-letter options
         else:
             notes.add(item.line, name, "not known in a redeliveryPlugin; left out")
     found.line = element.line
@@ -112,7 +115,7 @@ def _there(item: Property, notes: Notes) -> bool:
 
 
 def _from_uri(value: Value, notes: Notes) -> RedeliveryPolicy | None:
-    """Return the policy that a `brokerURL` sets. Its addresses do not matter here, and are not shown."""
+    """Return the policy that a `brokerURL` sets. The addresses have no effect here, and are not shown."""
     from redelivery.uri.parser import parse_uri  # noqa: PLC0415
 
     query = value.text.rpartition("?")[2] if "?" in value.text else ""
@@ -132,7 +135,7 @@ def _from_uri(value: Value, notes: Notes) -> RedeliveryPolicy | None:
 
 
 def _loose(root: Element, beans: Beans, reader: PolicyReader) -> list[Policies]:
-    """Return the policies that nothing in the file refers to: some program does."""
+    """Return the policies that nothing in the file refers to: a program uses them."""
     found: list[Policies] = []
     loose = Policies(0)
     for element in root.walk():
@@ -153,7 +156,7 @@ def _loose(root: Element, beans: Beans, reader: PolicyReader) -> list[Policies]:
 
 
 def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> Policies:
-    """Return the policies to take: the first client's, unless it leaves redelivery to the broker's plugin."""
+    """Return the policies to use: the first client's, unless that client leaves redelivery to the plugin."""
     plugin = next((found for found in plugins if found.any), None)
     client = clients[0] if clients else None
     left_to_plugin = client is not None and (
@@ -168,10 +171,10 @@ def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> P
     if chosen is not None and chosen is plugin:
         notes.add(
             chosen.line, "redeliveryPlugin",
-            "as long as the broker has it, it redelivers what is poisoned here by acknowledgement: "
-            "use redelivery.deadLetter=forward, or take it out",
+            "while the broker has it, it redelivers a message after a poison acknowledgement instead of "
+            "dead-lettering it; use redelivery.deadLetter=forward, or remove the plugin",
         )  # fmt: skip
     if chosen is None:
-        notes.add(1, "redelivery policies", "there is none in the file; the Java client's default stands")
+        notes.add(1, "redelivery policies", "the file has none; the Java client's default applies")
         return Policies(0)
     return chosen

@@ -1,6 +1,7 @@
-"""Artemis' `broker.xml`: the redelivery and dead-letter options of its address settings, merged as there.
+"""Reader of Artemis' `broker.xml`: the redelivery and dead-letter options of its address settings.
 
-All settings that cover an address are merged, the most specific first (`HierarchicalObjectRepository`).
+All settings that cover an address are merged, the most specific first, as in Artemis
+(`HierarchicalObjectRepository`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _DEAD = (
     "dead-letter-queue-suffix",
 )  # fmt: skip
 _LEFT = {
-    "send-to-dla-on-no-route": "the broker does it, whoever consumes",
+    "send-to-dla-on-no-route": "the broker does it, for any consumer",
     "expiry-address": "a message that expires here is dead-lettered, or dropped by redelivery.processExpired=false",
     "no-expiry": "expiry is the broker's",
 }
@@ -61,7 +62,7 @@ _UNRELATED = _names("""
     prefetch-page-messages redistribution-delay retroactive-message-count slow-consumer-check-period
     slow-consumer-policy slow-consumer-threshold slow-consumer-threshold-measurement-unit
 """)
-"""Address settings of Artemis 2.40 that have nothing to do with redelivery or dead letters."""
+"""Address settings of Artemis 2.40 without relation to redelivery or dead letters."""
 _OLD = ("jms.queue.", "jms.topic.")
 
 
@@ -75,7 +76,7 @@ class _Setting:
 
 
 def is_artemis(root: Element) -> bool:
-    """Whether this is a `broker.xml`, or a part of one."""
+    """True if this is a `broker.xml`, or a part of one."""
     return any(
         element.tag in ("address-setting", "address-settings")
         or (element.tag in ("configuration", "core") and element.namespace.startswith("urn:activemq"))
@@ -84,7 +85,7 @@ def is_artemis(root: Element) -> bool:
 
 
 def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
-    """Return the policies of a file, and its dead-letter options. Raises ConfigurationError, with the line."""
+    """Return a file's policies and dead-letter options. Raises ConfigurationError, with the line."""
     wildcards = _wildcards(root, notes)
     settings: dict[str, _Setting] = {}
     literal = next((e.text for e in root.walk() if e.tag == "literal-match-markers"), "")
@@ -96,8 +97,8 @@ def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
         elif element.tag == "persist-delivery-count-before-delivery" and element.text == "true":
             notes.add(
                 element.line, f"{element.tag}=true",
-                "a hint: a delivery counts before it is shown, so that a message that kills its consumer counts; "
-                "here that takes a ledger (redelivery.ledger)",
+                "a hint: Artemis counts a delivery before the consumer gets it, which also counts a message that "
+                "kills its consumer; here a ledger does that (redelivery.ledger)",
             )  # fmt: skip
         elif element.tag == "include" and "XInclude" in element.namespace:
             notes.add(
@@ -136,7 +137,7 @@ def _setting(element: Element, wildcards: ArtemisWildcards, literal: str, notes:
             notes.add(element.line, f"match={text}", "a literal match with wildcard characters; left out")
             return None
     if text.endswith(many) and text[:-1] and not text.endswith(delimiter + many):
-        # `a#` is the same to Artemis as `a.#`.
+        # Artemis treats `a#` as `a.#`.
         text = text[:-1] + delimiter + many
     try:
         match = AddressMatch(text, wildcards=wildcards)
@@ -173,7 +174,7 @@ def _register(setting: _Setting, settings: dict[str, _Setting], notes: Notes) ->
 
 
 def _also_without_prefix(settings: dict[str, _Setting], notes: Notes) -> None:
-    """Let `jms.queue.orders`, an address of Artemis 1, serve what is called `orders` here."""
+    """Add each setting for `jms.queue.orders`, an address of Artemis 1, for `orders`, too."""
     for text, setting in list(settings.items()):
         prefix = next((prefix for prefix in _OLD if text.startswith(prefix)), None)
         if prefix is None:
@@ -192,7 +193,7 @@ def _also_without_prefix(settings: dict[str, _Setting], notes: Notes) -> None:
 def _policies(
     settings: dict[str, _Setting], wildcards: ArtemisWildcards, notes: Notes
 ) -> RedeliveryPolicyMap:
-    """Return a map in which each entry holds what Artemis would merge for the addresses that it serves."""
+    """Return a map in which each entry has what Artemis would merge for the addresses of its match."""
     ranked = [
         _Setting(AddressMatch(setting.match.text, place, wildcards), setting.line, setting.options)
         for place, setting in enumerate(settings.values())
@@ -203,7 +204,8 @@ def _policies(
     if not complete:
         notes.add(
             1, "address-settings",
-            f"their matches overlap in more than {MOST} ways; where two of them cover an address, one alone may count",
+            f"their matches overlap in more than {MOST} ways; an address that two of them cover may get the settings "
+            "of one only",
         )  # fmt: skip
     wild = [setting for setting in ranked if setting.match.wildcard]
     plain = {setting.match.text: [setting] for setting in ranked if not setting.match.wildcard}

@@ -1,7 +1,7 @@
-"""Qpid Broker-J's JSON: its configuration files, a virtual host's, or what its REST interface answers.
+"""Reader of Qpid Broker-J's JSON: configuration files, virtual hosts, answers of its REST interface.
 
-`maximumDeliveryAttempts` counts deliveries, 0 is no limit; a redelivery is at once. What is over the limit goes to
-the queue's `alternateBinding`, and is discarded without one.
+`maximumDeliveryAttempts` counts deliveries; 0 is no limit. The broker redelivers at once. Messages over the
+limit go to the queue's `alternateBinding`; without one they are discarded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LITERAL = re.compile(r"(?:[\w-]|\\\.)+")
 
 
 class _BrokerJReader:
-    """Collects the queues of a document, wherever they are in it."""
+    """Collector of the queues of a document, at any depth."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
@@ -46,7 +46,7 @@ class _BrokerJReader:
         self.found = 0
 
     def read(self, value: object, context: dict[str, Any]) -> None:
-        """Read a virtual host, something that holds one, a queue, or a list of any."""
+        """Read a virtual host, an object that contains one, a queue, or a list of these."""
         if isinstance(value, JsonArray):
             for item in value:
                 self.read(item, context)
@@ -74,7 +74,7 @@ class _BrokerJReader:
         self.read(held, context)
 
     def _auto_created(self, held: object, line: int) -> Iterator[JsonObject]:
-        # So it is in a context, and in answers of the REST interface.
+        # It is a text in a context, and in answers of the REST interface.
         if isinstance(held, str):
             held = parse_json(held, self.notes.file, line)
         if isinstance(held, JsonArray):
@@ -128,7 +128,7 @@ class _BrokerJReader:
         if given is None:
             self.notes.add(
                 line, f"{name}: no {_MAXIMUM}",
-                "without limit at Broker-J unless its context has one; the default policy stands here",
+                "without limit at Broker-J unless its context has one; the default policy applies here",
             )  # fmt: skip
             return None
         try:
@@ -159,7 +159,7 @@ class _BrokerJReader:
         elif policy is not None and policy.maximum_redeliveries >= 0:
             self.notes.add(
                 line, f"{name}: no {_ALTERNATE}",
-                "Broker-J discards what is over the limit; here it is dead-lettered",
+                "Broker-J discards messages over the limit; here they are dead-lettered",
             )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _is_queue(value: JsonObject) -> bool:
 
 
 def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
-    """Return the policies of a document, and its dead-letter options. Raises ConfigurationError, with the line."""
+    """Return a document's policies and dead-letter options. Raises ConfigurationError, with the line."""
     document = parse_json(text, notes.file)
     objects = document if isinstance(document, JsonArray) else JsonArray([document])
     known = any(isinstance(item, JsonObject) and _OURS & item.keys() for item in objects)
@@ -186,14 +186,17 @@ def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str
     except RecursionError:
         raise ConfigurationError(f"{notes.file}: the JSON is too deep") from None
     if not reader.found:
-        notes.add(1, "queues", "there is none in the file; the Java client's default policy stands")
+        notes.add(1, "queues", "the file has none; the Java client's default policy applies")
     strategies = _shared(reader.strategies)
     policies = RedeliveryPolicyMap(reader.policies, default=reader.default)
     return policies, one_for_all(strategies, notes)
 
 
 def _shared(strategies: list[Strategy]) -> list[Strategy]:
-    """Let the one dead-letter queue of all queues that have one be that of the connection."""
+    """Return the strategies.
+
+    If all queues with a dead-letter queue have the same one, the first strategy is for all destinations.
+    """
     targets = {value.text for strategy in strategies for value in strategy.options.values()}
     if len(targets) != 1 or any(strategy.everything for strategy in strategies):
         return strategies

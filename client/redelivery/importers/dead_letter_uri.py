@@ -1,4 +1,4 @@
-"""Dead-letter settings of a broker as options of a connection URI, of which there is one set for a connection."""
+"""Dead-letter settings of a broker as options of a connection URI, which has one set for a connection."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STRATEGY = "redelivery.deadLetterStrategy"
 
 
 def refusal(options: Mapping[str, str]) -> str | None:
-    """Return why a connection URI cannot have these options together, or None."""
-    from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - it is the judge of what is supported
+    """Return why a connection URI cannot have these options together; None: it can."""
+    from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - it decides which options are supported
 
     try:
         parse_uri(with_options("memory://x", options))
@@ -33,22 +33,22 @@ def refusal(options: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What a broker does with the dead letters of the destinations of one pattern."""
+    """Dead-letter settings of a broker for the destinations of one pattern."""
 
     pattern: str
-    """As the file has it; for notes."""
+    """Pattern as the file has it; for notes."""
     everything: bool
-    """Whether the pattern covers all destinations."""
+    """True if the pattern covers all destinations."""
     line: int
     options: Mapping[str, Value]
-    """Short names of `redelivery.` options, in an order in which each may be added to those before it."""
+    """Short names of `redelivery.` options. Each may be added to those before it."""
 
 
 def one_for_all(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
-    """Return the URI options of the strategy for all destinations; note those that differ from it.
+    """Return the URI options of the strategy for all destinations; note strategies that differ from it.
 
-    Where no pattern covers everything nothing is carried over: a connection has one strategy, and that of a
-    few destinations is wrong for the others.
+    If no pattern covers all destinations, nothing is carried over: a connection has one strategy, and the
+    strategy of a few destinations is wrong for the others.
     """
     chosen = next((strategy for strategy in strategies if strategy.everything), None)
     wanted = _plain(chosen) if chosen is not None else {}
@@ -69,27 +69,32 @@ def _plain(strategy: Strategy) -> dict[str, str]:
 
 
 def carried(
-    options: Mapping[str, Value], notes: Notes, besides: Mapping[str, str] | None = None
+    options: Mapping[str, Value], notes: Notes, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return `besides` and those of the options that a connection URI supports; note the others, with the reason.
+    """Return `base`, and the options that a connection URI supports; note the others, with the reason.
 
-    A value that is refused for what it is, and not because the option is not built yet, raises
-    ConfigurationError with its line.
+    Args:
+        options: Values by short name.
+        notes: Notes to add to.
+        base: Options by full name that are there already. None: none.
+
+    Raises:
+        ConfigurationError: A value is refused although its option is supported; with its line.
     """
-    kept = dict(besides or {})
+    kept = dict(base or {})
     group: dict[str, str] = {}
     for short, value in options.items():
         name = _PREFIX + short
         group[name] = value.text
         if name == _STRATEGY and "discard" in options:
-            # Discarding without its patterns would discard everything.
+            # The strategy waits for its patterns: without them it would discard everything.
             continue
         known = all(given in OPTIONS for given in group)
         why = refusal({**kept, **group}) if known else "there is no such option here"
         if why is None:
             kept |= group
         elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
-            kept["redelivery.deadLetter"] = "discard"  # the same, for all destinations
+            kept["redelivery.deadLetter"] = "discard"  # same, for all destinations
         elif known and refusal({name: value.text}) == why:
             raise notes.error(value.line, ConfigurationError(why, option=name))
         else:

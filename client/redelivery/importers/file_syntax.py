@@ -1,4 +1,4 @@
-"""Reading a file, and telling by its content what it is."""
+"""Reading of a policy file, and detection of its syntax by its content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "decoded", "name_of", "read_file", "syntax_of"]
 
 LARGEST = 8 * 2**20
-"""Bytes of a file that are read: a broker's configuration has some ten thousand."""
+"""Most bytes of a file. A broker's configuration has some ten thousand."""
 
 _JSON_LIST = re.compile(r"\[\s*[{\]]")
 _TOML_KEY = re.compile(r"""\[|["'A-Za-z0-9_-]+\s*[.=]|#""")
@@ -23,7 +23,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")
 
 
 def name_of(path: object) -> str:
-    """Return the path as text. Raises ConfigurationError for what is no path."""
+    """Return the path as text. Raises ConfigurationError if it is not a path."""
     text = shown(path)
     if isinstance(path, str):
         return path
@@ -34,7 +34,7 @@ def name_of(path: object) -> str:
 
 
 def read_file(file: str) -> bytes:
-    """Return the content of a file. Raises ConfigurationError if it cannot be read, is empty or huge."""
+    """Return the content of a file. Raises ConfigurationError if it cannot be read, is empty or too large."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(LARGEST + 1)
@@ -42,7 +42,7 @@ def read_file(file: str) -> bytes:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigurationError(f"{file}: cannot be read: {why}") from None
     if len(data) > LARGEST:
-        raise ConfigurationError(f"{file}: larger than {LARGEST // 2**20} MiB, so no broker's configuration")
+        raise ConfigurationError(f"{file}: larger than {LARGEST // 2**20} MiB, the limit for a policy file")
     if not data.strip(b"\xef\xbb\xbf \t\r\n"):
         raise ConfigurationError(f"{file}: the file is empty")
     return data
@@ -58,7 +58,7 @@ def decoded(data: bytes, file: str) -> str:
 
 
 def syntax_of(data: bytes, file: str) -> Literal["xml", "json", "toml"]:
-    """Return which syntax a file has. Raises ConfigurationError for none of those that are read."""
+    """Return the syntax of a file. Raises ConfigurationError for any other syntax."""
     head = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"<") or data.startswith(_UTF16):
         return "xml"

@@ -1,4 +1,4 @@
-"""What an importer returns: policies, dead-letter options, and a note for each thing that was left behind."""
+"""Result of an importer: policies, dead-letter options, and a note for each setting that was left out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "Kind", "Note", "Notes", "Value", "at_line"]
 
-# Characters: the longest sentence with every allowed name in it has some 900.
+# Characters. The longest sentence of this library, which lists all allowed names, has some 900.
 _LONGEST = 1200
 
 Kind = Literal["activemq.xml", "broker.xml", "Broker-J JSON", "TOML"]
 
 
 class Value(NamedTuple):
-    """A text, and the line of the file where it stands."""
+    """Text, and the line of the file where it stands."""
 
     text: str
     line: int
@@ -29,12 +29,12 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something in a file that could not be carried over, or not as it stands there."""
+    """Setting of a file that could not be carried over, or not unchanged."""
 
     file: str
     line: int
     what: str
-    """The element, attribute or key; with its value where that says more."""
+    """Element, attribute or key; with its value if that says more."""
     why: str
 
     def __str__(self) -> str:
@@ -44,20 +44,23 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A file's content as far as this library has a use for it."""
+    """Content of a file, as far as this library uses it."""
 
     file: str
-    """Its name, as it was given."""
+    """Name of the file, as it was given."""
     kind: Kind
     policies: RedeliveryPolicyMap
     dead_letters: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Options of a connection URI (`redelivery.deadLetterDestination`) that say the same of dead letters."""
+    """Options of a connection URI that have the same effect on dead letters.
+
+    One of them is `redelivery.deadLetterDestination`.
+    """
     notes: tuple[Note, ...] = ()
-    """In the order of lines."""
+    """Notes, in the order of lines."""
 
 
 class Notes:
-    """Collects the notes on one file."""
+    """Notes on one file."""
 
     def __init__(self, file: str) -> None:
         """Start without notes on `file`."""
@@ -65,11 +68,11 @@ class Notes:
         self._notes: dict[Note, None] = {}  # in order, each once
 
     def add(self, line: int, what: str, why: str) -> None:
-        """Add a note on line `line`; the same one is added once."""
+        """Add a note on line `line`; the same note is added once."""
         self._notes[Note(self.file, line, _short(what), _short(why))] = None
 
     def sorted(self) -> tuple[Note, ...]:
-        """Return them in the order of lines."""
+        """Return the notes in the order of lines."""
         return tuple(sorted(self._notes, key=lambda note: note.line))
 
     def error(self, line: int, why: object) -> ConfigurationError:
@@ -78,12 +81,12 @@ class Notes:
 
 
 def at_line(file: str, line: int, why: object) -> ConfigurationError:
-    """Return (not raise) an error with its place in front of it; the option of an error `why` is kept."""
+    """Return (not raise) an error with its place in front; the option of an error `why` is kept."""
     option = why.option if isinstance(why, ConfigurationError) else None
     text = _short(str(why))
     return ConfigurationError(f"{file}:{line}: {text}" if line else f"{file}: {text}", option=option)
 
 
 def _short(text: str) -> str:
-    """Return text of a file as it may stand in an error or a note: a name there may have any length."""
+    """Return a text of a file, shortened for an error or a note: a name in a file may have any length."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"

@@ -1,4 +1,4 @@
-"""JSON whose objects know their lines."""
+"""JSON whose objects have their line numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 
 class JsonArray(list[Any]):
-    """An array of JSON."""
+    """JSON array."""
 
     __slots__ = ()
 
 
 class JsonObject(dict[str, Any]):
-    """An object of JSON. `line`: where it begins; `lines`: where each of its keys stands."""
+    """JSON object. `line`: where it begins; `lines`: the line of each key."""
 
     __slots__ = ("line", "lines", "pending")
 
@@ -34,9 +34,15 @@ class JsonObject(dict[str, Any]):
 
 
 def parse_json(text: str, file: str, line: int = 0) -> Any:
-    """Return the value of a JSON document. Raises ConfigurationError: `file:line:column: what is wrong`.
+    """Return the value of a JSON document.
 
-    `line`: the document is a text inside another one, on that line.
+    Args:
+        text: The document.
+        file: Name of the file, for errors.
+        line: Line of the file, if the document is a text inside of another document.
+
+    Raises:
+        ConfigurationError: It is not well-formed; the text is `file:line:column: what is wrong`.
     """
     try:
         json.loads(text)
@@ -52,14 +58,14 @@ def parse_json(text: str, file: str, line: int = 0) -> Any:
 def _value(word: str, file: str, line: int) -> Any:
     """Return a string, a number or a constant. Raises ConfigurationError for half a surrogate pair."""
     value: Any = json.loads(word)
-    # JSON's escapes can say it, but no protocol and no file can carry it.
+    # JSON's escapes can express it, but no protocol and no file can carry it.
     if isinstance(value, str) and _SURROGATE.search(value):
-        raise ConfigurationError(f"{file}:{line}: {word[:40]} has half a surrogate pair, which is no text")
+        raise ConfigurationError(f"{file}:{line}: {word[:40]} has half a surrogate pair, which is not text")
     return value
 
 
 def _with_lines(text: str, file: str, fixed: int) -> Any:
-    """Build a document that is known to be well-formed. Raises ConfigurationError for what is no text."""
+    """Build a document that is well-formed. Raises ConfigurationError for half a surrogate pair."""
     root = JsonArray()
     stack: list[JsonObject | JsonArray] = [root]
     line, seen = 1, 0

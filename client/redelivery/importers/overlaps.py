@@ -1,6 +1,6 @@
-"""Address-setting matches whose overlaps are matches of their own, so that one of them is right for each address.
+"""Overlaps of address-setting matches, as matches of their own.
 
-Artemis merges all settings that cover an address. A policy map takes one entry whole. So for two matches that
+Artemis merges all settings that cover an address. A policy map takes one whole entry. For two matches that
 overlap (`a.*` and `*.b`) an entry is made for what both cover (`a.b`), with the merged settings.
 """
 
@@ -13,15 +13,18 @@ from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatch, Arte
 __all__ = ["MOST", "with_overlaps"]
 
 MOST = 1000
-"""Matches with wildcards, overlaps included: some hundred of them may overlap in more ways than there are atoms."""
+"""Most matches with wildcards, overlaps included.
+
+Some hundred matches may overlap in more ways than can be listed.
+"""
 
 
 def with_overlaps(
     matches: list[str], wildcards: ArtemisWildcards = ARTEMIS
 ) -> tuple[list[AddressMatch], bool]:
-    """Return the matches and all that follow by overlapping, general ones first; and whether that is all of them.
+    """Return the matches and all their overlaps, general ones first; and True if these are all.
 
-    Without wildcards a match has no overlap but itself.
+    A match without wildcards has no overlap but itself.
     """
     found = {text: AddressMatch(text, wildcards=wildcards) for text in matches}
     newest = [match for match in found.values() if match.wildcard]

@@ -1,4 +1,4 @@
-"""Values of XML and JSON settings as text: blanks, placeholders, and Spring's words for true and false."""
+"""Values of settings as text: blanks, placeholders, and Spring's words for true and false."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 __all__ = ["BOOLEANS", "settled"]
 
 BOOLEANS = {"on": "true", "yes": "true", "1": "true", "off": "false", "no": "false", "0": "false"}
-"""What Spring takes for a boolean besides true and false."""
+"""Words that Spring reads as a boolean, other than true and false."""
 
 _PLACEHOLDER = re.compile(r"[$#]\{([^{}:]*)(?::([^{}]*))?\}")
 
 
 def settled(name: str, value: Value, notes: Notes) -> Value | None:
-    """Return a value to read, or None for one that is known when the broker runs only, which is noted.
+    """Return a value without placeholder; None if it is known only while the broker runs, which is noted.
 
-    `${name:default}` is its default, as for the broker where nothing else is set; that is noted, too.
+    `${name:default}` gives its default, as in a broker without another setting of that name; that is noted,
+    too.
     """
     text = value.text.strip()
     if "${" not in text and "#{" not in text:

@@ -1,7 +1,7 @@
-"""Beans of a Spring file, whether they are written as `<bean>` with properties or as elements of ActiveMQ's own.
+"""Beans of a Spring file, written as `<bean>` with properties or as elements of ActiveMQ's own.
 
-`<redeliveryPolicy queue="A"/>`, `<bean class="org.apache.activemq.RedeliveryPolicy" p:queue="A"/>` and the same
-with `<property name="queue" value="A"/>` are one and the same bean.
+`<redeliveryPolicy queue="A"/>`, `<bean class="org.apache.activemq.RedeliveryPolicy" p:queue="A"/>` and the
+same with `<property name="queue" value="A"/>` are the same bean.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _P = "{http://www.springframework.org/schema/p}"
 _LISTS = frozenset({"list", "set", "array", "collection"})
 _SPRING = frozenset({"property", "constructor-arg", "description", "meta", "qualifier"})
 _TYPES = frozenset({"redeliveryPolicy", "redeliveryPolicyMap"})
-"""Beans that properties are named like: `<redeliveryPolicy>` is a bean, or a property that holds one."""
+"""Beans with the name of a property: `<redeliveryPolicy>` is a bean, or a property that holds one."""
 
 
 class Property(NamedTuple):
-    """What a property holds: a text, or beans."""
+    """Property with its content: a text, or beans."""
 
     name: str
     line: int
@@ -34,7 +34,7 @@ class Property(NamedTuple):
 
     @property
     def value(self) -> Value:
-        """The text with its line."""
+        """Text with its line."""
         return Value(self.text or "", self.line)
 
 
@@ -49,7 +49,7 @@ class Beans:
         """Find the ids below `root`."""
         self.root = root
         self.referred: set[int] = set()
-        """Ids (`id()`) of elements that another one refers to."""
+        """Ids (`id()`) of elements that another element refers to."""
         self._by_id: dict[str, Element] = {}
         for element in root.walk():
             for key in (element.attributes.get("id"), element.attributes.get("name")):
@@ -58,14 +58,14 @@ class Beans:
 
     @staticmethod
     def type_of(element: Element) -> str:
-        """Return what kind of bean an element is: the class without its package, first letter lowered."""
+        """Return the type of a bean: its class without the package, first letter in lower case."""
         if element.tag != "bean":
             return element.tag
         return _lowered(element.attributes.get("class", "").rpartition(".")[2])
 
     @staticmethod
     def is_holder(element: Element) -> bool:
-        """Whether an element named like a bean is the property that holds the bean."""
+        """True if an element with the name of a bean is the property that holds the bean."""
         inner = {child.tag for child in element.children}
         return (
             element.tag in _TYPES
@@ -75,7 +75,7 @@ class Beans:
         )
 
     def properties(self, bean: Element, depth: int = 0) -> dict[str, Property]:
-        """Return the properties of a bean by name; those of its `parent` first."""
+        """Return the properties of a bean by name; its own replace those of its `parent`."""
         parent = self._by_id.get(bean.attributes.get("parent", ""))
         found = self.properties(parent, depth + 1) if parent is not None and depth < 10 else {}
         for item in (*self._of_attributes(bean), *self._of_children(bean)):
@@ -131,7 +131,7 @@ class Beans:
         return Property(_lowered(name), line, None, (target,))
 
     def flat(self, elements: list[Element]) -> Iterator[Element]:
-        """Go through the beans of a list, with references resolved."""
+        """Iterate over the beans of a list, with references resolved."""
         for element in elements:
             if element.tag in _LISTS:
                 yield from self.flat(element.children)

@@ -1,4 +1,7 @@
-"""Reading policies from TOML. Errors name the line, which Python's parser does not tell: it is looked up."""
+"""Reader of policies in TOML.
+
+Errors name the line. Python's parser does not report the lines of keys: they are looked up in the text.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = ["read_toml"]
 
 # Before Python 3.14, tomllib gives line and column in the text of its error only.
 _PLACE = re.compile(r"(.*) \((?:at line (\d+), column (\d+)|at end of document)\)", re.DOTALL)
-# tomllib takes time that grows with the square of a dotted key's words: 30,000 of them take half a second.
+# tomllib's time grows with the square of the number of words in a dotted key: 30,000 words take half a second.
 _MOST_DOTS = 1000
 _STRING = re.compile(r"""\"[^"]*\"|'[^']*'""")
 _LONG_NUMBER = re.compile(r"[0-9_]{1000}")
@@ -35,7 +38,7 @@ _KEYS = ("wildcards", "default", "policies", "deadLetters")
 
 
 def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
-    """Return the policies of a document, and its dead-letter options. Raises ConfigurationError, with the line."""
+    """Return a document's policies and dead-letter options. Raises ConfigurationError, with the line."""
     for number, row in enumerate(text.split("\n"), 1):
         if row.count(".") > _MOST_DOTS and _STRING.sub("", row).partition("#")[0].count(".") > _MOST_DOTS:
             raise at_line(file, number, f"a key has more than {_MOST_DOTS} dots")
@@ -48,7 +51,7 @@ def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]
         raise ConfigurationError(f"{file}:{place}: the TOML is not well-formed: {why}") from None
     except RecursionError:
         raise ConfigurationError(f"{file}: the TOML is too deep") from None
-    # Python reads no number of more than 4,300 digits, and tomllib lets that error pass.
+    # Python does not read numbers of more than 4,300 digits, and tomllib does not catch that error.
     except ValueError:
         place_of = (number for number, row in enumerate(text.split("\n"), 1) if _LONG_NUMBER.search(row))
         raise at_line(file, next(place_of, 0), "the TOML has too long a number") from None
@@ -56,7 +59,7 @@ def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]
 
 
 class _TomlReader:
-    """Reads one document."""
+    """Reader of one document."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -139,7 +142,7 @@ class _TomlReader:
 
 
 def _as_text(given: object) -> str:
-    """Return a value of TOML as an option of a URI has it."""
+    """Return a TOML value in the form of a URI option."""
     if isinstance(given, bool):
         return str(given).lower()
     return given if isinstance(given, str) else option_values.shown(given)
@@ -149,7 +152,9 @@ def _delays(options: dict[str, Any]) -> DelayListPolicy:
     others = [name for name in options if name not in ("delays", ELAPSED)]
     delays = options["delays"]
     if others:
-        raise ConfigurationError(f"delays stand alone, without {others[0]}", option=others[0])
+        raise ConfigurationError(
+            f"delays cannot be combined with {others[0]}; remove one of them", option=others[0]
+        )
     if not isinstance(delays, list):
         raise ConfigurationError("delays must be a list of milliseconds", option="delays")
     limit = time_limit.option_ms(options[ELAPSED], ELAPSED) if ELAPSED in options else None
@@ -157,7 +162,7 @@ def _delays(options: dict[str, Any]) -> DelayListPolicy:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return where each table and key of a document stands, as far as it is written on a line of its own."""
+    """Return the line of each table and key of a document that is written on a line of its own."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -169,7 +174,7 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
         try:
             path = _path(tomllib.loads(key))
         except (ValueError, RecursionError):
-            # Within a value of several lines.
+            # A line within a value of several lines.
             continue
         table = path if header else table
         found.setdefault(path if header else (*table, *path), number)

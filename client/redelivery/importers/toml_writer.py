@@ -1,4 +1,4 @@
-"""Policies as TOML, written so that `from_toml` reads the same map back."""
+"""Writer of policies in TOML; `from_toml` reads the same map back."""
 
 from __future__ import annotations
 
@@ -28,10 +28,17 @@ _ALWAYS = ("maximumRedeliveries", "max-delivery-attempts")
 
 
 def to_toml(policies: RedeliveryPolicyMap, dead_letters: Mapping[str, str] | None = None) -> str:
-    """Return a map, and dead-letter options of a URI, as a TOML document. Raises ConfigurationError.
+    """Return a map, and dead-letter options of a URI, as a TOML document.
 
-    Of a policy the maximum is written, and what is not its default; durations are milliseconds. A policy that
-    is made of code (`from_tenacity`, or one of your own) cannot be written.
+    Of each policy, the maximum and the options that differ from their default are written. Durations are
+    milliseconds.
+
+    Args:
+        policies: The map.
+        dead_letters: Options by full name. None: none.
+
+    Raises:
+        ConfigurationError: A policy is made of code (`from_tenacity`, or a class of the application).
     """
     lines: list[str] = []
     if policies.wildcards is not None:
@@ -69,12 +76,12 @@ def _options(policy: Policy, name: str) -> list[str]:
 
 
 def _value(text: str) -> str:
-    """Return an option's text as TOML: numbers and booleans as such."""
+    """Return an option's text as TOML. Numbers and booleans are not quoted."""
     if text in ("true", "false"):
         return text
     if not _NUMBER.fullmatch(text):
         return _quoted(text)
-    # Only what is read as it was written: 00 and 1.50 are texts.
+    # Only numbers that are read back with the same text: 00 and 1.50 are quoted.
     same = str(int(text)) if text.removeprefix("-").isdigit() else repr(float(text))
     return text if same == text else _quoted(text)
 

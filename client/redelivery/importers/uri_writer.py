@@ -1,4 +1,7 @@
-"""Policies as the options of a connection URI, which has the Java client's policy, and Classic's wildcards."""
+"""Writer of policies as options of a connection URI.
+
+A URI has the Java client's policy, with Classic's wildcards.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,36 @@ __all__ = ["UriOptions", "to_uri_options"]
 
 _KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 _NATIVE = "native:// addresses: the patterns of a URI do not match them; they get its default"
-# Redeliveries whose delays are written one by one, where no formula of the URI has them.
+# Most redeliveries whose delays are written as a list, if no formula of the URI gives them.
 _LISTED = 50
 _LONGEST = 1000
-"""Redeliveries whose delays are compared; the delays of brokers have reached their cap long before."""
+"""Most redeliveries whose delays are compared. The delays of brokers reach their cap long before."""
 
 
 class UriOptions(NamedTuple):
-    """The text behind the `?` of a connection URI, and what it does not say as the policies do."""
+    """Text behind the `?` of a connection URI, and its differences from the policies."""
 
     text: str
     differences: tuple[str, ...]
-    """Destinations whose messages would be redelivered on another schedule: a line for each policy."""
+    """Destinations with another schedule by the URI, a line for each policy."""
     notes: tuple[str, ...] = ()
-    """What holds for every URI."""
+    """Notes that hold for every URI."""
 
 
 def to_uri_options(
     policies: RedeliveryPolicyMap, dead_letters: Mapping[str, str] | None = None
 ) -> UriOptions:
-    """Return a map, and dead-letter options, as the options of a connection URI: `parse_uri` reads them back.
+    """Return a map, and dead-letter options, as options of a connection URI. `parse_uri` reads them.
 
-    A policy that the URI cannot express is written as the nearest fixed or exponential one with the same
-    maximum; each of these is a line in `differences`.
+    A policy that a URI cannot express is written as the nearest fixed or exponential one with the same
+    maximum. Each of these is a line in `differences`.
+
+    Args:
+        policies: The map.
+        dead_letters: Options by full name. None: none.
+
+    Returns:
+        The text of the options, the differences, and notes.
     """
     differences: list[str] = []
     written: dict[str, str] = {}
@@ -68,13 +78,13 @@ def to_uri_options(
 
 
 def _options(policy: RedeliveryPolicy | DelayListPolicy, prefix: str, our_prefix: str) -> dict[str, str]:
-    """Return the maximum, or the list of delays, and the options that are not at their default; by full names."""
+    """Return the options that differ from their default, by full name; and the maximum or the delays."""
     options = policy.to_options()
     limit = options.pop(ELAPSED, None)
     if isinstance(policy, DelayListPolicy) and policy.delays:
         written = {f"{our_prefix}delays": options["delays"]}
     else:
-        # An empty list is no text: a maximum of 0 is the same.
+        # An empty list cannot be written: a maximum of 0 is the same.
         options.pop("delays", None)
         defaults = RedeliveryPolicy().to_options()
         written = {
@@ -86,7 +96,7 @@ def _options(policy: RedeliveryPolicy | DelayListPolicy, prefix: str, our_prefix
 
 
 def _sayable(policy: Policy, name: str, differences: list[str]) -> RedeliveryPolicy | DelayListPolicy:
-    """Return a policy that a URI can say, with the delays of `policy`, or the nearest."""
+    """Return a policy that a URI can express, with the delays of `policy` or the nearest ones."""
     if isinstance(policy, RedeliveryPolicy | DelayListPolicy):
         return policy
     maximum = policy.maximum_redeliveries
@@ -100,7 +110,7 @@ def _sayable(policy: Policy, name: str, differences: list[str]) -> RedeliveryPol
     if theirs != ours:
         place = next(i for i in range(count) if theirs[i] != ours[i])
         differences.append(
-            f"{name}: a URI cannot say these delays: redelivery {place + 1} comes after {ours[place]} ms, "
+            f"{name}: a URI cannot express these delays: redelivery {place + 1} is after {ours[place]} ms, "
             f"not after {theirs[place]} ms"
         )
     elif (
@@ -114,7 +124,7 @@ def _sayable(policy: Policy, name: str, differences: list[str]) -> RedeliveryPol
 
 
 def _exact(policy: Policy) -> bool:
-    """Whether a list of the delays is certain to be the same schedule: other kinds may draw random numbers."""
+    """True if a list of the delays is certainly the same schedule: other kinds may draw random numbers."""
     return isinstance(policy, ArtemisRedeliveryPolicy) and not policy.redelivery_collision_avoidance_factor
 
 
@@ -137,7 +147,7 @@ def _nearest(policy: Policy, maximum: int, delays: list[int], limit_ms: int | No
 
 
 def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Policy, Mapping[str, Policy]]:
-    """Return the default and the entries of a map with Classic's patterns, a kind of destination each."""
+    """Return the default and the entries of a map with Classic's patterns, one destination kind each."""
     wildcards = policies.wildcards
     entries = dict(policies.entries)
     if wildcards is None:
@@ -160,7 +170,7 @@ def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Pol
         if match.tail and not match.words:
             default = policy
             continue
-        # Where all matches around this one have the same policy, it is in force without being written.
+        # If all matches around this one have the same policy, it need not be written.
         changes = any(held != policy for held in around or [default])
         kinds = [*(_KINDS if changes else ()), *([] if match.wildcard or policy == default else ["native"])]
         _add(match, policy, kinds, found, differences)
@@ -177,7 +187,7 @@ def _add(
     if match.wildcard and delimiter != ".":
         differences.append(f"{match.text}: a URI's patterns have . between words; left out")
     elif any(c in word for word in words if word not in (one, many) for c in "*>?,") or "" in words:
-        differences.append(f"{match.text}: a URI's patterns cannot say this name; left out")
+        differences.append(f"{match.text}: a URI's patterns cannot express this name; left out")
     else:
         name = delimiter.join({one: "*", many: ">"}.get(word, word) for word in words)
         found.update({f"{kind}://{name}": policy for kind in kinds})

@@ -1,6 +1,6 @@
-"""XML as a tree that knows its lines, from the standard library's expat.
+"""XML as a tree with line numbers, from the standard library's expat.
 
-A DOCTYPE is refused, and with it every entity of one's own: nothing is expanded or fetched.
+A DOCTYPE is refused, and with it all entity declarations: nothing is expanded or fetched.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["Element", "parse_xml"]
 
 _DEEPEST = 100
-# A tree takes some hundred bytes for an element of four.
+# Most elements. In the tree, an element of four bytes takes some hundred.
 _MOST = 200_000
 
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An element, with its local name and its namespace apart."""
+    """Element with its local name and its namespace."""
 
     tag: str
     namespace: str
     line: int
     attributes: dict[str, str]
-    """By local name; of another namespace than the element's: `{namespace}name`."""
+    """By local name; attributes of another namespace than the element's: `{namespace}name`."""
     children: list[Element] = field(default_factory=list["Element"])
     parts: list[str] = field(default_factory=list[str])
 
     @property
     def text(self) -> str:
-        """Its own text, without outer blanks."""
+        """Text of the element itself, without outer blanks."""
         return "".join(self.parts).strip()
 
     def walk(self) -> Iterator[Element]:
-        """Go through this element and all below it, in the order of the file."""
+        """Iterate over this element and all below it, in the order of the file."""
         stack: list[Element] = [self]
         while stack:
             element = stack.pop()
@@ -52,7 +52,7 @@ class Element:
 
 
 class _Builder:
-    """Builds the tree from what expat finds."""
+    """Builder of the tree from expat's callbacks."""
 
     def __init__(self, file: str) -> None:
         self.root: Element | None = None
@@ -73,7 +73,7 @@ class _Builder:
         return ConfigurationError(f"{self.file}:{place}: {why}")
 
     def _doctype(self, *_: Any) -> None:
-        raise self._refuse("a DOCTYPE is not read, nor are entities: take it out")
+        raise self._refuse("a DOCTYPE and its entities are not read; remove it")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
@@ -108,9 +108,9 @@ def parse_xml(data: bytes, file: str) -> Element:
         raise ConfigurationError(
             f"{file}:{error.lineno}:{error.offset + 1}: the XML is not well-formed: {what}"
         ) from None
-    except ConfigurationError:  # ours, out of a handler
+    except ConfigurationError:  # raised by a callback
         raise
-    # An encoding that Python does not have.
+    # Unknown encoding.
     except (LookupError, ValueError) as error:
         raise ConfigurationError(f"{file}:1:1: the XML cannot be decoded: {error}") from None
     assert builder.root is not None, "expat accepts no document without an element"

@@ -1,4 +1,4 @@
-"""Where attempts are counted durably: the interface, and the one that SQLite keeps.
+"""Durable counts of attempts: the interface, and its implementation with SQLite.
 
 `redelivery.ledger=sqlite:///path` in the URI, or `connect(..., ledger=SqliteLedger(path))`.
 """
@@ -14,7 +14,7 @@ _PREFIX = "sqlite:///"
 
 
 def check_url(url: str, option: str) -> None:
-    """Refuse what is no URL of a ledger. Raises ConfigurationError."""
+    """Refuse a text that is not the URL of a ledger. Raises ConfigurationError."""
     if not url.startswith(_PREFIX) or not url[len(_PREFIX) :].strip("/ "):
         raise ConfigurationError(
             f"{option}={url}: a ledger is sqlite:///relative/path or sqlite:////absolute/path",
@@ -23,7 +23,7 @@ def check_url(url: str, option: str) -> None:
 
 
 def ledger_at(url: str, option: str) -> Ledger:
-    """Return the ledger of a URL; the same one for the same file. No I/O. Raises ConfigurationError."""
+    """Return the ledger of a URL; the same object for the same file. No I/O. Raises ConfigurationError."""
     check_url(url, option)
     try:
         from redelivery.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415 - SQLite is loaded only where it is used

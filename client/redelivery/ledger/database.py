@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: entries by key, causes of dead letters, and which processes have marks."""
+"""SQLite file of a ledger: entries by key, causes of dead letters, names of processes with marks."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned 
     revision = ?, written = ? WHERE key = ?
 """
 _BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
-# Seconds for which other processes may learn that a message has been forgotten.
+# Seconds for which other processes can read that a message was forgotten.
 FORGOTTEN = 3600.0
 # Seconds since the Unix epoch: the year 9999, past which Python has no dates.
 _LAST = 253402300800.0
 
 
 class Changes(NamedTuple):
-    """What has been written since a revision; `whole`: it is everything that there is."""
+    """Entries written since a revision. `whole`: these are all entries that there are."""
 
     revision: int
     entries: dict[bytes, Entry | None]
@@ -63,14 +63,14 @@ class Changes(NamedTuple):
 
 
 class Database:
-    """One connection to the file. Its user sees to it that one thread uses it at a time."""
+    """Connection to the file. The caller makes sure that one thread uses it at a time."""
 
     def __init__(self, path: Path, timeout: float) -> None:
-        """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
+        """Open it, and create missing tables. Raises sqlite3.Error, LedgerError."""
         self._path = path
         make_private(path)
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-        # A ledger stays open with the mark of a handler whose end is never told: that of an event loop that is closed.
+        # A ledger can stay open for ever: with the mark of a handler whose event loop was closed, which never ends.
         weakref.finalize(self, self._sql.close).atexit = False
         try:
             self._prepare()
@@ -92,7 +92,7 @@ class Database:
         try:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
-            # A ledger that was made before they were.
+            # Older ledgers do not have these columns.
             for name in _BURIED[-2:]:
                 if name not in _columns(self._sql):
                     self._sql.execute(f"ALTER TABLE dead_letters ADD COLUMN {name} REAL")
@@ -112,7 +112,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Generator[int]:
-        """Write, as the only process that does; inside, the new revision."""
+        """Write as the only process that does; the value of the block is the new revision."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             revision = self.revision() + 1
@@ -132,7 +132,7 @@ class Database:
         return value
 
     def changes(self, since: int) -> Changes:
-        """Return what is new; everything, if something newer than `since` is no longer told of."""
+        """Return the changes since a revision; all entries, if a change after it has been pruned."""
         self._sql.execute("BEGIN")
         try:
             whole = since < self._meta("pruned")
@@ -147,7 +147,7 @@ class Database:
             self._rollback()
 
     def entries(self, keys: Iterable[bytes]) -> dict[bytes, Entry]:
-        """Return what is known of these messages."""
+        """Return the entries of these messages, by key."""
         sql = "SELECT count, cause, first, last, poisoned, suspect FROM entries WHERE key = ?"
         rows = ((key, self._sql.execute(sql, (key,)).fetchone()) for key in keys)
         return {key: entry for key, row in rows if row and (entry := self._entry(key, row)) is not None}
@@ -173,11 +173,11 @@ class Database:
         )
 
     def own(self, name: str) -> None:
-        """Tell of the marks of a process."""
+        """Add the name of a process's marks."""
         self._sql.execute("INSERT INTO owners VALUES (?)", (name,))
 
     def disown(self, name: str) -> None:
-        """Tell that there are none any more."""
+        """Remove the name of a process's marks."""
         self._sql.execute("DELETE FROM owners WHERE name = ?", (name,))
 
     def owners(self) -> list[str]:
@@ -185,7 +185,7 @@ class Database:
         return [name for (name,) in self._sql.execute("SELECT name FROM owners")]
 
     def prune(self, keep: float, limit: int) -> int:
-        """Drop what is older than `keep` seconds, and beyond `limit` the oldest; return how many counts that cost."""
+        """Remove entries older than `keep` seconds, and the oldest beyond `limit`; return the latter's number."""
         now = time.time()
         gone = "count = 0 AND poisoned = 0 AND suspect = 0"
         aged = f"written < {now - FORGOTTEN} AND {gone}"
@@ -210,7 +210,7 @@ class Database:
         return buried_in(self._sql, self._path, destination)
 
     def _entry(self, key: object, row: Iterable[object]) -> Entry | None:
-        """Return a row as an entry. Raises LedgerError: SQLite checks no types, and something else has written it."""
+        """Return a row as an entry. Raises LedgerError for a wrong type: SQLite does not check types."""
         count, cause, first, last, poisoned, suspect = row
         times = _is_time(first) and _is_time(last)
         if not (isinstance(key, bytes) and _is_count(count) and _is_text(cause) and times):
@@ -247,7 +247,7 @@ def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> l
     names = ", ".join(name if name in there else f"NULL AS {name}" for name in _BURIED)
     where = "" if destination is None else "WHERE destination = ?"
     query = f"SELECT {names} FROM dead_letters {where} ORDER BY number"  # noqa: S608 - names of our own
-    # The file may hold anything, whatever the types of `Buried` say: rows are checked before they become one.
+    # The file may contain anything: rows are checked against the types of `Buried` before they become one.
     wanted = () if destination is None else (destination,)
     rows: list[tuple[object, ...]] = sql.execute(query, wanted).fetchall()
     if not all(map(_is_sound, rows)):
@@ -265,11 +265,11 @@ def _columns(sql: sqlite3.Connection) -> set[str]:
     return {row[1] for row in sql.execute("PRAGMA table_info(dead_letters)")}
 
 
-_LOCKED = "has been locked by another program for {timeout:g} s; end that, or give it another file"
+_LOCKED = "has been locked by another program for {timeout:g} s; end that program, or name another file"
 _NO_SPACE = "cannot grow: its disk is full"
 _READ_ONLY = "cannot be written: it, or its directory, is read-only"
 _CANNOT_OPEN = "cannot be opened: its directory must exist, and be writable"
-_DAMAGED = "is damaged; move it and the files beside it away: counting then begins anew"
+_DAMAGED = "is damaged; move it and the files beside it away; counts then start at 0"
 # By SQLite's primary result code.
 _BY_RESULT = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -278,9 +278,9 @@ _BY_RESULT = {
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: "is no SQLite database; name another file",
+    sqlite3.SQLITE_NOTADB: "is not an SQLite database; name another file",
 }
-# By the operating system's.
+# By the operating system's error number.
 _BY_ERRNO = {
     errno.ENOSPC: _NO_SPACE,
     errno.EROFS: _READ_ONLY,
@@ -299,7 +299,7 @@ def explained(path: Path, error: BaseException, timeout: float) -> LedgerError:
         return error
     sentence: str | None = None
     if isinstance(error, sqlite3.Error):
-        # Missing if Python's module has raised it, and not SQLite. The primary code is the lowest byte.
+        # Missing if Python's module raised the error, not SQLite. The primary code is the lowest byte.
         sentence = _BY_RESULT.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     elif isinstance(error, OSError) and error.errno is not None:
         sentence = _BY_ERRNO.get(error.errno)

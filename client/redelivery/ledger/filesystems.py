@@ -1,4 +1,4 @@
-"""Whether a file is on a local disk: locks and shared memory mean nothing across hosts."""
+"""Check that a file is on a local disk: locks and shared memory do not work across hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_local(path: Path) -> None:
 
 
 def kind_of(path: Path, mounts: Path) -> str | None:
-    """Return the type of the file system that a file is on, or None where the system does not tell."""
+    """Return the type of the file system that a file is on; None: the system does not report it."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         parents = {str(parent) for parent in path.absolute().parent.resolve().parents}

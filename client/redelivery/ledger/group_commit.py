@@ -1,4 +1,4 @@
-"""Group commit: one thread writes what has collected while it wrote before."""
+"""Group commit: one thread writes all entries that were put during its last write."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 __all__ = ["CommittedFiles", "GroupCommit"]
 
-# Seconds that the first entry waits for others.
+# Seconds that the first entry of a batch waits for others.
 COMPANY = 0.002
 # Seconds between two prunings, while anything is written.
 PRUNE = 300.0
 
 
 class CommittedFiles(Protocol):
-    """What the thread writes to: `SqliteLedger` implements it."""
+    """Interface of the files that the thread writes to; `SqliteLedger` implements it."""
 
     limit: int
 
     def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
-        """Write in one transaction; return how many messages were forgotten."""
+        """Write in one transaction; return the number of counts that were removed."""
         ...
 
     def written(self, marks: list[int]) -> None:
-        """Clear the marks of what has been written."""
+        """Clear the marks of entries that have been written."""
 
     def fail(self, error: BaseException) -> LedgerError:
-        """Count no more."""
+        """Stop counting."""
         ...
 
 
 class GroupCommit:
-    """What is to be written, and the thread that does it: it lives as long as something comes."""
+    """Entries to be written, and the thread that writes them. The thread ends when it is stopped."""
 
     def __init__(self, ledger: CommittedFiles) -> None:
         self._ledger = ledger
@@ -53,7 +53,7 @@ class GroupCommit:
         self._pruned = time.monotonic()
 
     def put(self, key: bytes, entry: Entry | None, mark: int | None, buried: Buried | None = None) -> None:
-        """Have an entry written; the mark is cleared after that."""
+        """Queue an entry; clear its mark after it is written."""
         with self._lock:
             self._entries[key] = entry
             if mark is not None:
@@ -67,16 +67,19 @@ class GroupCommit:
                 self._turn.notify()
 
     def writes(self, key: bytes) -> bool:
-        """Whether something about this message has yet to be written."""
+        """True if an entry of this message is not written yet."""
         return key in self._entries or key in self._in_hand
 
     def begin(self) -> None:
-        """Have the thread wait for more, once it has begun."""
+        """Keep the thread waiting for entries, once it has started."""
         with self._lock:
             self._stopping = False
 
     def stop(self) -> None:
-        """Write all that is left; what comes later, from a handler that still runs, is written at once."""
+        """Write all entries.
+
+        Entries that come later, from a handler that still runs, are written at once.
+        """
         with self._lock:
             thread, self._stopping = self._thread, True
             self._turn.notify()
@@ -84,7 +87,10 @@ class GroupCommit:
             thread.join()
 
     def clear(self) -> None:
-        """Drop what a failed write has left: its marks are in a file that is closed, and count when it is settled."""
+        """Drop the entries of a failed write.
+
+        Their marks are in a file that is closed; they count when that file is settled.
+        """
         with self._lock:
             self._entries, self._in_hand, self._marks, self._buried = {}, {}, [], []
 
@@ -104,8 +110,8 @@ class GroupCommit:
                 self._in_hand = entries
             try:
                 self._write(entries, buried)
-            except Exception as error:  # noqa: BLE001 - told to all consumers
-                # The marks of what has failed stay: they are charged when this process ends.
+            except Exception as error:  # noqa: BLE001 - reported to all consumers
+                # The marks of failed attempts stay: they are charged when this process ends.
                 self._ledger.fail(error)
                 with self._lock:
                     self._thread = None
@@ -120,6 +126,6 @@ class GroupCommit:
             self._pruned = time.monotonic()
         if lost:
             logger.warning(
-                "%s: it knows of more than %d messages; the counts of the %d oldest are forgotten",
+                "%s is full (%d messages): removed the counts of the %d oldest; they start at 0 if redelivered",
                 self._ledger, self._ledger.limit, lost,
             )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Marks of attempts in a memory-mapped file: one per process incarnation, locked while the process lives.
+"""Marks of attempts in a memory-mapped file: one file per process incarnation.
 
-A mark is durable against the death of its process as soon as it is written, and costs no system call. The kernel
-drops the lock with the process, however that ends; process ids lie in containers, and are used again.
+The file is locked while the process lives. A mark survives the death of its process as soon as it is written,
+without a system call. The kernel drops the lock when the process ends, in whatever way. Process ids cannot
+replace the lock: containers have their own, and the system uses them again.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPACITY", "COUNT_LIMIT", "Marks", "OtherMarks"]
 
-# Attempts that a process may have open: 1.5 MB, allocated at once.
+# Most open attempts of a process: 1.5 MB, allocated at once.
 CAPACITY = 65535
-# The state last: without it the mark does not count.
+# Key, count and state. The state is last: without it the mark does not count.
 _MARK = struct.Struct(f"<{KEY}sIB3x")
 _SIZE = _MARK.size
-# Failures that a mark can tell of; no more are counted.
+# Most failures that a mark can hold; further ones are not counted.
 COUNT_LIMIT = 2**32 - 1
-# In the place of the first mark: how many places have ever been used.
+# At the place of the first mark: the number of places ever used.
 _USED = struct.Struct("<Q")
 _STATE = KEY + 4
 _FREE, _RUNNING, _FAILED, _HUNG = range(4)
@@ -42,10 +43,10 @@ _LENGTH = (CAPACITY + 1) * _SIZE
 
 
 class Marks:
-    """The marks of this process."""
+    """Marks of this process."""
 
     def __init__(self, path: Path, database: Path) -> None:
-        """Make the file, all of it: a full disk is noticed here, not when a page of it is first written."""
+        """Create the whole file: a full disk fails here, not when a page of it is first written."""
         self.path = path
         self._file = open_beside(path, database, new=True)
         try:
@@ -65,11 +66,11 @@ class Marks:
 
     @property
     def open(self) -> int:
-        """How many are in use."""
+        """Number of marks in use."""
         return self._used - len(self._free)
 
     def begin(self, key: bytes, count: int) -> int:
-        """Mark an attempt; return where."""
+        """Mark an attempt; return the place of the mark."""
         try:
             place = self._free.pop()
         except IndexError:
@@ -80,7 +81,7 @@ class Marks:
     def _another(self) -> int:
         if self._used >= CAPACITY:
             raise LedgerError(
-                f"more than {CAPACITY} messages are unsettled at once: the ledger can mark no more"
+                f"the ledger cannot mark more than {CAPACITY} unsettled messages; lower redelivery.credit"
             )
         self._used += 1
         _USED.pack_into(self._map, 0, self._used)
@@ -92,22 +93,22 @@ class Marks:
         self._free.append(place)
 
     def failed(self, place: int) -> None:
-        """Note that its handler has failed; it is cleared when that has been written down."""
+        """Set a mark to failed. It is cleared when the failure is written to the database."""
         self._map[place + _STATE] = _FAILED
 
     def hang(self, place: int) -> None:
-        """Note that its handler will not end."""
+        """Set a mark to hung: its handler will not end."""
         self._map[place + _STATE] = _HUNG
 
     def leave(self) -> None:
-        """Drop the lock. Also in a child process, where it is its parent's."""
+        """Drop the lock. Also called in a child process, which inherits its parent's."""
         with suppress(OSError):
             os.close(self._file)
         self._file = -1
-        self._map.close()  # it has the file open, too
+        self._map.close()  # the map has the file open, too
 
     def remove(self) -> None:
-        """Nothing is open any more: no file is left."""
+        """Remove the file: no attempt is open any more."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         self.leave()
@@ -121,15 +122,15 @@ def _leave_all() -> None:
         marks.leave()
 
 
-# Or a child would keep the lock of a parent that has died.
+# Otherwise a child would keep the lock of a parent that has died.
 os.register_at_fork(after_in_child=_leave_all)
 
 
 class OtherMarks:
-    """The marks of another process, which lives or has died."""
+    """Marks of another process, which lives or has died."""
 
     def __init__(self, path: Path) -> None:
-        """Raise FileNotFoundError, or ValueError if it has been cut short: nothing has been marked there."""
+        """Raise FileNotFoundError; or ValueError if the file is too short, and so has no marks."""
         self.path = path
         self._lock: int | None = None
         if path.is_symlink():
@@ -141,7 +142,7 @@ class OtherMarks:
             os.close(file)
 
     def has(self, key: bytes) -> bool:
-        """Whether an attempt of this message may be open there."""
+        """True if an attempt of this message may be open there."""
         return self._map.find(key, _SIZE, self._end()) >= 0
 
     def of(self, key: bytes) -> list[AttemptMark]:
@@ -149,9 +150,9 @@ class OtherMarks:
         return [attempt for attempt in self.attempts() if attempt.key == key] if self.has(key) else []
 
     def attempts(self) -> list[AttemptMark]:
-        """Return all that is open there."""
+        """Return all open attempts."""
         found = _MARK.iter_unpack(self._map[_SIZE : self._end()])
-        # The next count has to have room in a mark, too.
+        # The next count must fit into a mark, too.
         return [
             AttemptMark(key, min(count, COUNT_LIMIT - 1), _NAMES[state])
             for key, count, state in found
@@ -163,7 +164,10 @@ class OtherMarks:
         return (min(used, CAPACITY) + 1) * _SIZE
 
     def dead(self) -> bool:
-        """Whether its process has died: then its lock is ours. Asked only by who may write to the database."""
+        """True if its process has died; then this process has its lock.
+
+        Call it only inside of `Database.writing`.
+        """
         self._lock = os.open(self.path, _READ)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +176,7 @@ class OtherMarks:
         return True
 
     def close(self) -> None:
-        """Read it no longer; drop its lock."""
+        """Close the file, and drop its lock."""
         self._map.close()
         if self._lock is not None:
             os.close(self._lock)

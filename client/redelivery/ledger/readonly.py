@@ -1,4 +1,7 @@
-"""Looking into a ledger that is not open here, and may be in use elsewhere: nothing is made, locked or changed."""
+"""Read access to a ledger that is not open here, and may be in use elsewhere.
+
+It creates, locks and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ def look(path: Path, timeout: float, destination: str | None) -> list[Buried]:
         raise LedgerError(f"the ledger {path} cannot be read: no permission")
     address, log = path.absolute().as_uri(), Path(f"{path}-wal")
     if not log.exists():
-        # Nobody has it open. Read as a file that nobody changes: else SQLite leaves files of shared memory behind, or
-        # cannot open it where it may not make them.
+        # No process has it open. It is read as an immutable file. Otherwise SQLite leaves files of shared memory
+        # behind, or cannot open the database in a directory where it may not create them.
         try:
             found = _read(f"{address}?immutable=1", path, timeout, destination)
         except (sqlite3.Error, LedgerError):
@@ -37,11 +40,11 @@ def look(path: Path, timeout: float, destination: str | None) -> list[Buried]:
         else:
             if not log.exists():
                 return found
-    return _read(f"{address}?mode=ro", path, timeout, destination)  # somebody has opened it
+    return _read(f"{address}?mode=ro", path, timeout, destination)  # a process has opened it
 
 
 def _read(address: str, path: Path, timeout: float, destination: str | None) -> list[Buried]:
     with closing(sqlite3.connect(address, timeout=timeout, uri=True)) as sql:
         if sql.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-            raise LedgerError(f"{path} is no ledger: it is empty, or the database of another program")
+            raise LedgerError(f"{path} is not a ledger: it is empty, or the database of another program")
         return buried_in(sql, path, destination)

@@ -1,7 +1,8 @@
-"""The ledger that SQLite keeps: counts in a database, marks in memory-mapped files beside it.
+"""Ledger in SQLite: counts in a database, marks in memory-mapped files beside it.
 
-Beside `orders.db` are its `-wal` and `-shm`, `orders.db-board` (the number of the last change, so that a process
-sees without asking the database that another one has written), and one `orders.db-marks-…` for each process.
+Beside `orders.db` are its `-wal` and `-shm`; `orders.db-board`, which has the number of the last change; and
+one `orders.db-marks-…` for each process. The board shows a process, without a query, that another one has
+written.
 """
 
 from __future__ import annotations
@@ -39,15 +40,20 @@ _BY_PATH: weakref.WeakValueDictionary[tuple[int, str], SqliteLedger] = weakref.W
 
 
 class SqliteLedger:
-    """Counts attempts in an SQLite file on a local disk, for all processes of a host. Satisfies `Ledger`.
+    """Ledger of attempts in an SQLite file on a local disk, for all processes of a host.
+
+    It implements `Ledger`.
 
     Args:
-        path: the file; its directory must exist.
-        keep: how long what is known of a message is kept after it was written last: seconds or a timedelta, 30 days
-            by default.
-        limit: messages of which something is known at once, and causes of dead letters; 100,000 of each by default.
-            Beyond it the oldest are forgotten, which the log tells.
-        timeout: seconds to wait for another process that writes; 5 by default.
+        path: The file; its directory must exist.
+        keep: Seconds, or a timedelta, for which the entry of a message is kept after it was last written.
+            Default 30 days.
+        limit: Most entries of messages, and most causes of dead letters. Default 100,000 of each. Beyond it
+            the oldest are removed; a log line reports it.
+        timeout: Seconds to wait for another process that writes. Default 5.
+
+    Raises:
+        ConfigurationError: An argument is out of range.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class SqliteLedger:
 
     @classmethod
     def at(cls, path: str) -> SqliteLedger:
-        """Return the ledger of this file in this process: all of its connections must share one."""
+        """Return the ledger of this file in this process. All connections of the process must share one."""
         key = os.getpid(), str(Path(path).resolve())
         found = _BY_PATH.get(key)
         if found is None:
@@ -89,13 +95,20 @@ class SqliteLedger:
 
     @property
     def in_use(self) -> bool:
-        """Whether a connection uses it, or a handler of one that has been closed still runs."""
+        """True while a connection uses it, or a handler of a closed connection still runs."""
         return self._database is not None
 
     # Opening and closing.
 
     def open(self, failed: Callable[[], None]) -> None:
-        """Begin to count for one more connection. Raises LedgerError."""
+        """Start counting for one more connection.
+
+        Args:
+            failed: Function that is called when counting fails later.
+
+        Raises:
+            LedgerError: The file cannot be used, or another `SqliteLedger` of this process uses it.
+        """
         with self._opening:
             one = _BY_PATH.setdefault((os.getpid(), str(self.path.resolve())), self)
             if one is not self and one.in_use:
@@ -121,9 +134,14 @@ class SqliteLedger:
             self._writer.begin()
 
     def close(self, failed: Callable[[], None]) -> None:
-        """End it for one connection; with the last one all is written, and the file of marks is removed.
+        """End counting for one connection.
 
-        Not while a handler still runs: its mark stays until the handler ends, and the next process finds it otherwise.
+        With the last connection, all entries are written, and the file of marks is removed. While a handler
+        still runs, the file stays until the handler ends; if this process ends first, the next process finds
+        the mark.
+
+        Args:
+            failed: Function that was given to `open`.
         """
         with self._opening:
             if failed in self._users:
@@ -138,7 +156,7 @@ class SqliteLedger:
                 self._shut()
 
     def fail(self, error: BaseException) -> LedgerError:
-        """Count no more: all consumers stop."""
+        """Stop counting: all consumers stop. Return the error."""
         if self.error is None:
             self.error = explained(self.path, error, self.timeout)
             for failed in list(self._users):
@@ -146,7 +164,11 @@ class SqliteLedger:
         return self.error
 
     def refresh(self, key: bytes) -> None:
-        """Read what is new; settle what a dead process had open, if it had this message. Raises LedgerError."""
+        """Read the changes; settle the open attempts of a dead process, if one of them is of this message.
+
+        Raises:
+            LedgerError: The ledger cannot count.
+        """
         try:
             with self.database_lock:
                 self._learn(key)
@@ -156,7 +178,16 @@ class SqliteLedger:
     # Attempts.
 
     def look_up(self, key: bytes, *, fresh: bool = False) -> Entry | None:
-        """Return what is known of a message. Raises Behind, LedgerError."""
+        """Return the entry of a message, or None.
+
+        Args:
+            key: Key of the message.
+            fresh: True: the caller has just called `refresh`.
+
+        Raises:
+            Behind: `refresh` may change the entry, and `fresh` is False.
+            LedgerError: The ledger cannot count, or is closed.
+        """
         if self.error is not None:
             raise self.error
         board, others = self._board, self._others
@@ -172,18 +203,34 @@ class SqliteLedger:
         return counted(entry, [attempt for other in others.values() for attempt in other.of(key)])
 
     def begin(self, key: bytes, count: int) -> int:
-        """Mark an attempt. Raises LedgerError."""
+        """Mark an attempt; return its mark.
+
+        Args:
+            key: Key of the message.
+            count: Redeliveries charged so far.
+
+        Raises:
+            LedgerError: The ledger is closed, or too many attempts are open.
+        """
         if self._marks is None:
             raise LedgerError(f"the ledger {self.path} is closed")
         return self._marks.begin(key, count)
 
     def end(self, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool) -> None:
-        """Clear a mark; the entry is written by another thread, soon."""
+        """Clear a mark. Another thread writes the entry, within milliseconds.
+
+        Args:
+            mark: Mark of the attempt; None: it has none.
+            key: Key of the message.
+            entry: New entry; None: forget the message.
+            failed: True if the attempt failed.
+            keep: True: leave the entry of the message as it is.
+        """
         marks = self._marks
         if marks is None:
             return
         self._clear(marks, mark, key, entry, failed=failed, keep=keep)
-        # The last handler of a connection that has been closed.
+        # This may have been the last handler of a closed connection.
         if not self._users:
             with self._opening:
                 self._leave()
@@ -208,20 +255,26 @@ class SqliteLedger:
             self._writer.put(key, entry, None)
 
     def hang(self, mark: int) -> None:
-        """Learn that an attempt will not end."""
+        """Record that an attempt will not end."""
         if self._marks is not None:
             self._marks.hang(mark)
 
     def bury(self, key: bytes, buried: Buried | None) -> None:
-        """Forget a message whose dead letter is safe, and keep its cause."""
+        """Forget a message whose dead letter is confirmed, and keep its cause."""
         known = self._entries.pop(key, None)
         if known is not None or buried is not None:
             self._writer.put(key, None, None, buried)
 
     def buried(self, destination: str | None = None) -> list[Buried]:
-        """Return the causes that are kept, oldest first. Raises LedgerError.
+        """Return the causes that are kept, oldest first.
 
-        Also of a ledger that is not open, or in use by another process: nothing of it is changed.
+        The ledger need not be open, and another process may use it: this call changes nothing.
+
+        Args:
+            destination: Qualified destination; None: all.
+
+        Raises:
+            LedgerError: The file cannot be read, or is not a ledger.
         """
         try:
             with self.database_lock:
@@ -231,8 +284,8 @@ class SqliteLedger:
         except Exception as error:
             raise explained(self.path, error, self.timeout) from error
 
-    # Its files: the database, what other processes have marked, and a board that tells of changes. All but what is said
-    # otherwise is done with `database_lock`, and with no other lock: it may take long.
+    # Its files: the database, the marks of other processes, and the board with the last revision. The methods below run
+    # with `database_lock` held, and no other lock, because they may take long; exceptions say so.
 
     def _open(self) -> None:
         check_local(self.path)
@@ -270,12 +323,12 @@ class SqliteLedger:
             self._writer.clear()
 
     def _tell(self, revision: int) -> None:
-        """Let other processes see that there is something new. Inside `writing`: so it never goes back."""
+        """Write the revision to the board. Call it inside of `writing`: it never goes back then."""
         assert self._board is not None
         self._board[:8] = revision.to_bytes(8, "little")
 
     def _strays(self) -> list[Path | None]:
-        """Return files of processes that died before they could tell of them, or before they could remove them."""
+        """Settle files of processes that died before they registered or removed them; return the files."""
         assert self._database is not None
         assert self._marks is not None
         told = {*self._database.owners(), self._marks.path.name}
@@ -283,9 +336,10 @@ class SqliteLedger:
         return [self._settle(path.name, None) for path in paths if path.name not in told]
 
     def _settle(self, name: str, revision: int | None) -> Path | None:
-        """Settle what a process had open, if it has died; return the file to remove once that is committed.
+        """Settle the open attempts of a process if it has died; return the file to remove after the commit.
 
-        Inside `writing`: nobody else asks for the lock then, so who does not get it knows that the owner lives.
+        Call it inside of `writing`. No other process tries to take the lock of the marks then: a process that
+        does not get that lock knows that its owner lives.
         """
         assert self._database is not None
         try:
@@ -294,7 +348,7 @@ class SqliteLedger:
             self._database.disown(name)
             return None
         except ValueError:
-            # Its process is about to make it, or died over that.
+            # Its process is about to create it, or died meanwhile.
             return None
         try:
             if not other.dead():
@@ -309,7 +363,7 @@ class SqliteLedger:
         return other.path
 
     def _synchronise(self) -> None:
-        """Read what is new, and whose marks there are."""
+        """Read the changes, and the names of other processes' marks."""
         if self._database is None or self._marks is None:
             raise LedgerError(f"the ledger {self.path} is closed")
         changes = self._database.changes(self._revision)
@@ -317,7 +371,7 @@ class SqliteLedger:
             self._entries = {}
         for key, entry in changes.entries.items():
             if self._writer.writes(key):
-                continue  # ours is newer
+                continue  # this process has a newer entry
             if entry is None:
                 self._entries.pop(key, None)
             else:
@@ -327,13 +381,13 @@ class SqliteLedger:
                 self._others[name] = OtherMarks(self.path.with_name(name))
             except (FileNotFoundError, ValueError):
                 continue  # it has just ended
-        # Others may be looking at one that goes: it is unmapped when nobody does any more.
+        # Other threads may still read a file that is dropped here. It is unmapped after the last reference.
         self._others = {name: other for name, other in self._others.items() if name in changes.owners}
         self._revision = changes.revision
         self._seen = changes.revision.to_bytes(8, "little")
 
     def _learn(self, key: bytes) -> None:
-        """Read what is new; settle what a dead process had open, if it had this message."""
+        """Read the changes; settle the open attempts of a dead process, if one is of this message."""
         self._synchronise()
         holders = [name for name, other in self._others.items() if other.has(key)]
         if holders:
@@ -345,7 +399,7 @@ class SqliteLedger:
             self._synchronise()
 
     def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
-        """Write entries in one transaction; return how many counts had to be forgotten. For the writer."""
+        """Write entries in one transaction; return the number of counts removed. For the writer thread."""
         with self.database_lock:
             if self._database is None:
                 raise LedgerError(f"the ledger {self.path} is closed")
@@ -356,7 +410,7 @@ class SqliteLedger:
                     self._database.bury(one)
                 lost = self._database.prune(self.keep, self.limit) if prune else 0
                 self._tell(revision)
-            # Nobody else has written: there is nothing to read.
+            # No other process has written: there is nothing to read.
             if revision == self._revision + 1:
                 self._revision, self._seen = revision, revision.to_bytes(8, "little")
             return lost

@@ -1,4 +1,6 @@
-"""OpenTelemetry: spans and metrics of a connection, over messages as their producers began to trace them.
+"""OpenTelemetry spans and metrics of a connection.
+
+They continue the traces of the messages' producers. Give one `Telemetry` to each connection::
 
     connect(uri, observers=[redelivery.otel.Telemetry()])
 

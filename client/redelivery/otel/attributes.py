@@ -1,6 +1,7 @@
 """Attributes of spans and metrics: of the broker, of destinations, of results.
 
-Names are those of OpenTelemetry's conventions for messaging; what these have no name for begins with `redelivery`.
+Names are those of OpenTelemetry's conventions for messaging. Names that these do not have begin with
+`redelivery`.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ __all__ = [
 
 Attributes = dict[str, str | int | float | bool]
 
-# Characters of a cause: a span is no place for a whole document that could not be read.
+# Most characters of a cause: it may contain a whole document that could not be read.
 _TEXT = 256
-# Destinations that are kept: a producer may make up a name for each answer.
+# Most destinations that are kept: a producer may use a new name for each answer.
 _KEPT = 1000
-# The conventions know these names. Broker-J has none there.
+# Names of the conventions. They have none for Broker-J.
 _SYSTEMS = {"artemis": "activemq", "qpid-broker-j": "qpid"}
-# What the conventions want where a failure has no name.
+# Value of the conventions for a failure without a name.
 OTHER = "_OTHER"
 _TEMPORARY = "(temporary)"
 
 
 def broker_attributes(broker: str, address: str) -> Attributes:
-    """Return what all spans and metrics say of the broker."""
+    """Return the attributes of the broker, for all spans and metrics."""
     found: Attributes = {"messaging.system": _SYSTEMS.get(broker, broker)}
     parts = urlsplit(address)
-    # The broker in this process has no address.
+    # The memory broker is in this process, and has no address.
     if parts.hostname and broker != "memory":
         found["server.address"] = parts.hostname
         if parts.port:
@@ -55,36 +56,37 @@ def broker_attributes(broker: str, address: str) -> Attributes:
 def named(destination: str) -> tuple[str, Attributes]:
     """Return the name that a span has for a destination, and its attributes.
 
-    As Java clients show it: without the kind, which is an attribute of ours. A topic may have the name of a queue.
+    As in Java clients, the name has no kind, which is an attribute of this library. A topic may have the name
+    of a queue.
     """
     kind, mark, name = destination.partition("://")
     if not mark or kind not in KINDS:
         kind, name = "queue", destination
     found: Attributes = {"messaging.destination.name": name, "redelivery.destination.kind": kind}
     if kind.startswith("temp-"):
-        # Each has a name of its own: as one, or every answer would be a time series.
+        # One name for all temporary destinations: otherwise each answer would be a time series.
         found |= {"messaging.destination.name": _TEMPORARY, "messaging.destination.temporary": True}
         name = _TEMPORARY
     return name, found
 
 
 def template_of(destination: str) -> str | None:
-    """Return what a consumer consumes from, if that is a pattern of many destinations."""
+    """Return the destination of a consumer if it is a pattern of many destinations, or None."""
     found = Destination.parse(destination)
     return found.name if is_pattern(found) else None
 
 
 class Operation:
-    """One operation of the conventions: names of its spans, and the attributes that they begin with."""
+    """Operation of the conventions: names of its spans, and the attributes that they begin with."""
 
     def __init__(self, name: str, common: Attributes) -> None:
-        """Make it of `send`, `process` or `settle`, and what all spans say of the broker."""
+        """Take `send`, `process` or `settle`, and the broker's attributes."""
         self._name = name
         self._common = {**common, "messaging.operation.name": name, "messaging.operation.type": name}
         self._known: dict[str, tuple[str, Attributes]] = {}
 
     def on(self, destination: str) -> tuple[str, Attributes]:
-        """Return the name and the attributes for a destination: not to be changed."""
+        """Return the name and the attributes for a destination. The caller must not change them."""
         found = self._known.get(destination)
         if found is None:
             name, own = named(destination)
@@ -95,12 +97,12 @@ class Operation:
 
 
 def has_failed(result: Finished) -> bool:
-    """Whether a handler has failed, charged or not. To defer, to discard and to release is no failure."""
+    """True if a handler has failed, charged or not. Defer, discard and release are not failures."""
     return result.verdict in ("failed", "poison")
 
 
 def error_type(result: Finished) -> str | None:
-    """Return what kind of failure a delivery ended with, or None."""
+    """Return the type of error that a delivery ended with, or None."""
     if not has_failed(result):
         return None
     error = result.error
@@ -109,11 +111,11 @@ def error_type(result: Finished) -> str | None:
 
 
 def result_attributes(result: Finished) -> Attributes:
-    """Return what a span says of the end of a delivery."""
+    """Return the attributes of the end of a delivery."""
     delivery, subscription = result.delivery, result.subscription
     found: Attributes = {"redelivery.delivery.count": result.delivery_count}
     wanted = {
-        # As the send has it, if it was one of ours.
+        # The id of the send, if this library sent the message.
         "messaging.message.id": result.sent_as or result.message_id,
         "messaging.message.conversation_id": delivery.correlation_id,
         "messaging.destination.subscription.name": subscription,
@@ -128,7 +130,7 @@ def result_attributes(result: Finished) -> Attributes:
 
 
 def dead_letter_attributes(event: DeadLettered) -> Attributes:
-    """Return what a span says of a dead letter."""
+    """Return the attributes of a dead letter."""
     found: Attributes = {
         "redelivery.delivery.count": event.delivery_count,
         "redelivery.cause": event.cause[:_TEXT],

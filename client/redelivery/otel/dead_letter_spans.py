@@ -1,4 +1,7 @@
-"""Spans of dead letters: the broker confirms one after the run that has led to it, and on another thread."""
+"""Spans of dead letters.
+
+The broker confirms a dead letter after the handler run that led to it, and on another thread.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Ended", "Remembered", "settle_span"]
 
-# As many as a consumer may have unsettled by default; of others the dead letters are linked to the producer alone.
+# As many as a consumer may have unsettled by default. Dead letters of older ones are linked to the producer only.
 _KEPT = 1000
 
 
 class Ended(NamedTuple):
-    """A process span that has ended."""
+    """Process span that has ended."""
 
     span: SpanContext
     at: int
@@ -34,29 +37,29 @@ class Ended(NamedTuple):
 
 
 class Remembered:
-    """What is known of objects for which something is still to come: at most 1000, the newest. From any thread."""
+    """Process spans by object, for events that follow: at most 1000, the newest. Callable from any thread."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
+        """Start empty."""
         self._lock = threading.Lock()
-        # With the object itself, so that no other one can have its number.
+        # The object itself is kept: no other object can have its id meanwhile.
         self._known: dict[int, tuple[object, Ended | None]] = {}
 
     def put(self, key: object, ended: Ended | None) -> None:
-        """Keep what is known of an object."""
+        """Keep the span of an object."""
         with self._lock:
             self._known[id(key)] = key, ended
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
 
     def look(self, key: object) -> Ended | None:
-        """Return what is known of an object, and keep it."""
+        """Return the span of an object, and keep it."""
         with self._lock:
             found = self._known.get(id(key))
         return None if found is None else found[1]
 
     def take(self, key: object) -> tuple[bool, Ended | None]:
-        """Return whether an object is known, and with what; forget it."""
+        """Return True and the span if an object is kept, and forget it."""
         if not self._known:
             return False, None
         with self._lock:
@@ -65,9 +68,10 @@ class Remembered:
 
 
 def settle_span(tracer: Tracer, operation: Operation, event: DeadLettered, ended: Ended | None) -> None:
-    """Make the span of a dead letter, from the end of its run to its confirmation.
+    """Make the span of a dead letter, from the end of its handler run to its confirmation.
 
-    It is a child of that run's span and linked to it, and to the producer's. A message that has expired had no run.
+    It is a child of that run's span and linked to it, and to the producer's span. An expired message had no
+    run.
     """
     name, attributes = operation.on(event.message_destination)
     producer = trace.get_current_span(extracted(event.delivery.headers)).get_span_context()

@@ -1,7 +1,7 @@
-"""The instruments of metrics: what they are called, and where their counts are kept.
+"""Instruments of the metrics: their names, and the storage of their counts.
 
-Counts are kept here, and the SDK asks for them when it exports: a call of it for each message and count would cost
-3 µs. Durations have to be recorded one by one.
+Counts are kept here, and the SDK reads them when it exports: calling it for each message and count would take
+3 µs. Durations must be recorded one by one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Cell", "Instruments", "Tally"]
 
-# Seconds; as the conventions want them.
+# Seconds. Bounds of the conventions.
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-# Seconds: delays are up to a day.
+# Seconds. Delays are up to a day.
 LONG = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 
 
@@ -35,10 +35,10 @@ class Cell:
 
 
 class Tally:
-    """The numbers of one instrument. From any thread."""
+    """Numbers of one instrument. Callable from any thread."""
 
     def __init__(self) -> None:
-        """There are none."""
+        """Start empty."""
         self._lock = threading.Lock()
         self._cells: dict[frozenset[tuple[str, object]], Cell] = {}
 
@@ -58,7 +58,7 @@ class Tally:
             cell.value = value
 
     def observe(self, _: CallbackOptions) -> list[Observation]:
-        """Return all numbers; called by the SDK."""
+        """Return all numbers. Called by the SDK."""
         with self._lock:
             return [Observation(each.value, each.attributes) for each in self._cells.values()]
 
@@ -67,7 +67,7 @@ class Instruments:
     """All instruments of one meter."""
 
     def __init__(self, meter: Meter) -> None:
-        """Make them."""
+        """Create them."""
         self._meter = meter
         self.consumed = self._counter(
             "messaging.client.consumed.messages",

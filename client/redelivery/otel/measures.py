@@ -1,4 +1,4 @@
-"""Metrics of one connection: the attributes of each number are made once."""
+"""Metrics of one connection. The attributes of each number are made once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Measures"]
 
-# Those after them are counted together. Producers may make up destinations, and a cause may be any text.
+# Further ones are counted together: producers may make up destinations, and a cause may be any text.
 _DESTINATIONS = 200
 _ERRORS = 50
 _OTHER_DESTINATION = "queue://other"
@@ -23,10 +23,10 @@ _STATES: dict[BreakerState, int] = {"closed": 0, "ramp": 1, "open": 2, "probing"
 
 
 class Measures:
-    """Counts and records what happens on one connection, over one broker."""
+    """Counts and durations of one connection to one broker."""
 
     def __init__(self, instruments: Instruments, common: Attributes) -> None:
-        """Take the instruments, and what all metrics say of the broker."""
+        """Take the instruments, and the broker's attributes."""
         self._to = instruments
         self._common = common
         self._cells: dict[tuple[object, ...], Cell] = {}
@@ -35,7 +35,7 @@ class Measures:
         self._errors: set[str] = set()
 
     def finished(self, result: Finished, *, again: bool) -> None:
-        """Note a result; `again`: its delivery has been noted before, when its handler ended."""
+        """Record a result. `again`: its delivery was recorded before, when its handler ended."""
         to, place, seconds = self._to, self._place(result.destination), result.seconds
         if not again:
             redelivered = result.delivery_count > 1 or result.delivery.redelivered
@@ -48,7 +48,7 @@ class Measures:
             to.delay.record(result.delay, self._described("", place))
 
     def deduplicated(self, event: MessageEvent) -> None:
-        """Count a delivery that was accepted without being handled."""
+        """Count a delivery that was acknowledged without being handled."""
         place = self._place(event.destination)
         self._count(self._to.outcomes, "", place, "redelivery.outcome", value="deduplicated")
 
@@ -58,7 +58,7 @@ class Measures:
         self._count(self._to.dead_letters, "", place, "error.type", value=error)
 
     def sent(self, event: Sent) -> None:
-        """Note the end of a send."""
+        """Record the end of a send."""
         place = self._place(event.destination)
         error = self._bounded(None if event.error is None else type(event.error).__name__)
         attributes = self._described("send", place, error)
@@ -70,7 +70,7 @@ class Measures:
         self._to.reconnects.add(self._to.reconnects.cell(self._common))
 
     def breaker(self, event: BreakerChanged) -> None:
-        """Note a change of the breaker. A probe is a part of `open`: that it begins, or has failed, is no change."""
+        """Record a change of the breaker. Begin and failure of a probe are no changes: it is part of `open`."""
         place = self._place(event.destination)
         old, new = counted_state(event.old), counted_state(event.new)
         if new != old:
@@ -88,7 +88,7 @@ class Measures:
         tally.add(cell)
 
     def _described(self, operation: str, place: str, error: str | None = None) -> Attributes:
-        """Return the attributes for a place, as they are kept: not to be changed."""
+        """Return the kept attributes for a destination. The caller must not change them."""
         key = operation, place, error
         found = self._attributes.get(key)
         if found is None:
@@ -104,7 +104,7 @@ class Measures:
         return found
 
     def _place(self, destination: str) -> str:
-        """Return a destination; one name for all temporary ones, and for those after the first 200."""
+        """Return a destination; one name for all temporary ones, and one for those after the first 200."""
         if destination not in self._places:
             kind, _, _ = destination.partition("://")
             if kind.startswith("temp-"):

@@ -1,4 +1,4 @@
-"""The span of one run of a handler: it is current while that runs."""
+"""Span of one run of a handler. It is current while the handler runs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["NOWHERE", "ProcessSpan", "links_to", "status_of"]
 
 NOWHERE = Context()
-"""A context in which nothing is current: a span that begins in it is the root of a trace."""
+"""Context in which nothing is current. A span that begins in it is the root of a trace."""
 
 
 class ProcessSpan:
-    """One span, from when its handler begins until the result is known."""
+    """One span, from the start of its handler until the result is known."""
 
     __slots__ = ("_current", "_span")
 
     def __init__(self, tracer: Tracer, operation: Operation, message: Message, *, links_only: bool) -> None:
         """Start it, on the thread or in the task of the handler.
 
-        `links_only`: it is the root of a trace, and linked to the producer's span; else it is that one's child.
+        `links_only`: True: it is the root of a trace, and linked to the producer's span. False: it is a child
+        of that span.
         """
         brought = extracted(message.headers)
         name, attributes = operation.on(message.destination)
@@ -43,16 +44,16 @@ class ProcessSpan:
         if links_only:
             parent, links = NOWHERE, links_to(trace.get_current_span(brought).get_span_context())
         self._span: Span = tracer.start_span(name, parent, SpanKind.CONSUMER, attributes, links)
-        # With the baggage that the message has brought.
+        # With the baggage of the message.
         self._current = context.attach(trace.set_span_in_context(self._span, brought))
 
     @property
     def span_context(self) -> SpanContext:
-        """What others are linked to."""
+        """Context that other spans link to."""
         return self._span.get_span_context()
 
     def end(self, result: Finished) -> None:
-        """End it, and take it away from where it is current."""
+        """End the span, and restore the context that was current before."""
         try:
             if self._span.is_recording():
                 _describe(self._span, result)
@@ -71,30 +72,31 @@ def _describe(span: Span, result: Finished) -> None:
     error, failed = result.error, has_failed(result)
     if failed:
         span.set_status(status_of(result.cause))
-    # To defer or to discard is no failure, though it is raised.
+    # Defer and discard are not failures, though they are raised.
     if error is not None and (failed or result.verdict not in ("defer", "discard")):
         span.record_exception(error)
 
 
 def links_to(*spans: SpanContext) -> list[Link]:
-    """Return links to those spans that there are."""
+    """Return links to the valid ones of these spans."""
     return [Link(each) for each in spans if each.is_valid]
 
 
 def status_of(text: str | None) -> Status:
-    """Return the status of what has failed."""
+    """Return the status of a failure."""
     return Status(StatusCode.ERROR, None if text is None else text[:256])
 
 
 def _detach(token: object) -> None:
-    """Take a context away. Where that is another one than it was made current in, nothing is to be done.
+    """Restore the context before this one, unless the current context is another one than at the start.
 
-    A task is ended in another one when its loop has gone; `opentelemetry.context.detach` would log that as an error.
+    A task ends in another context if its loop is gone; `opentelemetry.context.detach` would log that as an
+    error.
     """
     if isinstance(token, Token):
         with suppress(ValueError, RuntimeError):
             found = cast("Token[object]", token)
             found.var.reset(found)
     else:
-        # Of another runtime, by OTEL_PYTHON_CONTEXT.
+        # OTEL_PYTHON_CONTEXT has set another context implementation.
         context.detach(cast("Token[Context]", token))

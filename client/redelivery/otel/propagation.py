@@ -1,7 +1,8 @@
-"""How a trace travels in the headers of a message: by the propagator that the application has set, or the default.
+"""Trace context in the headers of a message.
 
-A JMS property has no `-` in its name, so OpenTelemetry's Java agent writes `__dash__` for it; so do we.
-`traceparent`, `tracestate` and `baggage` have none.
+It uses the propagator that the application has set, or the default one. The name of a JMS property has no
+`-`. OpenTelemetry's Java agent writes `__dash__` for it, and this module does the same. `traceparent`,
+`tracestate` and `baggage` have no `-`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _BAGGAGE = "baggage"
 
 
 class _Headers(Getter["Mapping[str, Any]"]):
-    """Reads a propagator's fields from the headers of a message."""
+    """Reader of a propagator's fields in the headers of a message."""
 
     def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        """Return the value of a header, if it is text."""
+        """Return the value of a header if it is text."""
         value = carrier.get(key)
         if value is None and "-" in key:
             value = carrier.get(_property(key))
-        # A producer may have set a number.
+        # A producer may have set a number, which is ignored.
         return [value] if isinstance(value, str) else None
 
     def keys(self, carrier: Mapping[str, Any]) -> list[str]:
@@ -37,7 +38,7 @@ class _Headers(Getter["Mapping[str, Any]"]):
 
 
 class _Fields(Setter[dict[str, str]]):
-    """Collects what a propagator sets."""
+    """Collector of the fields that a propagator sets."""
 
     def set(self, carrier: dict[str, str], key: str, value: str) -> None:
         """Keep one field."""
@@ -48,15 +49,19 @@ _HEADERS, _FIELDS = _Headers(), _Fields()
 
 
 def extracted(headers: Mapping[str, Any]) -> Context:
-    """Return the context that a message has brought along: its producer's span, and its baggage.
+    """Return the context of a message: its producer's span, and its baggage.
 
-    Nothing that is current here is in it: handling a message is no part of what has started the consumer.
+    The current context has no part in it: handling a message does not belong to the operation that started
+    the consumer.
     """
     return propagate.get_global_textmap().extract(headers, Context(), getter=_HEADERS)
 
 
 def inject(headers: MutableMapping[str, Any], context: Context) -> None:
-    """Add a context to the headers of a message; of a trace, or of baggage, that the application gave, nothing."""
+    """Add a context to the headers of a message.
+
+    A trace, or baggage, that the application has given itself is kept.
+    """
     textmap = propagate.get_global_textmap()
     found: dict[str, str] = {}
     textmap.inject(found, context, _FIELDS)

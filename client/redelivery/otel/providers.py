@@ -1,6 +1,6 @@
-"""Where spans and metrics go: what the application has set up, before or after it has connected.
+"""Providers of tracers and meters that the application has set up, before or after it has connected.
 
-Without an SDK there is nothing, and nothing is done for a message: the API's own tracers and meters only pretend.
+Without an SDK nothing is done for a message: the tracers and meters of the API record nothing.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["Lookup", "instruments_of", "tracer_of"]
 T = TypeVar("T")
 
 _NAME = "redelivery"
-# Seconds. The API asks the environment each time, which costs a microsecond.
+# Seconds. The API reads the environment at each call, which takes a microsecond.
 LOOK_AGAIN = 1.0
 
 
 class Lookup(Generic[T]):
-    """What may be there later; it is looked for at most once a second until it is."""
+    """Object that may appear later. Until it is found, it is looked for at most once a second."""
 
     def __init__(self, look: Callable[[], T | None]) -> None:
         """Look for the first time."""
         self._look = look
         self.found: T | None = look()
-        """What has been found."""
+        """The object, or None while there is none."""
         self._next = time.monotonic() + LOOK_AGAIN
 
     def again(self) -> T | None:
-        """Return what has been found by now."""
+        """Return the object if it is there by now."""
         now = time.monotonic()
         if self.found is None and now >= self._next:
             self._next = now + LOOK_AGAIN
@@ -48,21 +48,21 @@ class Lookup(Generic[T]):
 
 
 def tracer_of(given: TracerProvider | None, version: str) -> Tracer | None:
-    """Return the tracer of a provider, of the global one if none is given; None if nothing would be recorded."""
+    """Return the tracer of a provider (None: the global one); None if nothing would be recorded."""
     provider = given or trace.get_tracer_provider()
     if _pretends(provider):
         return None
     tracer = provider.get_tracer(_NAME, version)
-    # An SDK that is switched off has these, too.
+    # The tracer of an SDK that is switched off records nothing either.
     return None if _pretends(tracer) else tracer
 
 
-# One set of instruments for each provider: several connections count together, and register nothing twice.
+# One set of instruments for each provider: all connections count together, and no instrument is registered twice.
 _instruments: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
 
 
 def instruments_of(given: MeterProvider | None, version: str) -> Instruments | None:
-    """Return the instruments of a provider, of the global one if none is given; None if nothing would be recorded."""
+    """Return the instruments of a provider (None: the global one); None if nothing would be recorded."""
     provider = given or metrics.get_meter_provider()
     if _pretends(provider):
         return None
@@ -76,5 +76,5 @@ def instruments_of(given: MeterProvider | None, version: str) -> Instruments | N
 
 
 def _pretends(thing: object) -> bool:
-    """Whether something is of the API itself, which records nothing."""
+    """True if an object is one of the API itself, which records nothing."""
     return type(thing).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))

@@ -1,4 +1,4 @@
-"""The span of one send, which the headers of its message carry on."""
+"""Span of one send. The headers of its message carry its context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The observer that makes spans and metrics of what it is shown."""
+"""Observer that makes spans and metrics of the events of a connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Telemetry"]
 
 
 class _Broker:
-    """What is made once for each broker that the connection stands to."""
+    """Objects that are made once for each broker of the connection."""
 
     def __init__(self, common: Attributes) -> None:
         self.common = common
@@ -42,9 +42,9 @@ class _Broker:
 class Telemetry(Observer):
     """Spans and metrics of one connection by OpenTelemetry, for `connect(uri, observers=[Telemetry()])`.
 
-    A send is a span `send orders`, whose context goes along in the headers of its message. Each delivery to a handler
+    A send is a span `send orders`; the headers of its message carry its context. Each delivery to a handler
     is a span `process orders`, which is current while the handler runs. A confirmed dead letter is a span
-    `settle orders`. While the application has set up no SDK, nothing is made.
+    `settle orders`. While the application has no SDK set up, no span and no metric is made.
 
     Make one for each connection: the broker's address is in its spans.
     """
@@ -57,25 +57,26 @@ class Telemetry(Observer):
         meter_provider: MeterProvider | None = None,
         links_only: bool = True,
     ) -> None:
-        """Take where spans and metrics go.
+        """Take the providers of spans and metrics.
 
         Args:
-            tracer_provider: Where spans go. None: the global provider, which may be set later. For no spans, give
-                `opentelemetry.trace.NoOpTracerProvider()`.
-            meter_provider: Where metrics go. None: the global provider, which may be set later. For no metrics, give
-                `opentelemetry.metrics.NoOpMeterProvider()`.
-            links_only: True: each `process` span is the root of a trace of its own, linked to the producer's span, as
-                the conventions have it. False: it is a child of the producer's span, in the producer's trace.
+            tracer_provider: Provider of spans. None: the global provider, which may be set later. For no
+                spans, give `opentelemetry.trace.NoOpTracerProvider()`.
+            meter_provider: Provider of metrics. None: the global provider, which may be set later. For no
+                metrics, give `opentelemetry.metrics.NoOpMeterProvider()`.
+            links_only: True: each `process` span is the root of a trace of its own, linked to the producer's
+                span, as the conventions require. False: it is a child of the producer's span, in the
+                producer's trace.
         """
         self._links_only = links_only
         self._tracers = Lookup(partial(tracer_of, tracer_provider, __version__))
         self._meters = Lookup(partial(instruments_of, meter_provider, __version__))
         self._broker = _Broker({})
-        # By the record of a message: runs whose dead letter is not confirmed.
+        # Runs whose dead letter is not confirmed, by the record of the message.
         self._poisoned = Remembered()
-        # By delivery: runs of a session that has not committed them.
+        # Runs of a session that has not committed them, by delivery.
         self._uncommitted = Remembered()
-        # Most events are of other types: messages have arrived.
+        # Most events have other types: arrivals of messages.
         self._acts: dict[type[Event], Callable[[Any], None]] = {
             Connected: self._connected,
             DeadLettered: self._dead_lettered,
@@ -126,7 +127,7 @@ class Telemetry(Observer):
                 end_send(span, result)
 
     def event(self, event: Event) -> None:
-        """Note connections, dead letters, and changes of the breaker."""
+        """Record connections, dead letters, and changes of the breaker."""
         act = self._acts.get(type(event))
         if act is not None:
             act(event)
@@ -157,7 +158,7 @@ class Telemetry(Observer):
     def _dead_lettered(self, event: DeadLettered) -> None:
         _, ended = self._poisoned.take(event.delivery.record)
         if ended is None:
-            # The broker may answer a rollback before its result is shown.
+            # The broker may answer a rollback before the observers get its result.
             ended = self._uncommitted.look(event.delivery)
         if (measures := self._measures()) is not None:
             measures.dead_lettered(event)

@@ -1,4 +1,4 @@
-"""The one place where prometheus-client is imported."""
+"""Import of prometheus-client, in this module only."""
 
 from __future__ import annotations
 

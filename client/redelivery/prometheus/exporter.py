@@ -1,4 +1,7 @@
-"""What a registry has of all connections: counts, which stay, and what is read from connections when it is scraped."""
+"""Metrics of all connections in one registry.
+
+Counts stay when a connection closes; states are read at each scrape.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +29,24 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTCOMES", "Exporter", "exporter_of"]
 
-# Seconds, 100 years: a sum must stay a number.
+# Seconds: 100 years. A sum must stay finite.
 LONGEST_DELAY = 100 * 365.25 * 86400
-# What `Report` counts; the others of its fields are states.
+# Counts of `Report`; its other fields are states.
 OUTCOMES = tuple(field.name for field in fields(Report) if field.name not in ("running", "unconfirmed"))
-# Types of errors that have a label of their own.
+# Most types of errors that have a label of their own.
 MOST_ERRORS = 50
-# Addresses of connections: a program has few brokers.
+# Most addresses of connections: a program has few brokers.
 MOST_CONNECTIONS = 100
 
 
 class Exporter(Collector):
-    """The collector of one registry. It keeps no connection alive, and the counts of all that there were."""
+    """Collector of one registry. It keeps no connection alive, and keeps the counts of closed ones."""
 
     def __init__(self) -> None:
-        # A finalizer may close a connection while this thread has it.
+        # Reentrant: a finalizer may close a connection while this thread holds the lock.
         self._lock = threading.RLock()
         self._destinations = LabelValues(0)
-        # Reply queues must not take the places of what is consumed.
+        # Separate: reply queues must not use up the labels of consumed destinations.
         self._sent_to = LabelValues(0)
         self._errors = LabelValues(MOST_ERRORS)
         self._names = LabelValues(MOST_CONNECTIONS)
@@ -58,15 +61,15 @@ class Exporter(Collector):
         self._reconnects: Counter[str] = Counter()
 
     def allow(self, destinations: int) -> None:
-        """Have so many destinations as labels at least."""
+        """Raise the number of destinations that are labels to at least this number."""
         with self._lock:
             for each in (self._destinations, self._sent_to):
                 each.most = max(each.most, destinations)
 
-    # What observers see.
+    # Called by observers.
 
     def attach(self, connection: ObservedConnection) -> None:
-        """Take in a connection."""
+        """Add a connection."""
         with self._lock:
             self._drop_over()
             if connection not in self._connections:
@@ -79,7 +82,7 @@ class Exporter(Collector):
             self._delays.setdefault(label, Buckets(DELAYS)).observe(min(seconds, LONGEST_DELAY))
 
     def sent(self, event: Sent) -> None:
-        """Count a message that was sent, or was not."""
+        """Count a send, successful or not."""
         with self._lock:
             error = "" if event.error is None else self._errors.of(type(event.error).__name__)
             self._sent[self._sent_to.of(event.destination), error] += 1
@@ -91,20 +94,23 @@ class Exporter(Collector):
             self._dead[self._destinations.of(event.destination), error] += 1
 
     def breaker_changed(self, event: BreakerChanged) -> None:
-        """Count a change of a breaker's state. A probe is a part of `open`: that it begins, or has failed, is none."""
+        """Count a change of a breaker's state.
+
+        Begin and failure of a probe are no changes: a probe is part of `open`.
+        """
         old, new = counted_state(event.old), counted_state(event.new)
         if old != new:
             with self._lock:
                 self._transitions[self._destinations.of(event.destination), new] += 1
 
-    # The registry.
+    # Called by the registry.
 
     def describe(self) -> Iterable[Metric]:
-        """Return the metrics without samples: their names are taken when it is registered."""
+        """Return the metrics without samples: registering reads their names."""
         return Families().all
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics. From any thread, while messages are handled."""
+        """Return all metrics. Callable from any thread, while messages are handled."""
         families = Families()
         with self._lock:
             self._drop_over()
@@ -121,7 +127,7 @@ class Exporter(Collector):
         return families.all
 
     def _drop_over(self) -> None:
-        """Keep the counts of connections that are over, and nothing else of them."""
+        """Drop connections that are over; keep their counts."""
         for each in [each for each in self._connections if each.over]:
             self._connections.remove(each)
             self._count(each, self._outcomes, self._reconnects)
@@ -138,7 +144,7 @@ class Exporter(Collector):
 
     def _add_counts(self, families: Families, outcomes: Counter[tuple[str, str]]) -> None:
         for destination in {destination for destination, _ in outcomes}:
-            # From 0 on: Prometheus sees no increase in the first sample of a series.
+            # Series start at 0: Prometheus sees no increase in the first sample of a series.
             self._transitions.update({(destination, state): 0 for state in COUNTED_STATES})
         for (destination, outcome), count in outcomes.items():
             families.outcomes.add_metric((destination, outcome), count)
@@ -165,7 +171,7 @@ def exporter_of(registry: CollectorRegistry) -> Exporter:
     """Return the one exporter of a registry.
 
     Raises:
-        ValueError: the registry has a metric of one of its names already.
+        ValueError: The registry has another metric of one of its names.
     """
     with _MAKING:
         found = _EXPORTERS.get(registry)

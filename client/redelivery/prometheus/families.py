@@ -20,7 +20,7 @@ ERRORS = ("destination", "error_type")
 
 
 class Families:
-    """The families of one scrape, without samples at first."""
+    """Metric families of one scrape, without samples at first."""
 
     def __init__(self) -> None:
         self.all: list[Metric] = []

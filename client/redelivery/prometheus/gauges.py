@@ -1,4 +1,4 @@
-"""What connections and consumers are at the moment of a scrape."""
+"""States of connections and consumers at a scrape."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def add_gauges(
     destinations: LabelValues,
     names: LabelValues,
 ) -> None:
-    """Add the samples; of several connections and consumers with one label, the sum or the worst.
+    """Add the samples; for several connections or consumers with one label, the sum or the worst.
 
-    `states`: names of connections, each with its health if it is there.
+    `states`: names of connections, each with its health, or None if the connection is gone.
     """
     consumers: dict[str, list[ConsumerHealth]] = defaultdict(list)
     connections: dict[str, list[Health]] = defaultdict(list)
     for name, health in states:
         if health is not None:
             connections[names.of(name)].append(health)
-            # Others have not been started.
+            # Consumers without credit have not been started.
             for each in (each for each in health.consumers if each.credit):
                 consumers[destinations.of(each.destination)].append(each)
     for destination, found in consumers.items():

@@ -1,7 +1,7 @@
-"""Durations of handlers, by destination and type of error: counted by each thread for itself.
+"""Durations of handlers, by destination and type of error, counted by each thread for itself.
 
-`x += 1` is not atomic, and a lock costs 0.15 µs a message. Each thread has its own counts, which no other thread
-writes: nothing is lost. With the lock, new series are made, and all are added up.
+`x += 1` is not atomic, and a lock takes 0.15 µs a message. Each thread has its own counts, which no other
+thread writes: no count is lost. The lock is held only to make new series, and to add all up.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Series = tuple[str, str]
 
 
 class OneThread:
-    """The counts of one thread. It ends with its thread; `rows` do not."""
+    """Counts of one thread. The object ends with its thread; `rows` stay."""
 
     __slots__ = ("__weakref__", "rows", "succeeded")
 
     def __init__(self) -> None:
         self.rows: dict[Series, Buckets] = {}
         self.succeeded: dict[str, Buckets] = {}
-        """Those of messages that did not fail, by the consumer's destination: what is looked up for each message."""
+        """Counts of messages that did not fail, by the consumer's destination: looked up for each message."""
 
 
 class OfThisThread(threading.local):
-    """What a thread reaches its own counts by."""
+    """Reference from a thread to its own counts."""
 
     mine: OneThread | None = None
 
@@ -62,7 +62,7 @@ class HandledMessages:
             return found
 
     def _begin(self) -> OneThread:
-        """Begin the counts of a thread, and add up those of threads that have ended."""
+        """Start the counts of a thread, and add up those of ended threads."""
         self._add_up_ended()
         mine = self.local.mine = OneThread()
         self._threads.append((ref(mine), mine.rows))

@@ -1,4 +1,4 @@
-"""Histograms that cost little where they are written, and are added up where they are read."""
+"""Histograms that are cheap to write, and are added up when they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DELAYS", "DURATIONS", "Buckets", "cumulative"]
 
 # Seconds: those of OpenTelemetry for `messaging.process.duration`, semantic conventions 1.45.0.
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-# Seconds. A delay is a second by default, and a day is what a dependency may need.
+# Seconds. The default delay is a second; a dependency may be down for a day.
 DELAYS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 
 
@@ -25,9 +25,9 @@ class Buckets:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """Sum of what was observed."""
+        """Sum of the observed values."""
         self.unmeasured = 0
-        """What was counted without a value; less what has a value and is not to be counted yet."""
+        """Number counted without a value, minus the number of values that are not to be counted yet."""
 
     def observe(self, value: float) -> None:
         """Count a value."""
@@ -36,12 +36,12 @@ class Buckets:
 
     @property
     def counted(self) -> int:
-        """How much was counted, with a value and without."""
+        """Number counted, with a value and without."""
         return sum(self.counts) + self.unmeasured
 
     def add(self, other: Buckets) -> None:
-        """Add what another one has; of one that is written meanwhile, the sum may lag behind by a value."""
-        # One step of the interpreter: the counts are of one moment.
+        """Add the counts of another one. If it is written meanwhile, the sum may lag behind by a value."""
+        # One step of the interpreter: all counts are from the same moment.
         counts = other.counts[:]
         self.total += other.total
         self.unmeasured += other.unmeasured
@@ -49,7 +49,7 @@ class Buckets:
 
 
 def cumulative(buckets: Buckets) -> tuple[list[tuple[str, float]], float]:
-    """Return the buckets as the exposition has them, and the sum of the values."""
+    """Return the buckets in the form of the exposition, and the sum of the values."""
     found: list[tuple[str, float]] = []
     below = 0
     names = [*(repr(bound) for bound in buckets.bounds), "+Inf"]

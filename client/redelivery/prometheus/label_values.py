@@ -1,4 +1,4 @@
-"""Values of one label: so many at most, each fit for the exposition."""
+"""Values of one label: a limited number, each valid in the exposition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST = 200
 
 
 class LabelValues:
-    """The first names that come, up to a limit; `other` for all that come later. Call it with a lock."""
+    """The first names, up to a limit; `other` for all later ones. Call it with a lock held."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -23,11 +23,11 @@ class LabelValues:
             return found
         if len(self._known) >= self.most:
             return OTHER
-        # Lone surrogates have no UTF-8: one of them would spoil the whole scrape.
+        # Lone surrogates cannot be encoded as UTF-8: one of them would fail the whole scrape.
         shown = name[:LONGEST].encode("utf-8", "replace").decode("utf-8")
         self._known[name] = shown
         return shown
 
     def known(self, name: str) -> bool:
-        """Whether a name has a value of its own."""
+        """True if a name has a value of its own."""
         return name in self._known

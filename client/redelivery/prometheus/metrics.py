@@ -1,4 +1,4 @@
-"""The observer that counts for Prometheus."""
+"""Observer that counts for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ __all__ = ["Metrics", "text"]
 
 
 class Metrics(Observer):
-    """Metrics of the connections that it is given to: `connect(uri, observers=[Metrics()])`.
+    """Metrics of its connections: `connect(uri, observers=[Metrics()])`.
 
-    One may be given to several connections. All of one registry add up; their counts stay when a connection closes.
+    One may be given to several connections. All metrics of one registry are added up. The counts stay when a
+    connection closes.
     """
 
     event_types = (BreakerChanged, DeadLettered)
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, destinations: int = 100) -> None:
-        """Register the metrics, unless the registry has them from another `Metrics`.
+        """Register the metrics, unless another `Metrics` has done so in this registry.
 
         Args:
-            registry: of prometheus-client; its default registry by default.
-            destinations: destinations that are labels, 1 to 1000: the first that come. Later ones are together in
-                `other`. The largest number that was given for a registry holds.
+            registry: Registry of prometheus-client. Default: its default registry.
+            destinations: Most destinations that are labels, 1 to 1000; the first ones that occur. Later ones
+                are counted together as `other`. The largest number given for a registry counts.
 
         Raises:
-            ConfigurationError: `destinations` is no such number.
-            ValueError: the registry has another metric of one of these names.
+            ConfigurationError: `destinations` is out of range.
+            ValueError: The registry has another metric of one of these names.
         """
         most = whole(destinations, "destinations", 1, 1000)
         self._exporter = exporter_of(registry)
@@ -63,7 +64,7 @@ class Metrics(Observer):
             return
         buckets.observe(seconds)
         if result.details.outcome is None:
-            # Its session has yet to commit it, and reports it once more then.
+            # Its session has not committed it yet, and reports it again with the commit.
             buckets.unmeasured -= 1
 
     def sent(self, token: Any, result: Sent) -> None:  # noqa: ARG002 - nothing was begun

@@ -1,8 +1,10 @@
-"""What users may import in tests of their own: a broker in the process, and a clock that a test moves.
+"""Tools for tests of applications: a broker in the process, and a clock that a test moves.
+
+Import them from here::
 
     from redelivery.testing import ManualClock, MemoryBroker
 
-Names are loaded at first use, so that the pytest plugin costs nothing where no test asks for it.
+Names are loaded at first use: the pytest plugin costs nothing if no test uses it.
 """
 
 from __future__ import annotations

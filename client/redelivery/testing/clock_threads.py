@@ -1,4 +1,4 @@
-"""Which threads a manual clock waits for before it moves."""
+"""Threads that a manual clock waits for before it moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Alarm", "Threads"]
 
 
 class Alarm:
-    """What happens at `deadline` (None: only when notified): a waiter is woken, or a callback called."""
+    """Event at `deadline` (None: only when notified): a waiter is woken, or a callback is called."""
 
     __slots__ = ("awake", "callback", "condition", "deadline", "slot")
 
@@ -26,11 +26,12 @@ class Alarm:
 
 
 class Slot:
-    """One thread that was counted in.
+    """One counted thread.
 
-    Whoever starts a thread counts it in before, so that there is no moment at which it runs uncounted. Which
-    thread it is shows when it waits for the first time: one that was not alive when it was counted in. Of several slots
-    of that kind it has the newest: an older one may be of a thread that started before, and has not come to wait yet.
+    The code that starts a thread counts it before the start: it never runs uncounted. The thread of a slot is
+    known when it waits for the first time: it was not alive when the slot was made. If several slots fit, the
+    thread gets the newest one, because an older slot may belong to a thread that started earlier and has not
+    waited yet.
     """
 
     __slots__ = ("alarm", "before", "maker", "owner")
@@ -39,7 +40,7 @@ class Slot:
         self.maker = threading.current_thread()
         self.before: WeakSet[threading.Thread] = WeakSet(threading.enumerate())
         self.owner: threading.Thread | None = None
-        self.alarm: Alarm | None = None  # where the thread waits
+        self.alarm: Alarm | None = None  # what the thread waits for
 
     @property
     def waiting(self) -> bool:
@@ -47,18 +48,18 @@ class Slot:
 
 
 class Threads:
-    """The threads that were counted in. Guarded by the clock's lock."""
+    """Counted threads. Guarded by the clock's lock."""
 
     def __init__(self) -> None:
         self._slots: list[Slot] = []
-        # The clock's own thread, which nobody waits for.
+        # The clock's own thread. The clock does not wait for it.
         self.helper: threading.Thread | None = None
 
     def attach(self) -> None:
         self._slots.append(Slot())
 
     def detach(self) -> None:
-        """Count out the calling thread, or one that it has counted in and not started."""
+        """Stop counting the calling thread, or one that it has counted and not started."""
         me = threading.current_thread()
 
         def fit(slot: Slot) -> int:
@@ -73,7 +74,7 @@ class Threads:
             self._slots.remove(best)
 
     def claim(self) -> Slot | None:
-        """Return the slot of the calling thread, or None: it was not counted in."""
+        """Return the slot of the calling thread; None: the thread is not counted."""
         me = threading.current_thread()
         free = None
         for slot in self._slots:
@@ -86,7 +87,7 @@ class Threads:
         return free
 
     def running(self, besides: threading.Thread) -> Iterable[str]:
-        """Return the names of those that do not wait, `besides` one."""
+        """Return the names of the counted threads that do not wait, without one thread."""
         found: list[str] = []
         for slot in self._slots:
             if slot.waiting or slot.owner is besides:
@@ -98,6 +99,6 @@ class Threads:
         return found
 
     def _starting(self, slot: Slot) -> list[str]:
-        """Return who may be the thread of a slot that has not waited yet: none, if it was not started yet."""
+        """Return the name of the thread that may belong to an unclaimed slot; empty: it has not started."""
         known = {other.owner for other in self._slots} | {self.helper}
         return [t.name for t in threading.enumerate() if t not in slot.before and t not in known][:1]

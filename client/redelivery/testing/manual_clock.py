@@ -1,4 +1,4 @@
-"""A clock that a test moves: a week of back-off passes in milliseconds, and always in the same order."""
+"""Clock that a test moves: a week of back-off passes in milliseconds, always in the same order."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ if TYPE_CHECKING:
 __all__ = ["ManualClock"]
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-# Seconds: sums of floats miss a deadline by less, and ten times `advance(0.1)` must reach 1.0.
+# Seconds. Rounding errors of sums are smaller: ten times `advance(0.1)` must reach 1.0.
 SLACK = 1e-6
-# Of an event loop without any activity, before it counts as idle.
+# Turns of an event loop without activity, after which it counts as idle.
 TURNS = 25
 
 
 class ManualClock:
-    """A `Clock` that stands still until it is moved. Pass it as `connect(..., clock=clock)`.
+    """Clock that stands still until it is moved. Pass it as `connect(..., clock=clock)`.
 
-    `advance` goes from deadline to deadline: at each it wakes who waits there, or calls what was to be called
-    later (on the thread that advances), and lets all threads of the library come to rest before the next one.
-    It raises RuntimeError when they have not after `patience` seconds of real time: a handler hangs, perhaps.
+    `advance` goes from deadline to deadline. At each it wakes the threads that wait for it, or makes the
+    calls that are due, on the thread that advances. Before the next deadline it waits until all threads of
+    the library wait.
 
-    `auto_advance=True`: time jumps to the next deadline by itself whenever the library's threads are at rest
-    and another thread waits, as a test does in `consumer.receive(timeout=3600)`. `start`: the time of day at
-    the beginning, an aware datetime or seconds since the Unix epoch.
+    Args:
+        start: Time of day at the beginning: an aware datetime, or seconds since the Unix epoch. Default
+            2025-01-01 UTC.
+        auto_advance: True: time jumps to the next deadline by itself while the library's threads wait and
+            another thread waits, too, as a test does in `consumer.receive(timeout=3600)`. Default False.
+        patience: Seconds of real time to wait for the library's threads. Default 10. If they still run then,
+            perhaps because a handler hangs, `advance` raises RuntimeError.
     """
 
     def __init__(
@@ -43,17 +47,17 @@ class ManualClock:
         self._offset = epoch - self._now
         self._patience = patience
         self._auto = auto_advance
-        # Where `advance` has been told to go, free of rounding.
+        # Time that `advance` was asked to reach, without rounding errors.
         self._goal_ns = round(self._now * 1e9)
-        self._changed = threading.Condition(threading.Lock())  # guards all that follows
+        self._changed = threading.Condition(threading.Lock())  # guards all attributes below
         self._threads = Threads()
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._waiters: dict[threading.Condition, dict[Alarm, None]] = {}
-        # Waiters that were not counted in.
+        # Waits of threads that are not counted.
         self._strangers: dict[Alarm, None] = {}
-        self._activity = 0  # grows with all that happens
+        self._activity = 0  # grows with each event
 
-    # What the library calls: `redelivery.clock.Clock`.
+    # Called by the library: `redelivery.clock.Clock`.
 
     def monotonic(self) -> float:
         """Return the seconds of the steady clock."""
@@ -64,7 +68,12 @@ class ManualClock:
         return self._now + self._offset
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
-        """Wait, with the condition's lock held, until `notify` or until `timeout` seconds have passed."""
+        """Wait until `notify`, or until `timeout` seconds have been advanced, with the condition's lock held.
+
+        Args:
+            condition: Condition to wait for.
+            timeout: Seconds; None: for ever.
+        """
         if timeout is not None and timeout <= 0:
             condition.wait(0)
             return
@@ -80,7 +89,7 @@ class ManualClock:
                 self._leave(alarm, condition)
 
     def notify(self, condition: threading.Condition, waiters: int = 1) -> None:
-        """Wake so many of those that wait, with the condition's lock held: they run from now on."""
+        """Wake this number of threads that wait for a condition, with its lock held. They count as running."""
         with self._changed:
             self._activity += 1
             for alarm in self._waiters.get(condition, ()):
@@ -92,7 +101,15 @@ class ManualClock:
         condition.notify_all()
 
     def call_later(self, delay: float, callback: Callback) -> Cancel:
-        """Call `callback` when `delay` seconds have been advanced, on the thread that advances."""
+        """Call a function when `delay` seconds have been advanced, on the thread that advances.
+
+        Args:
+            delay: Seconds until the call.
+            callback: Function without arguments.
+
+        Returns:
+            Function that cancels the call.
+        """
         alarm = Alarm(self._now + max(0.0, delay))
         alarm.callback = callback
         with self._changed:
@@ -104,20 +121,28 @@ class ManualClock:
         return cancel
 
     def attach(self) -> None:
-        """Count in one more thread: the caller is about to start it."""
+        """Count one more thread: the caller is about to start it."""
         with self._changed:
             self._threads.attach()
 
     def detach(self) -> None:
-        """Count out the calling thread, which ends."""
+        """Stop counting the calling thread, which is about to end."""
         with self._changed:
             self._threads.detach()
             self._touch()
 
-    # What a test calls.
+    # Called by a test.
 
     def advance(self, by: float | timedelta) -> None:
-        """Move on by seconds or a `timedelta`, deadline after deadline, and return when all are at rest."""
+        """Move on, deadline after deadline, and return when all threads of the library wait.
+
+        Args:
+            by: Seconds, or a timedelta.
+
+        Raises:
+            RuntimeError: A thread of the library still runs after `patience` seconds of real time.
+            ConfigurationError: `by` is not a duration.
+        """
         target = self._aim(by)
         self._rest()
         while self._step(target + SLACK):
@@ -125,9 +150,18 @@ class ManualClock:
         self._arrive(target)
 
     def run_until_idle(self, limit: float | timedelta = timedelta(days=30)) -> float:
-        """Move on to deadline after deadline until none is left; return the seconds that have passed.
+        """Move on, deadline after deadline, until there is none.
 
-        Raises RuntimeError where there are still deadlines after `limit` (seconds or `timedelta`).
+        Args:
+            limit: Seconds, or a timedelta, to move at most. Default 30 days.
+
+        Returns:
+            The seconds that have passed.
+
+        Raises:
+            RuntimeError: There are still deadlines after `limit`, or a thread of the library still runs after
+                `patience` seconds of real time.
+            ConfigurationError: `limit` is not a duration.
         """
         began = self._now
         end = began + seconds(limit, "limit")
@@ -145,7 +179,15 @@ class ManualClock:
         return self._now - began
 
     async def advance_async(self, by: float | timedelta) -> None:
-        """Move on as `advance` does, and let the running event loop come to rest too before each step."""
+        """Move on as `advance` does, and wait before each step until the running event loop is idle, too.
+
+        Args:
+            by: Seconds, or a timedelta.
+
+        Raises:
+            RuntimeError: A thread of the library still runs after `patience` seconds of real time.
+            ConfigurationError: `by` is not a duration.
+        """
         target = self._aim(by)
         await self._rest_async()
         while self._step(target + SLACK):
@@ -153,13 +195,13 @@ class ManualClock:
         self._arrive(target)
 
     def jump(self) -> None:
-        """Go on to the next deadline, if time jumps by itself and the library's threads are at rest now."""
+        """Move to the next deadline, if `auto_advance` is set and the library's threads wait now."""
         with self._changed:
             ready = self._auto and not self._threads.running(threading.current_thread())
         if ready:
             self._step(float("inf"))
 
-    # How it moves.
+    # Moving.
 
     def _aim(self, by: float | timedelta) -> float:
         distance = seconds(by, "the time to advance by")
@@ -175,7 +217,7 @@ class ManualClock:
             self._now = max(self._now, target)
 
     def _step(self, limit: float) -> bool:
-        """Let happen what is next, if it is not after `limit`."""
+        """Go to the next deadline and do what is due there; False: it is after `limit`, or there is none."""
         with self._changed:
             following = self._next()
             if following is None or following > limit:
@@ -192,7 +234,7 @@ class ManualClock:
         return True
 
     def _rest(self) -> None:
-        """Wait until all threads that were counted in wait, but for the caller."""
+        """Wait until all counted threads wait, without the calling one."""
         self._rest_besides(threading.current_thread())
 
     def _rest_besides(self, me: threading.Thread) -> None:
@@ -200,7 +242,7 @@ class ManualClock:
             if not self._changed.wait_for(lambda: not self._threads.running(me), self._patience):
                 names = ", ".join(self._threads.running(me))
                 raise RuntimeError(
-                    f"the clock cannot move: after {self._patience:g} s of real time there still runs {names}"
+                    f"the clock cannot move: after {self._patience:g} s of real time these threads still run: {names}"
                 )
 
     async def _rest_async(self) -> None:
@@ -235,7 +277,7 @@ class ManualClock:
         self._touch()
 
     def _leave(self, alarm: Alarm, condition: threading.Condition) -> None:
-        # Also when an exception ended the wait.
+        # Also if an exception ended the wait.
         alarm.awake = True
         waiters = self._waiters[condition]
         del waiters[alarm]
@@ -261,7 +303,7 @@ class ManualClock:
             heappop(self._alarms)
         return self._alarms[0][0] if self._alarms else None
 
-    # By itself.
+    # Moving by itself.
 
     def _move_by_itself(self) -> None:
         me = threading.current_thread()
@@ -278,7 +320,7 @@ class ManualClock:
                     self._changed.wait_for(ready)
                     if not self._strangers:
                         self._threads.helper = (
-                            # Before the lock is free: the next stranger needs another.
+                            # Before the lock is released: the next uncounted thread needs another helper.
                             None
                         )
                         return

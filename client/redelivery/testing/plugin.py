@@ -1,4 +1,6 @@
-"""The pytest plugin: a broker in the process and a clock to move, as fixtures.
+"""Pytest plugin: fixtures for a broker in the process and for a clock that a test moves.
+
+An example::
 
     def test_gives_up_after_a_week(redelivery_broker, redelivery_clock):
         with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
@@ -8,7 +10,7 @@
             redelivery_clock.advance(timedelta(days=7))
         assert redelivery_broker.dead_letters()[0].original_destination == "queue://orders"
 
-pytest finds it by its entry point. It imports nothing but pytest until a test asks for a fixture.
+pytest finds it by its entry point. It imports nothing but pytest until a test requests a fixture.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["redelivery_broker", "redelivery_clock"]
 
-# It is imported by whoever inherits it.
+# The plugin does not import the suite: test modules that inherit it do.
 pytest.register_assert_rewrite("redelivery.testing.conformance")
 
 
@@ -33,18 +35,19 @@ pytest.register_assert_rewrite("redelivery.testing.conformance")
 def redelivery_clock() -> ManualClock:
     """Return a clock that stands still until it is moved, or until the test itself waits for the library.
 
-    `advance(timedelta(days=7))` moves it; so does a `consumer.receive(timeout=3600)`, which returns at once.
+    `advance(timedelta(days=7))` moves it. A `consumer.receive(timeout=3600)` moves it, too, and returns at
+    once.
     """
-    from redelivery.testing.manual_clock import ManualClock  # noqa: PLC0415 - only where a test asks for it
+    from redelivery.testing.manual_clock import ManualClock  # noqa: PLC0415 - only if a test requests it
 
     return ManualClock(auto_advance=True)
 
 
 @pytest.fixture
 def redelivery_broker(redelivery_clock: ManualClock) -> Iterator[MemoryBroker]:
-    """Return an empty broker of a name of its own, on `redelivery_clock`; it is closed after the test.
+    """Return an empty broker with its own name, on `redelivery_clock`. It is closed after the test.
 
-    `redelivery_broker.uri` is what to connect to.
+    Connect to `redelivery_broker.uri`.
     """
     from redelivery.testing import MemoryBroker  # noqa: PLC0415
 

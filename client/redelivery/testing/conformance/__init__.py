@@ -1,4 +1,6 @@
-"""What every adapter must show on every broker, as pytest classes to inherit. Needs pytest.
+"""Conformance suite: tests that every adapter must pass on every broker.
+
+The tests are pytest classes to inherit::
 
     from redelivery.testing.conformance import BrokerUnderTest, Conformance
 
@@ -8,7 +10,8 @@
             with MyBroker() as broker:  # a BrokerUnderTest
                 yield broker
 
-`docs/adapters.md` shows a whole one. A part of it can be inherited by itself: `Counts`, `Schedules` and so on.
+`docs/adapters.md` shows a complete one. A part of the suite can be inherited by itself: `Counts`, `Schedules`
+and so on. It needs pytest.
 """
 
 from __future__ import annotations
@@ -94,4 +97,4 @@ class Conformance(
     Draining,
     Reconnects,
 ):
-    """The whole suite."""
+    """Whole suite."""

@@ -1,4 +1,4 @@
-"""What each test of the suite works with: queues of its own, connections, and waiting by the pair's clock."""
+"""Workplace of each test of the suite: its queues, connections, and waiting by the pair's clock."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["GIVEN_AGAIN", "PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
 
 T = TypeVar("T")
-# Seconds for what must happen: a broker may stand still for ten of them (Artemis, after a cut connection).
+# Seconds to wait for an event that must happen. A broker may pause for ten (Artemis, after a cut connection).
 PATIENCE = 60.0
-# Seconds for what must not happen.
+# Seconds to wait for an event that must not happen.
 QUIET = 0.1
-# Seconds after a cut within which a broker on a busy machine gives again what the link held.
+# Seconds after a cut within which a broker on a busy machine redelivers the messages of the lost connection.
 GIVEN_AGAIN = 1.0
 POLL = 0.01
-# The property that tells a test's messages from others'.
+# Property that marks the messages of a test.
 MARK = "conformance"
 QUICK = redelivery.RedeliveryPolicy(
     maximum_redeliveries=2, initial_redelivery_delay=0.05, redelivery_delay=0.05
@@ -41,7 +41,7 @@ QUICK = redelivery.RedeliveryPolicy(
 
 
 class Gate:
-    """Where a handler waits until the test opens it. Unlike an event it lets a manual clock see the waiting."""
+    """Gate that a handler waits at until the test opens it. Unlike an event, a manual clock sees the wait."""
 
     def __init__(self, bench: Bench) -> None:
         self._clock = bench.clock
@@ -49,7 +49,7 @@ class Gate:
         self._open = False
 
     def open(self) -> None:
-        """Let all through, now and later."""
+        """Open it for all waits, now and later."""
         with self._changed:
             self._open = True
             self._clock.notify(self._changed, 1000)
@@ -62,7 +62,7 @@ class Gate:
 
 
 class Bench:
-    """One test's workplace at a pair. Connections that it makes are closed at its end."""
+    """Workplace of one test with a pair. Connections that it makes are closed at its end."""
 
     def __init__(self, broker: BrokerUnderTest, name: str) -> None:
         self.broker = broker
@@ -85,12 +85,17 @@ class Bench:
     ) -> None:
         self.leave()
 
-    # The library's side.
+    # By the library.
 
     def connect(
         self, policy: Policy | RedeliveryPolicyMap | None = QUICK, /, **options: object
     ) -> Connection:
-        """Return an open connection; `options` are the URI's, with `__` for a dot. `policy=None`: the URI's own."""
+        """Return an open connection.
+
+        Args:
+            policy: Policy or map; None: those of the URI.
+            **options: Options of the URI, with `__` for a dot.
+        """
         policies = policy
         if policies is not None and not isinstance(policies, redelivery.RedeliveryPolicyMap):
             policies = redelivery.RedeliveryPolicyMap(default=policies)
@@ -107,24 +112,24 @@ class Bench:
         return connection.send(queue or self.queue, body, **options)
 
     def leave(self) -> None:
-        """Close all connections; nothing of the library is on its way afterwards."""
+        """Close all connections. No command of the library is on its way afterwards."""
         for gate in self._gates:
             gate.open()
         while self._connections:
             self._connections.pop().close()
 
     def prefetched(self, connection: Connection, count: int) -> None:
-        """Wait until so many deliveries have come to this connection's consumers so far, dispatched or not."""
+        """Wait until this number of deliveries has arrived on this connection, dispatched or not."""
         self.eventually(
             lambda: sum(engine.arrived for engine in _engines(connection)) >= count, f"{count} are prefetched"
         )
 
     def unsettled(self, connection: Connection) -> bool:
-        """Whether poison acknowledgements are not confirmed yet."""
+        """True if poison acknowledgements are not confirmed yet."""
         return any(engine.load.unconfirmed for engine in _engines(connection))
 
     def cut(self, connection: Connection) -> None:
-        """Cut the links; return when this connection has noticed, and stands again."""
+        """Cut the connections; return when this one has noticed it and is open again."""
         before = {engine: engine.epoch for engine in _engines(connection) if engine.epoch != -1}
         assert self.broker.cut() >= 1, "there was no link to cut"
         self._cut_at = self.clock.monotonic()
@@ -135,11 +140,11 @@ class Bench:
         self.eventually(again, "the connection stands again")
 
     def gate(self) -> Gate:
-        """Return a gate, which is opened at the end of the test if nobody has opened it."""
+        """Return a gate. The end of the test opens it."""
         self._gates.append(Gate(self))
         return self._gates[-1]
 
-    # The other client's side.
+    # By the other client.
 
     def send(
         self,
@@ -149,24 +154,24 @@ class Bench:
         headers: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """Put a marked message on a queue by the other client."""
+        """Send a marked message to a queue by the other client."""
         self.broker.send(queue or self.queue, body, headers={**(headers or {}), MARK: self.run}, **options)
 
     def left(self, queue: str | None = None) -> list[Found]:
-        """Leave, and return what is on the test's queue: taken once, and kept for the next call."""
+        """Close all connections, and return all messages that were found on the test's queue so far."""
         self.leave()
         return self._look(queue or self.queue)
 
     def found(self) -> list[Found]:
-        """Return what the other client has found on the test's queue so far, with the library still there."""
+        """Return all messages that were found on the test's queue so far; connections stay open."""
         return self._look(self.queue)
 
     def letters(self) -> list[Found]:
-        """Return the dead letters of this test at the broker's own dead-letter queue, so far."""
+        """Return the dead letters of this test so far, on the broker's own dead-letter queue."""
         return self._look(self.dead_letter_queue)
 
     def buried(self, connection: Connection, count: int, queue: str | None = None) -> list[Found]:
-        """Wait until so many are poisoned; return all dead letters there are when the library has left."""
+        """Wait until `count` messages are poisoned; close all connections, and return all dead letters."""
         self.eventually(lambda: connection.report().poisoned >= count, f"{count} poisoned")
         self.eventually(lambda: not self.unsettled(connection), "no poison acknowledgement is in doubt")
         self.leave()
@@ -182,7 +187,7 @@ class Bench:
     def eventually(
         self, predicate: Callable[[], T], what: str = "it happens", timeout: float = PATIENCE
     ) -> T:
-        """Wait until `predicate` is true, and return that value; AssertionError after `timeout` seconds."""
+        """Wait until `predicate` is true, and return its value; AssertionError after `timeout` seconds."""
         deadline = self.clock.monotonic() + timeout
         while not (value := predicate()):
             assert self.clock.monotonic() < deadline, f"not within {timeout:g} s: {what} (last: {value!r})"
@@ -190,18 +195,18 @@ class Bench:
         return value
 
     def perhaps(self, predicate: Callable[[], object], timeout: float = 5 * QUIET) -> bool:
-        """Wait for `predicate` at most so long; return whether it became true."""
+        """Wait for `predicate`, at most `timeout` seconds; return True if it became true."""
         deadline = self.clock.monotonic() + timeout
         while not (found := predicate()) and self.clock.monotonic() < deadline:
             self.pass_time(POLL)
         return bool(found)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass: as long as it takes on a real clock, at once on a manual one."""
+        """Wait: on a real clock as long as it takes, on a manual one at once."""
         pass_time(self.clock, seconds)
 
     def beside(self, action: Callable[[], T]) -> Future[T]:
-        """Run it on another thread, which the pair's clock counts in: time jumps on only when this one waits."""
+        """Call a function on another thread, which the pair's clock counts: time jumps only when it waits."""
         done: Future[T] = Future()
 
         def run() -> None:
@@ -219,13 +224,19 @@ class Bench:
         return done
 
     def pull(self, consumer: Consumer) -> Message:
-        """Return the next message, which must come."""
+        """Return the next message; AssertionError if none arrives."""
         message = consumer.receive(timeout=PATIENCE)
         assert message is not None, f"no message came from {consumer.destination}"
         return message
 
     def pull_all(self, consumer: Consumer, quiet: float = 2 * QUIET, at_least: int = 0) -> list[Message]:
-        """Return all messages until none comes for `quiet` seconds, unsettled; `at_least` so many are waited for."""
+        """Return all messages, unsettled, until none arrives for `quiet` seconds.
+
+        Args:
+            consumer: Consumer to pull from.
+            quiet: Seconds without a message.
+            at_least: Number of messages to wait for.
+        """
         found: list[Message] = []
         deadline = self.clock.monotonic() + PATIENCE
         while True:
@@ -236,17 +247,17 @@ class Bench:
                 return found
 
     def nothing(self, consumer: Consumer) -> None:
-        """Nothing comes; behind a cut not even what a broker gives again late."""
+        """Check that no message arrives; after a cut, not even one that the broker redelivers late."""
         message = consumer.receive(timeout=max(QUIET, self._cut_at + GIVEN_AGAIN - self.clock.monotonic()))
         assert message is None, f"{message!r} came"
 
 
 class Suite:
-    """What every class of the suite inherits: the fixtures. A pair overrides `broker_under_test`."""
+    """Base of all classes of the suite: the fixtures. A pair overrides `broker_under_test`."""
 
     @pytest.fixture
     def broker_under_test(self) -> BrokerUnderTest:
-        """Return the pair; to be overridden, with any scope."""
+        """Return the pair. To be overridden, with any scope."""
         raise NotImplementedError(
             f"{type(self).__name__} inherits the conformance suite: give it a fixture broker_under_test"
         )
@@ -259,7 +270,7 @@ class Suite:
 
 
 def refused(action: Callable[[], object], *words: str) -> None:
-    """The action raises one of the library's refusals, whose one sentence has these words."""
+    """Check that a call is refused, in one sentence that has these words."""
     with pytest.raises((AdapterError, ConfigurationError)) as caught:
         action()
     text = str(caught.value)
@@ -275,5 +286,5 @@ def as_text(value: object) -> str:
 
 
 def _engines(connection: Connection) -> list[Engine]:
-    """Return the engines behind a connection's consumers: the one place that looks behind the public face."""
+    """Return the engines of a connection's consumers: the only access to private attributes."""
     return [dispatcher.engine for dispatcher in connection._dispatchers]  # pyright: ignore[reportPrivateUsage]

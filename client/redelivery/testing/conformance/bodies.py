@@ -1,4 +1,4 @@
-"""Bodies and headers: what comes out is what went in, here and in the dead letter."""
+"""Bodies and headers: they arrive unchanged, here and in the dead letter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADERS: dict[str, Any] = {
 
 
 def has_content(found: Found, kind: Kind) -> None:
-    """The other client finds the body that it has sent; a map may have entries more."""
+    """Check that the other client finds the body that it has sent; a map may have further entries."""
     body = BODIES_BY_KIND[kind]
     assert found.kind == kind
     if kind == "map":
@@ -63,10 +63,13 @@ class Bodies(Suite):
 
     @pytest.mark.parametrize("name", BODIES)
     def test_a_body_arrives_whole_and_is_copied_whole(self, bench: Bench, name: str) -> None:
-        """Byte for byte on each delivery, and for the other client in the copy, text as text and bytes as bytes."""
+        """A body arrives byte for byte on each delivery, and in the copy.
+
+        In the copy, text is text and bytes are bytes.
+        """
         body = BODIES[name]
         data = body.encode() if isinstance(body, str) else body
-        # Of an empty one not every protocol tells whether it was empty.
+        # Some protocols do not show that a body was empty from the start.
         connection = bench.connect(redelivery__deadLetter="forward", redelivery__emptyBody="forward")
         consumer = connection.consumer(bench.queue)
         bench.post(connection, body)
@@ -81,10 +84,11 @@ class Bodies(Suite):
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     @pytest.mark.parametrize("kind", KINDS)
     def test_kinds_of_bodies(self, bench: Bench, kind: Kind, *, persistent: bool) -> None:
-        """One that arrives whole has its content in the dead letter; no other is copied, and none is lost.
+        """A body that arrives whole is whole in the dead letter; no other is copied, and no message is lost.
 
-        A body that came without its content leaves by the broker's own acknowledgement where that keeps it; else
-        it is set aside: the next message comes, and this one is on its queue when the connection has closed.
+        A message that arrived without its content leaves by the broker's own acknowledgement if that keeps
+        it. Otherwise it is set aside: the next message is handled, and this one is on its queue after the
+        connection has closed.
         """
         arrival = bench.broker.kinds.get(kind)
         if arrival is None:
@@ -121,7 +125,7 @@ class Bodies(Suite):
         assert bench.letters() == []
 
     def test_headers_arrive_and_are_copied(self, bench: Bench) -> None:
-        """Each application property on each delivery, typed or as text; and in the copy."""
+        """Each application property arrives on each delivery, typed or as text, and is in the copy."""
         bench.send("bad", headers=HEADERS)
         connection = bench.connect(redelivery__deadLetter="forward")
         consumer = connection.consumer(bench.queue)

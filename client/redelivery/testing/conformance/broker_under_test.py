@@ -1,4 +1,4 @@
-"""What the suite must be told of a pair, and what it needs besides the library: another client, and a way to cut."""
+"""Description of a pair of adapter and broker: abilities, another client, and a way to cut."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["FEATURES", "KINDS", "Arrival", "BrokerUnderTest", "Direction", "Feature", "Found", "Kind"]
 
 Feature = Literal["topics", "durable", "selectors", "wildcards", "delay", "marks"]
-"""What a pair can do beyond queues. `durable`: durable topic subscriptions; `delay`: the broker delays a send; `marks`:
-it tells, after a lost connection, that a message was delivered before."""
+"""Ability of a pair beyond queues.
+
+`durable`: durable topic subscriptions. `delay`: the broker delays a send. `marks`: after a lost connection,
+the broker marks messages that were delivered before.
+"""
 FEATURES: frozenset[Feature] = frozenset(get_args(Feature))
 
 Kind = Literal["text", "bytes", "map", "object", "stream"]
@@ -27,70 +30,79 @@ Kind = Literal["text", "bytes", "map", "object", "stream"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Arrival = Literal["whole", "partial", "never"]
-"""How a body comes to the library: `partial`: without its content, so it cannot be copied; `never`: not at all."""
+"""How a body arrives.
+
+`partial`: without its content, and so it cannot be copied. `never`: not delivered.
+"""
 
 Direction = Literal["to_broker", "to_client"]
-"""Of what goes over a link: `to_client` is what the broker says to the library."""
+"""Direction of frames. `to_client` is from the broker to the library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message as the other client found it on a queue."""
+    """Message that the other client found on a queue."""
 
     body: bytes
-    """Empty where `value` has the content."""
+    """Body; empty if `value` has the content."""
     kind: Kind
     headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Application properties, with types or as text; others may be among them."""
+    """Application properties, with types or as text. Other properties may be among them."""
     value: Any = None
-    """The content of a map (dict), stream (list) or object (text)."""
+    """Content of a map (dict), stream (list) or object (text)."""
     persistent: bool = True
     priority: int = 4
     correlation_id: str | None = None
     expires_at: float | None = None
-    """Seconds since the Unix epoch, or None for never."""
+    """Seconds since the Unix epoch. None is never."""
 
     @property
     def text(self) -> str:
-        """The body decoded as UTF-8."""
+        """Body decoded as UTF-8."""
         return self.body.decode()
 
 
 class BrokerUnderTest(ABC):
-    """One adapter on one broker. A subclass says what the pair can do, and reaches the broker by other means.
+    """One adapter on one broker. A subclass describes the pair, and reaches the broker by other means.
 
     Times are in seconds of `clock`; queues have plain names.
     """
 
     capabilities: Capabilities
-    """What the adapter must report; its `version` is not compared. Write it out: do not take it from the adapter."""
+    """Capabilities that the adapter must report; `version` is not compared.
+
+    Write them out: do not take them from the adapter.
+    """
     features: frozenset[Feature] = FEATURES
-    """What the pair can do; it must refuse the rest."""
+    """Abilities of the pair; it must refuse the others."""
     kinds: Mapping[Kind, Arrival] = {"text": "whole", "bytes": "whole"}
-    """The bodies that `send` can produce, and how each of them arrives."""
+    """Kinds of bodies that `send` can produce, and how each of them arrives."""
     persistence: bool = True
-    """Whether a message that was sent non-persistent arrives so. RabbitMQ 4.0 makes it persistent over AMQP."""
+    """True if a non-persistent message arrives as non-persistent.
+
+    RabbitMQ 4.0 makes it persistent over AMQP.
+    """
     typed_headers: bool = False
-    """Whether numbers and booleans arrive as such in `Message.headers`, not as text."""
+    """True if `Message.headers` has numbers and booleans with their types, not as text."""
     prefix: str = ""
-    """What the names of the suite's queues must begin with, for the broker to keep poison by itself."""
+    """Prefix of the suite's queue names that makes the broker keep poison by itself."""
     beyond_credit: int = 0
-    """How many messages the broker may send, or keep for this link alone, beyond the credit that it was given."""
+    """Messages that the broker may send, or keep for this connection, beyond its credit."""
     clock: Clock = SystemClock()
-    """What the suite and the connections wait by."""
+    """Clock of the suite and its connections."""
     late: float = 0.5
-    """By how many seconds a redelivery may come after it is due; never before."""
+    """Most seconds by which a redelivery may be late; it is never early."""
     options: Mapping[str, str] = {}
-    """Options of every URI: a login."""
+    """Options of every URI, such as a login."""
     holds_back: bool = True
-    """Whether the broker can hold messages of these queues back; asked where it can do so in some queues."""
+    """True if the broker can delay messages of these queues; for brokers that can in some queues."""
     refuses: str | None = None
-    """A queue to which this login may not send."""
+    """Queue to which this login may not send, or None."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where the library connects: `stomp://host:port`, by a way that `cut` can cut."""
+        """Address for the library, as in ``stomp://host:port``, on a path that `cut` can cut."""
 
     @abstractmethod
     def send(
@@ -102,27 +114,53 @@ class BrokerUnderTest(ABC):
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
     ) -> None:
-        """Put a message on a queue, by another client; return when the broker has it.
+        """Send a message to a queue, by another client; return when the broker has it.
 
-        `body` is str (text, object), bytes, a dict (map) or a list (stream). Raises ValueError for a kind that
-        is not in `kinds`.
+        Args:
+            queue: Name of the queue.
+            body: str (text, object), bytes, a dict (map) or a list (stream).
+            kind: Kind of the body.
+            headers: Application properties. None: none.
+            persistent: True if the broker is to keep it over a restart.
+
+        Raises:
+            ValueError: `kind` is not in `kinds`.
         """
 
     @abstractmethod
     def take(self, queue: str) -> Sequence[Found]:
-        """Take all messages off a queue that no consumer has, by another client; return them, oldest first."""
+        """Take all messages that no consumer has off a queue, by another client.
+
+        Args:
+            queue: Name of the queue.
+
+        Returns:
+            The messages, oldest first.
+        """
 
     @abstractmethod
     def cut(self) -> int:
-        """Break all links of the library as a network would, without a goodbye; return how many. New ones work."""
+        """Break all connections of the library as a network would, without a log-out.
+
+        New connections work.
+
+        Returns:
+            The number of connections.
+        """
 
     @abstractmethod
     def stall(self, direction: Direction) -> None:
-        """Let nothing through in one direction from now on: the next `cut` loses it, and ends the stalling."""
+        """Stop all bytes in one direction.
+
+        The next `cut` loses these bytes, and ends the stall.
+
+        Args:
+            direction: The direction.
+        """
 
     def uri(self, **options: object) -> str:
-        """Return the connection URI with these options; `__` stands for a dot: `redelivery__credit=5`."""
-        # Without a maximum, pauses grow to seconds when connections are cut often.
+        """Return the connection URI with these options. `__` stands for a dot: `redelivery__credit=5`."""
+        # Without this maximum, reconnect delays grow to seconds when connections are cut often.
         query = {**self.options, "maxReconnectDelay": "50"}
         for name, value in options.items():
             query[name.replace("__", ".")] = str(value).lower() if isinstance(value, bool) else str(value)

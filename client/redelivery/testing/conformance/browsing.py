@@ -1,4 +1,4 @@
-"""Looking at a queue without taking from it, and taking with giving back."""
+"""Browsing: reading a queue without taking from it, and taking with giving back."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ SENT = ["first", "second", "third"]
 
 
 class Browsing(Suite):
-    """What `redelivery.dead_letters` rests on."""
+    """Requirements of `redelivery.dead_letters`."""
 
     def test_looking_takes_nothing(self, bench: Bench) -> None:
-        """Shown twice, in order, and as fresh as before; where the broker takes what it shows, it is refused."""
+        """Browsed messages are shown in order, twice, and stay as they were.
+
+        A broker that takes the messages that it shows refuses.
+        """
         for body in SENT:
             bench.send(body)
         with tools(bench, take=False) as looking:
@@ -36,7 +39,7 @@ class Browsing(Suite):
             message.accept()
 
     def test_an_empty_queue_has_an_end(self, bench: Bench) -> None:
-        """Nothing is shown, and the look ends."""
+        """Browsing of an empty queue ends without a message."""
         bench.send("gone")
         bench.pull(bench.connect().consumer(bench.queue)).accept()
         bench.leave()
@@ -44,7 +47,7 @@ class Browsing(Suite):
             assert list(looking) == []
 
     def test_what_was_taken_is_given_back(self, bench: Bench) -> None:
-        """Everything that was read by taking is there again, and nothing twice."""
+        """Each message that was taken is on the queue again, once."""
         for body in SENT:
             bench.send(body)
         with tools(bench, take=True) as taking:
@@ -53,5 +56,5 @@ class Browsing(Suite):
 
 
 def tools(bench: Bench, *, take: bool) -> DeadLetterQueue:
-    """Return the tools of the test's queue."""
+    """Return the `DeadLetterQueue` of the test's queue."""
     return redelivery.dead_letters(bench.broker.uri(), bench.queue, take=take, idle=0.5, clock=bench.clock)

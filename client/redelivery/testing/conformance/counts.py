@@ -1,4 +1,4 @@
-"""Deliveries are counted: from 1 to N + 1, by failures only, whatever the broker counts."""
+"""Delivery counts: from 1 to N + 1, raised by failures only, independent of the broker's count."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ENDLESS = redelivery.RedeliveryPolicy(
 
 
 class Counts(Suite):
-    """What is counted, and what is not."""
+    """Deliveries that are counted, and those that are not."""
 
     def test_the_adapter_reports_its_capabilities(self, bench: Bench) -> None:
-        """What `open` returns is what is known of this broker over this protocol."""
+        """The capabilities that `open` returns are those of this broker over this protocol."""
         settings = redelivery.parse_uri(bench.broker.uri())
         adapter = adapter_for(settings.scheme)
         found = adapter.open(Opening(settings, settings.endpoints[0], 1, bench.clock), lambda _: None)
@@ -38,7 +38,7 @@ class Counts(Suite):
         assert replace(found, version="") == replace(bench.capabilities, version="")
 
     def test_each_delivery_is_counted(self, bench: Bench) -> None:
-        """N redeliveries are N + 1 deliveries, numbered from 1; then it is poison."""
+        """N redeliveries are N + 1 deliveries, numbered from 1; then the message is poison."""
         bench.send("bad")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -60,7 +60,7 @@ class Counts(Suite):
         assert bench.left() == []
 
     def test_without_a_limit_it_is_never_poison(self, bench: Bench) -> None:
-        """`maximum_redeliveries=-1` goes on until it succeeds."""
+        """A message with `maximum_redeliveries=-1` is redelivered until it succeeds."""
         bench.send("stubborn")
         connection = bench.connect(ENDLESS)
         if bench.capabilities.max_hold is not None:
@@ -79,9 +79,10 @@ class Counts(Suite):
     def test_what_the_broker_counts_never_poisons_before_a_dispatch(
         self, bench: Bench, *, seen: bool
     ) -> None:
-        """Consumers that went away cost the message no redelivery beyond its last: it is always handled once more.
+        """A message is always handled once more, even if consumers that went away have used up its redeliveries.
 
-        A broker's count is shown where it tells one, and raises ours to the maximum at most.
+        If the broker sends a count, the message has it, and it raises the delivery count to the maximum at
+        most.
         """
         bench.send("bad")
         for _ in range(3):
@@ -94,7 +95,7 @@ class Counts(Suite):
         connection = bench.connect(ONE)
         consumer = connection.consumer(bench.queue)
         message = bench.pull(consumer)
-        # Over STOMP some queues of RabbitMQ tell one, and it counts for nothing.
+        # Over STOMP some queues of RabbitMQ send a count, which has no effect.
         assert message.broker_count is not None or not bench.capabilities.counts
         assert message.delivery_count <= (2 if bench.capabilities.counts else 1)
         for count in range(message.delivery_count, 2):
@@ -107,7 +108,10 @@ class Counts(Suite):
         assert bench.left() == []
 
     def test_workers_share_the_messages(self, bench: Bench) -> None:
-        """Four handlers at a time: each message succeeds once, those that fail once come once more."""
+        """Four handlers run at a time: each message succeeds once.
+
+        A message that fails once is delivered twice.
+        """
         attempts: Counter[str] = Counter()
         done: Counter[str] = Counter()
         lock = threading.Lock()

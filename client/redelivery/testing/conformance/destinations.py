@@ -1,4 +1,4 @@
-"""Wildcards, topics, durable subscriptions and selectors: as the pair can, or refused."""
+"""Wildcards, topics, durable subscriptions and selectors: supported by the pair, or refused."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ONCE_MORE = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelive
 
 
 class Destinations(Suite):
-    """What a consumer can consume from."""
+    """Destinations that a consumer can consume from."""
 
     def test_a_wildcard_consumer_uses_each_messages_own_policy(self, bench: Bench) -> None:
-        """`stem.>` redelivers each message as the policy of its own queue says."""
+        """A consumer of `stem.>` redelivers each message by the policy of the message's own queue."""
         connection = bench.connect(
             redelivery.RedeliveryPolicyMap({
                 f"{bench.queue}.never": redelivery.RedeliveryPolicy(maximum_redeliveries=0),
@@ -44,7 +44,10 @@ class Destinations(Suite):
         assert sorted(letter.text for letter in letters) == ["never", "twice"]
 
     def test_each_consumer_of_a_topic_has_each_message(self, bench: Bench) -> None:
-        """A failure is redelivered to who failed, by the topic's policy; the other one is done."""
+        """A failed message of a topic is redelivered to the consumer that failed, by the topic's policy.
+
+        The other consumer gets it once.
+        """
         topic = f"topic://{bench.queue}"
         connection = bench.connect(redelivery.RedeliveryPolicyMap({topic: ONCE_MORE}))
         if "topics" not in bench.broker.features:
@@ -57,7 +60,7 @@ class Destinations(Suite):
             first = bench.pull(consumer)
             assert (first.text, first.destination) == ("1", topic)
             (first.fail if consumer is fails else first.accept)()
-            # The redelivery may come before the second message: the broker sends that when it likes.
+            # The redelivery may come before the second message: the broker may send that one later.
             others = [bench.pull(consumer) for _ in range(2 if consumer is fails else 1)]
             expected = [("1", 2), ("2", 1)] if consumer is fails else [("2", 1)]
             assert sorted((message.text, message.delivery_count) for message in others) == expected
@@ -66,7 +69,10 @@ class Destinations(Suite):
         bench.nothing(fails)
 
     def test_a_durable_subscription_keeps_what_comes_while_away(self, bench: Bench) -> None:
-        """With a client id and a name; what was not settled comes again, too."""
+        """A durable subscription keeps the messages that are sent while its consumer is away.
+
+        It needs a client id and a name. Unsettled messages are redelivered, too.
+        """
         topic, name = f"topic://{bench.queue}", "conformance"
         options = {"jms__clientID": f"client-{bench.run}"}
         if "durable" not in bench.broker.features:
@@ -89,7 +95,7 @@ class Destinations(Suite):
         bench.nothing(consumer)
 
     def test_a_selector_picks_messages(self, bench: Bench) -> None:
-        """Only what matches comes, a redelivery too; the rest stays on the queue."""
+        """A selector filters messages and redeliveries; the other messages stay on the queue."""
         for body in ("red", "blue", "red"):
             bench.send(body, headers={"colour": body})
         connection = bench.connect(ONCE_MORE)
@@ -108,7 +114,10 @@ class Destinations(Suite):
         assert [found.text for found in bench.left()] == ["blue"]
 
     def test_consumers_of_one_connection_have_queues_of_their_own(self, bench: Bench) -> None:
-        """Each has its own queue's messages and redeliveries; one that closes does not disturb the other."""
+        """Each consumer of a connection gets its own queue's messages and redeliveries.
+
+        Closing one does not affect the other.
+        """
         other = f"{bench.queue}.other"
         for queue in (bench.queue, other):
             bench.send(queue, queue)

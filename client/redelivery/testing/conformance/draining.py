@@ -1,4 +1,4 @@
-"""The end of a consumer: running handlers finish, the rest goes back as it was."""
+"""End of a consumer: running handlers finish, the other messages are released unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Draining(Suite):
     """`drain`, and closing."""
 
     def check_the_rest(self, bench: Bench, bodies: list[str]) -> None:
-        """Another consumer gets these, each with its full number of deliveries, and nothing else."""
+        """Check that another consumer gets these messages only, each with its full number of deliveries."""
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
         counts: Counter[str] = Counter()
@@ -35,7 +35,10 @@ class Draining(Suite):
         assert bench.left() == []
 
     def test_running_handlers_finish_and_the_rest_goes_back(self, bench: Bench) -> None:
-        """A handler that runs is waited for, and its message accepted; what was prefetched is not counted."""
+        """A drain waits for the running handler, whose message is acknowledged.
+
+        Prefetched messages are released; their delivery count does not change.
+        """
         gate, begun = bench.gate(), list[str]()
 
         def handle(message: Message) -> None:
@@ -59,7 +62,10 @@ class Draining(Suite):
         self.check_the_rest(bench, ["1", "2", "3", "4"])
 
     def test_what_is_in_hand_can_be_settled_after_draining(self, bench: Bench) -> None:
-        """A message pulled before is accepted after; a parked one goes back, and its charge with it."""
+        """A message that was pulled before the drain can be acknowledged after it.
+
+        A parked message is released, with its charge.
+        """
         connection = bench.connect(redelivery.RedeliveryPolicy(initial_redelivery_delay=600))
         for body in ("parked", "held", "fresh"):
             bench.post(connection, body)
@@ -75,7 +81,10 @@ class Draining(Suite):
         self.check_the_rest(bench, ["parked", "fresh"])
 
     def test_closing_gives_back_what_is_held(self, bench: Bench) -> None:
-        """A consumer that closes leaves its messages, and their counts, to the next one; a late result is stale."""
+        """The messages of a consumer that closes go to the next one, with their counts.
+
+        A late result is stale.
+        """
         for number in range(5):
             bench.send(str(number))
         policy = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=1)

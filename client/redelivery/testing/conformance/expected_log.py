@@ -1,4 +1,4 @@
-"""One program on every pair, and the log of what it saw: the same everywhere."""
+"""One program for every pair, and the log of its deliveries: the same on all pairs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOLERANCE = 0.3  # seconds
 
 
 class Attempt(NamedTuple):
-    """One delivery: of what, the which, what became of it, and when: seconds after the first."""
+    """One delivery: body, delivery count, outcome, and seconds since the first delivery."""
 
     body: str
     delivery_count: int
@@ -59,7 +59,7 @@ EXPECTED_LOG = [
 
 
 def attempt_log(broker: BrokerUnderTest) -> list[Attempt]:
-    """Run the program on a queue of its own; return each delivery, in order."""
+    """Run the program on its own queue; return all deliveries, in order."""
     run = uuid.uuid4().hex[:8]
     queue = f"conformance.log.{run}"
     for body in PROGRAM:
@@ -99,10 +99,10 @@ def _take(message: Message, step: Step) -> None:
 
 
 class AttemptLog(Suite):
-    """All pairs show one log."""
+    """All pairs have the same log."""
 
     def test_the_attempt_log_is_the_same_everywhere(self, broker_under_test: BrokerUnderTest) -> None:
-        """Same deliveries, in the same order, with the same outcomes; times within 0.3 s."""
+        """The log has the expected deliveries, in order, with their outcomes; times within 0.3 s."""
         log = attempt_log(broker_under_test)
         assert [attempt[:3] for attempt in log] == [attempt[:3] for attempt in EXPECTED_LOG]
         for attempt, expected in zip(log, EXPECTED_LOG, strict=True):

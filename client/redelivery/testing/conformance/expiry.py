@@ -19,14 +19,14 @@ TTL = 2.0
 
 
 class Expiry(Suite):
-    """Never dispatched, never counted; dead-lettered or dropped."""
+    """Expired messages are never dispatched and never counted; they are dead-lettered or dropped."""
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     @pytest.mark.parametrize("process", [True, False], ids=["process", "drop"])
     def test_an_expired_message_is_never_dispatched(
         self, bench: Bench, *, process: bool, persistent: bool
     ) -> None:
-        """One that expires here, before its turn, is dead-lettered with cause `expired`, or dropped."""
+        """A message that expires here undispatched is dead-lettered with cause `expired`, or dropped."""
         connection = bench.connect(redelivery__processExpired=process)
         consumer = connection.consumer(bench.queue)
         bench.post(connection, "late", ttl=TTL, persistent=persistent)
@@ -47,7 +47,10 @@ class Expiry(Suite):
         assert connection.report() == redelivery.Report(accepted=1, poisoned=process, discarded=not process)
 
     def test_what_expires_while_it_waits_for_its_redelivery(self, bench: Bench) -> None:
-        """It was handled once, and is not handled again; its dead letter tells the failure that was charged."""
+        """A parked message that expires is not handled again.
+
+        Its dead letter has the failure that was charged.
+        """
         policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=TTL + 0.1)
         connection = bench.connect(policy, redelivery__deadLetter="forward")
         consumer = connection.consumer(bench.queue)

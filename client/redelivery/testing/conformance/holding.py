@@ -1,4 +1,4 @@
-"""How much a consumer holds: its credit, what is parked, and nothing fresh past the limit."""
+"""Limits of a consumer: its credit, and the number of parked messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ALL = 30
 
 
 def body(number: int) -> str:
-    """Return a body of 1 kB: larger than what a broker with a window in bytes may leave over of it."""
+    """Return a body of 1 kB: larger than the remainder that a broker with a window in bytes may leave."""
     return f"{number} ".ljust(1024, ".")
 
 
 def numbers(messages: list[Message]) -> list[int]:
-    """Return which messages these are."""
+    """Return the numbers of these messages."""
     return [int(message.text.split()[0]) for message in messages]
 
 
@@ -33,11 +33,14 @@ class Holding(Suite):
     """Credit and `maxParked`."""
 
     def held_at_most(self, bench: Bench, parked: int = 0) -> int:
-        """Return how many messages the broker may leave unsettled at a consumer with `LIMITS` that parks so many."""
+        """Return how many messages may be unsettled at a consumer with `LIMITS` that parks `parked`."""
         return CREDIT + parked + bench.broker.beyond_credit
 
     def test_credit_is_respected(self, bench: Bench) -> None:
-        """The application has `credit` messages, and the broker has given no more of them; others get the rest."""
+        """The application has `credit` messages, and the broker has sent no more of them.
+
+        Other consumers get the rest.
+        """
         for number in range(ALL):
             bench.send(body(number))
         first = bench.connect(LONG, **LIMITS).consumer(bench.queue)
@@ -49,7 +52,7 @@ class Holding(Suite):
         assert len(others) >= free
         for message in (*mine, *others):
             assert message.accept() is True
-        # One by one: RabbitMQ 4.0 had given it nine, and the fifth waits until one of the first four is settled.
+        # One by one: RabbitMQ 4.0 had sent it nine, and the fifth is dispatched after one of the first four is settled.
         rest: list[Message] = []
         while len(mine) + len(others) + len(rest) < ALL:
             rest.append(bench.pull(first))
@@ -58,7 +61,7 @@ class Holding(Suite):
         assert bench.left() == []
 
     def test_a_due_redelivery_waits_for_credit(self, bench: Bench) -> None:
-        """Who has `credit` messages unsettled gets no redelivery either, until one is settled."""
+        """A due redelivery waits while `credit` messages are unsettled."""
         for number in range(1 + CREDIT):
             bench.send(body(number))
         policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=0.2)
@@ -74,7 +77,10 @@ class Holding(Suite):
         assert bench.left() == []
 
     def test_past_max_parked_nothing_fresh_comes(self, bench: Bench) -> None:
-        """Others flow while fewer are parked; then a second consumer takes over, in the end with all."""
+        """Fresh messages are dispatched while fewer than `maxParked` are parked.
+
+        After that a second consumer gets the rest, and in the end all.
+        """
         for number in range(ALL):
             bench.send(body(number))
         connection = bench.connect(LONG, **LIMITS)
@@ -106,7 +112,7 @@ class Holding(Suite):
         assert bench.letters() == []
 
     def test_what_is_parked_makes_room_again(self, bench: Bench) -> None:
-        """When a parked message is done, a fresh one comes."""
+        """A fresh message arrives when a parked one is settled."""
         for number in range(8):
             bench.send(body(number))
         policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=1)

@@ -1,4 +1,4 @@
-"""The three orders: what waits while a message waits for its redelivery."""
+"""Three orders: the messages that wait behind a parked one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = redelivery.RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_
 def deliveries(
     bench: Bench, ordering: str, messages: Sequence[tuple[str, str | None]], count: int
 ) -> list[str]:
-    """Send messages (body, group) and handle so many deliveries; return them as `body#delivery`, in order.
+    """Send messages (body, group) and handle `count` deliveries; return them as `body#delivery`, in order.
 
     "bad" fails always, "once" the first time, all others never.
     """
@@ -28,7 +28,7 @@ def deliveries(
     for body, group in messages:
         bench.post(connection, body, group=group)
     consumer = connection.consumer(bench.queue)
-    # No message is on its way any more when the first one fails, whose delay is the limit for all the others.
+    # All messages have arrived when the first one fails: the others must be handled within its delay.
     bench.prefetched(connection, len(messages))
     found: list[str] = []
     for _ in range(count):
@@ -49,21 +49,24 @@ class Orders(Suite):
     """Non-blocking, blocking, and per group."""
 
     def test_non_blocking_lets_others_overtake(self, bench: Bench) -> None:
-        """While a message waits for its redelivery the others flow; it comes when it is due."""
+        """Other messages overtake a parked one, which is redelivered when it is due."""
         messages = [("bad", None), ("a", None), ("once", None), ("b", None)]
         assert deliveries(bench, "non_blocking", messages, 7) == [
             "bad#1", "a#1", "once#1", "b#1", "bad#2", "once#2", "bad#3",
         ]  # fmt: skip
 
     def test_blocking_keeps_strict_order(self, bench: Bench) -> None:
-        """Behind a failing head everything waits, until it succeeds or is poison."""
+        """All messages wait behind a failing one until it succeeds or is poison."""
         messages = [("once", None), ("a", None), ("bad", None), ("b", None)]
         assert deliveries(bench, "blocking", messages, 7) == [
             "once#1", "once#2", "a#1", "bad#1", "bad#2", "bad#3", "b#1",
         ]  # fmt: skip
 
     def test_per_group_holds_the_group_only(self, bench: Bench) -> None:
-        """Behind a failing head its group waits, others flow; refused where groups are not told."""
+        """A failing message blocks its group only.
+
+        A pair that does not report groups refuses this order.
+        """
         if not bench.capabilities.groups:
             connection = bench.connect()
             refused(lambda: connection.consumer(bench.queue, ordering="per_group"), "per_group")
@@ -74,7 +77,10 @@ class Orders(Suite):
         ]  # fmt: skip
 
     def test_per_group_goes_on_behind_poison(self, bench: Bench) -> None:
-        """A group whose head is poison flows on with the next; refused where groups are not told."""
+        """A group continues with its next message after poison.
+
+        A pair that does not report groups refuses this order.
+        """
         if not bench.capabilities.groups:
             connection = bench.connect(redelivery__ordering="per_group")
             refused(lambda: connection.consumer(bench.queue), "per_group")

@@ -1,4 +1,4 @@
-"""Where poison goes: by each route, a dead letter is there exactly once, and its source is empty."""
+"""Dead letters: by each route there is exactly one, and its source is empty."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ HEADERS = {"colour": "red: ü", "empty": ""}
 
 
 def can_acknowledge(capabilities: Capabilities) -> bool:
-    """Whether `deadLetter=ack` is possible: a broker may keep poison only because it is configured so."""
+    """True if `deadLetter=ack` is possible.
+
+    Some brokers keep poison only if they are configured for it.
+    """
     return capabilities.poison_persistent or getattr(capabilities, "poison_on_request", False)
 
 
 def is_native(route: Route, capabilities: Capabilities, *, persistent: bool) -> bool:
-    """Whether a message leaves by the broker's own acknowledgement, to its own dead-letter queue."""
+    """True if a message leaves by the broker's own acknowledgement, to its own dead-letter queue."""
     kept = capabilities.poisons(persistent=persistent, asked=route == "ack")
     if route == "ack":
         return kept or getattr(capabilities, "poison_on_request", False)
@@ -37,7 +40,7 @@ def is_native(route: Route, capabilities: Capabilities, *, persistent: bool) -> 
 
 
 def check_copy(letter: Found, source: str, *, cause: str, count: int, persistent: bool = True) -> None:
-    """A copy says why it is there, after how many deliveries, and where it was."""
+    """Check that a copy has its cause, its delivery count, and its original destination."""
     headers = letter.headers
     assert headers["redeliveryCause"] == cause
     assert as_text(headers["redeliveryCount"]) == str(count)
@@ -54,7 +57,7 @@ def check_copy(letter: Found, source: str, *, cause: str, count: int, persistent
 
 
 def fail_all(bench: Bench, connection: Connection, deliveries: int) -> None:
-    """Handle so many deliveries; each fails, and nothing comes after."""
+    """Handle this number of deliveries; each fails, and no further one arrives."""
     consumer = connection.consumer(bench.queue)
     for _ in range(deliveries):
         bench.pull(consumer).fail(ValueError("a: b\\c"))
@@ -67,7 +70,10 @@ class DeadLetters(Suite):
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     @pytest.mark.parametrize("route", get_args(Route))
     def test_each_route_takes_poison_away(self, bench: Bench, route: Route, *, persistent: bool) -> None:
-        """One dead letter, whole, and nothing on the queue; `discard` leaves none; `ack` may be refused."""
+        """A poison message leaves one whole dead letter, and nothing on the queue.
+
+        `discard` leaves none; `ack` may be refused.
+        """
         connection = bench.connect(redelivery__deadLetter=route)
         if route == "ack" and not can_acknowledge(bench.capabilities):
             refused(lambda: connection.consumer(bench.queue), "redelivery.deadLetter=ack")
@@ -91,7 +97,7 @@ class DeadLetters(Suite):
         assert connection.report() == redelivery.Report(redelivered=2, poisoned=1)
 
     def test_a_destination_of_ones_own(self, bench: Bench) -> None:
-        """`redelivery.deadLetterDestination` takes the copies, and the broker's own queue gets none."""
+        """`redelivery.deadLetterDestination` gets the copies; the broker's own queue gets none."""
         own = f"{bench.queue}.graveyard"
         connection = bench.connect(NONE, redelivery__deadLetterDestination=own)
         bench.send("bad")
@@ -102,7 +108,10 @@ class DeadLetters(Suite):
         assert bench.left() == []
 
     def test_a_consumer_of_the_dead_letters_names_another_destination(self, bench: Bench) -> None:
-        """Or its own poison would circle: refused; with another destination it works."""
+        """A consumer of the dead-letter queue needs another destination for its own dead letters.
+
+        Without it, its poison would circulate, and it is refused.
+        """
         own, other = f"{bench.queue}.graveyard", f"{bench.queue}.second"
         connection = bench.connect(NONE, redelivery__deadLetterDestination=own)
         refused(lambda: connection.consumer(own), own, "redelivery.deadLetterDestination")
@@ -113,7 +122,10 @@ class DeadLetters(Suite):
         check_copy(letter, own, cause="again", count=1)
 
     def test_a_copy_keeps_what_the_message_had(self, bench: Bench) -> None:
-        """Priority, correlation id and properties; it never expires unless it is told to."""
+        """A copy keeps priority, correlation id and properties.
+
+        It never expires unless an option says so.
+        """
         connection = bench.connect(NONE, redelivery__deadLetter="forward")
         identity = bench.post(
             connection, "bad", headers=HEADERS, priority=7, correlation_id="c: 1", ttl=60, reply_to="answers"
@@ -125,7 +137,7 @@ class DeadLetters(Suite):
         assert (letter.priority, letter.correlation_id, letter.expires_at) == (7, "c: 1", None)
 
     def test_a_copy_may_expire(self, bench: Bench) -> None:
-        """`redelivery.deadLetterExpiration` is how long it lives."""
+        """`redelivery.deadLetterExpiration` is the time until a copy expires."""
         connection = bench.connect(
             NONE, redelivery__deadLetter="forward", redelivery__deadLetterExpiration=60_000
         )
@@ -137,7 +149,7 @@ class DeadLetters(Suite):
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     def test_poison_that_nobody_wants(self, bench: Bench, *, persistent: bool) -> None:
-        """`processNonPersistent=false` drops poison that is not persistent, and counts it as discarded."""
+        """`processNonPersistent=false` drops non-persistent poison, and counts it as discarded."""
         connection = bench.connect(NONE, redelivery__processNonPersistent=False)
         bench.send("bad", persistent=persistent)
         persistent = persistent or not bench.broker.persistence
@@ -149,7 +161,7 @@ class DeadLetters(Suite):
         assert connection.report() == redelivery.Report(poisoned=persistent, discarded=not persistent)
 
     def test_many_poison_messages_leave_at_once(self, bench: Bench) -> None:
-        """Each of fifty has its dead letter, none twice."""
+        """Fifty poison messages have a dead letter each, none twice."""
         connection = bench.connect(NONE)
         for number in range(50):
             bench.send(str(number), persistent=number % 2 == 0)

@@ -1,4 +1,4 @@
-"""Links that are cut: nothing is lost, nothing is charged, counts and due times are kept."""
+"""Cut connections: no message is lost, none is charged, counts and due times stay."""
 
 from __future__ import annotations
 
@@ -18,29 +18,34 @@ __all__ = ["Reconnects"]
 
 SLOW = redelivery.RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=0.3, redelivery_delay=0.3)
 PREFETCHED = 100
-# Cuts are MAXIMUM + 5: fewer than the 10 after which Artemis gives a message up by itself.
+# The test makes MAXIMUM + 5 cuts: fewer than the 10 deliveries after which Artemis dead-letters a message by itself.
 MAXIMUM = 2
 
 
 def cut_while_running(bench: Bench) -> tuple[Connection, Consumer, Message]:
-    """Return a message whose link is cut while its handler runs, and whose copy has come and waits."""
+    """Return a message whose connection was cut while its handler ran.
+
+    Its redelivery has arrived and waits for the end of the handler.
+    """
     bench.send("first")
     connection = bench.connect()
     consumer = connection.consumer(bench.queue)
     message = bench.pull(consumer)
     bench.cut(connection)
-    # What the broker took back comes before what is sent now.
+    # The broker redelivers the first message before this one.
     bench.send("second")
     other = bench.pull(consumer)
-    assert (other.text, other.accept()) == ("second", True), "a copy does not run beside its handler"
+    assert (other.text, other.accept()) == ("second", True), (
+        "a redelivery is not handled while its first handler runs"
+    )
     return connection, consumer, message
 
 
 class Reconnects(Suite):
-    """Cut while parked, while running, while settling, and again and again."""
+    """Cuts while messages are parked, running or being settled; one cut, and many."""
 
     def test_a_cut_while_parked_keeps_count_and_due_time(self, bench: Bench) -> None:
-        """The redelivery comes when it was due before the cut, with its number."""
+        """A redelivery happens at its due time from before the cut, with its number."""
         bench.send("bad")
         connection = bench.connect(SLOW)
         consumer = connection.consumer(bench.queue)
@@ -58,7 +63,7 @@ class Reconnects(Suite):
         assert connection.report() == redelivery.Report(accepted=1, redelivered=1)
 
     def test_a_cut_while_running_and_a_success(self, bench: Bench) -> None:
-        """The late success is stale; the copy is accepted without running again."""
+        """A success after the cut is stale; the redelivery is acknowledged without being handled."""
         connection, consumer, message = cut_while_running(bench)
         assert message.accept() is False
         assert message.outcome == "stale"
@@ -69,7 +74,7 @@ class Reconnects(Suite):
         assert bench.letters() == []
 
     def test_a_cut_while_running_and_a_failure(self, bench: Bench) -> None:
-        """The late failure is stale, and charged once; the copy goes on by the policy."""
+        """A failure after the cut is stale, and charged once; the redelivery follows the policy."""
         connection, consumer, message = cut_while_running(bench)
         assert message.fail("no") is False
         for count in (2, 3):
@@ -82,7 +87,7 @@ class Reconnects(Suite):
         assert bench.left() == []
 
     def test_a_cut_while_running_and_poison(self, bench: Bench) -> None:
-        """The late verdict is stale, and kept: the copy is dead-lettered without running."""
+        """A poison result after the cut is stale, and kept: the redelivery is dead-lettered unhandled."""
         connection, consumer, message = cut_while_running(bench)
         assert message.poison("no") is False
         bench.nothing(consumer)
@@ -91,7 +96,7 @@ class Reconnects(Suite):
         assert bench.left() == []
 
     def test_a_cut_while_running_and_a_release(self, bench: Bench) -> None:
-        """The late release is stale; the copy is given back, and is still there."""
+        """A release after the cut is stale; the redelivery is released, and is still on the queue."""
         connection, _, message = cut_while_running(bench)
         assert message.release() is False
         assert connection.report().stale == 1
@@ -99,7 +104,7 @@ class Reconnects(Suite):
         assert [found.text for found in left] == ["first"]
 
     def test_cuts_between_failures_leave_the_limit_as_it_is(self, bench: Bench) -> None:
-        """N + 1 deliveries, numbered from 1, with a cut after each."""
+        """A message has N + 1 deliveries, numbered from 1, although each is followed by a cut."""
         bench.send("bad")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -114,7 +119,10 @@ class Reconnects(Suite):
         assert bench.left() == []
 
     def test_cuts_while_settling_lose_nothing(self, bench: Bench) -> None:
-        """Every message is accepted; one that comes again after that came without the broker's mark."""
+        """Every message is acknowledged.
+
+        One that is handled again after that arrived without the redelivered flag.
+        """
         bodies = [str(number) for number in range(12)]
         for body in bodies:
             bench.send(body)
@@ -123,13 +131,13 @@ class Reconnects(Suite):
         accepted: Counter[str] = Counter()
 
         def accept_all(quiet: float) -> bool:
-            """Accept what comes until nothing does; return whether something came."""
+            """Accept messages until none arrives; return True if one did."""
             before = accepted.total()
             while (message := consumer.receive(timeout=quiet)) is not None:
                 assert not (accepted[message.text] and message.redelivered), "it is known, and need not run"
-                # The broker may count what was on its way and was never seen here.
+                # The broker may count deliveries that never arrived here.
                 assert message.delivery_count == 1 or message.broker_count
-                # Or is accepted too late: then its copy is accepted unseen, or is handled again.
+                # The result may be stale: then the redelivery is acknowledged unhandled, or is handled again.
                 message.accept()
                 accepted[message.text] += 1
                 if accepted.total() in (3, 6, 9):
@@ -137,15 +145,16 @@ class Reconnects(Suite):
             return accepted.total() > before
 
         bench.eventually(lambda: not accept_all(2 * QUIET) and set(accepted) == set(bodies))
-        # The broker redelivers what was accepted over a dead link. It is accepted here, or unseen.
+        # The broker redelivers messages that were acknowledged over a dead connection. They are acknowledged here, with
+        # or without being handled.
         bench.eventually(lambda: connection.connected and not accept_all(GIVEN_AGAIN))
         assert bench.left() == []
         assert bench.letters() == []
 
     def test_cuts_while_poisoning_keep_each_verdict(self, bench: Bench) -> None:
-        """Each message has its dead letter, none is handled again.
+        """Each poison message has its dead letter, and none is handled again.
 
-        Where the copy is not in one transaction with its original's acknowledgement, it may be there twice.
+        If copy and acknowledgement are not one transaction, a dead letter may be there twice.
         """
         bodies = ["1", "2", "3", "4"]
         connection = bench.connect()
@@ -156,7 +165,7 @@ class Reconnects(Suite):
             assert message.text == body
             message.poison("no")
             bench.cut(connection)
-        # A broker may notice late that a link is gone, and give the message again only then.
+        # A broker may notice late that a connection is gone, and redelivers the message only then.
         bench.eventually(
             lambda: {letter.text for letter in bench.letters()} == set(bodies), "all dead letters"
         )
@@ -169,7 +178,10 @@ class Reconnects(Suite):
             assert set(letters.values()) == {1}
 
     def test_a_lost_acknowledgement_is_repeated_and_not_the_handling(self, bench: Bench) -> None:
-        """A message was accepted, the broker never heard of it: the copy, if it is marked, is accepted unseen."""
+        """A message whose acknowledgement was lost is acknowledged again, and not handled again.
+
+        This needs the broker's redelivered flag on the redelivery.
+        """
         bench.send("done")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -178,8 +190,8 @@ class Reconnects(Suite):
         assert message.accept() is True
         bench.cut(connection)
         if "marks" not in bench.broker.features:
-            # Without a mark nobody can tell the copy from another message with the same id: it is handled again.
-            # (Artemis marks it at times, over AMQP.)
+            # Without the redelivered flag it may be another message with the same id: it is handled again. (Artemis
+            # sets the flag at times, over AMQP.)
             bench.eventually(lambda: self._accepted_again(consumer, connection), "the copy is accepted")
             assert bench.left() == []
             return
@@ -194,7 +206,7 @@ class Reconnects(Suite):
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     def test_a_lost_poison_acknowledgement_is_repeated(self, bench: Bench, *, persistent: bool) -> None:
-        """The broker never heard of it: the verdict stands, the message is not handled again."""
+        """A message whose poison acknowledgement was lost is dead-lettered, and not handled again."""
         bench.send("bad", persistent=persistent)
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -208,9 +220,10 @@ class Reconnects(Suite):
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     def test_a_lost_confirmation_of_poison(self, bench: Bench, *, persistent: bool) -> None:
-        """Whether or not the broker got so far without answers: one dead letter, no handling again, nothing left.
+        """A poison message whose confirmation was lost has one dead letter, and is not handled again.
 
-        Where the copy is not in one transaction with its original's acknowledgement, it may be there twice.
+        This holds whether or not the broker carried it out. If copy and acknowledgement are not one
+        transaction, the dead letter may be there twice.
         """
         bench.send("bad", persistent=persistent)
         connection = bench.connect()
@@ -218,7 +231,7 @@ class Reconnects(Suite):
         message = bench.pull(consumer)
         bench.broker.stall("to_client")
         assert message.poison("no") is True
-        # Some protocols need an answer on the way.
+        # Some protocols need an answer before they dead-letter.
         bench.perhaps(bench.letters)
         bench.cut(connection)
         bench.eventually(bench.letters, "the dead letter is there")
@@ -229,7 +242,7 @@ class Reconnects(Suite):
         assert letters == ["bad"] or (bench.capabilities.forward == "confirmed" and letters == ["bad", "bad"])
 
     def test_a_lost_confirmation_of_a_send(self, bench: Bench) -> None:
-        """`send` raises TransportError when the link is cut: the message may be there, but not twice."""
+        """`send` raises TransportError after a cut: the message may be there, but not twice."""
         connection = bench.connect()
         bench.post(connection, "before")
         bench.broker.stall("to_client")
@@ -244,7 +257,10 @@ class Reconnects(Suite):
         assert texts in (["before", "perhaps", "after"], ["before", "after"])
 
     def test_many_cuts_cost_no_prefetched_message_a_delivery(self, bench: Bench) -> None:
-        """More cuts than redeliveries while messages wait here unseen: none is dead-lettered, none is charged."""
+        """Prefetched messages are neither charged nor dead-lettered by cuts.
+
+        There are more cuts than redeliveries.
+        """
         connection = bench.connect(redelivery.RedeliveryPolicy(maximum_redeliveries=MAXIMUM))
         for number in range(PREFETCHED):
             bench.post(connection, str(number), persistent=False)

@@ -1,4 +1,4 @@
-"""Redelivery by the broker: what waits is held there, as a copy that tells what was charged."""
+"""Redelivery by the broker, which keeps a failed message as a copy with the charged count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ BODY = b"\x00whole\xff"
 
 
 def able(bench: Bench) -> bool:
-    """Whether the broker can hold a message back, or a copy; if not, a consumer that asks for it is refused."""
+    """True if the broker can delay a message, or a copy.
+
+    If not, check that a consumer that needs it is refused.
+    """
     if bench.capabilities.reschedule == "none":
         connection = connect(bench)
         refused(lambda: connection.consumer(bench.queue), "redelivery.scheduler", bench.capabilities.broker)
@@ -40,12 +43,12 @@ def able(bench: Bench) -> bool:
 
 
 def connect(bench: Bench, **options: object) -> Connection:
-    """Return a connection whose broker holds what waits."""
+    """Return a connection whose broker keeps messages until their redelivery."""
     return bench.connect(POLICY, redelivery__scheduler="broker", **options)
 
 
 def charged(bench: Bench, connection: Connection, message: Message, cause: str = "no") -> None:
-    """Let it fail, and wait until it has left as a copy."""
+    """Fail the message, and wait until the broker has its copy."""
     message.fail(cause)
     bench.eventually(lambda: not bench.unsettled(connection), "the broker has the copy")
 
@@ -54,7 +57,10 @@ class Scheduled(Suite):
     """`redelivery.scheduler=broker`."""
 
     def test_the_broker_holds_what_waits_for_its_redelivery(self, bench: Bench) -> None:
-        """Nothing waits here, each copy comes when it is due, and the dead letter is that of the first message."""
+        """No message is parked here; each copy arrives when it is due.
+
+        The dead letter is that of the first message.
+        """
         if not able(bench):
             return
         connection = connect(bench)
@@ -84,7 +90,10 @@ class Scheduled(Suite):
         assert bench.left() == []
 
     def test_a_count_outlives_its_connection(self, bench: Bench) -> None:
-        """The delay and the count are with the broker: whoever is there when it is due goes on counting."""
+        """A count outlives its connection: the broker keeps it, and the delay.
+
+        Any consumer that gets the due copy continues the count.
+        """
         if not able(bench):
             return
         bench.send("orphan")
@@ -98,7 +107,7 @@ class Scheduled(Suite):
         assert bench.left() == []
 
     def test_nobody_can_have_a_message_poisoned_unseen(self, bench: Bench) -> None:
-        """A producer's own count is believed up to the maximum, and no further; nonsense is ignored."""
+        """A producer's own count is used up to the maximum; nonsense is ignored."""
         if not able(bench):
             return
         mark = {"redeliveryCopy": f"mine@queue://{bench.queue}", "redeliveryCause": "forged"}
@@ -115,7 +124,10 @@ class Scheduled(Suite):
         assert bench.letters() == []
 
     def test_a_cut_before_the_answer_loses_nothing(self, bench: Bench) -> None:
-        """The message comes again, charged as it was; twice at most, and only where a copy is no transaction."""
+        """A message that was charged before a cut is redelivered with its charge.
+
+        It is there twice at most, and only if copy and acknowledgement are not one transaction.
+        """
         if not able(bench):
             return
         connection = connect(bench)
@@ -136,7 +148,10 @@ class Scheduled(Suite):
         assert bench.letters() == []
 
     def test_a_deferral_waits_there_too(self, bench: Bench) -> None:
-        """Uncharged, and counted: past `redelivery.maximumDeferrals` it is a failure."""
+        """The broker also keeps deferred messages, uncharged.
+
+        Past `redelivery.maximumDeferrals` a deferral is a failure.
+        """
         if not able(bench):
             return
         bench.send("later")

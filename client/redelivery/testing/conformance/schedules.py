@@ -1,4 +1,4 @@
-"""Redeliveries come when their policy says: never early, and late by little."""
+"""Times of redeliveries: never early, and little late."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ JITTER = RedeliveryPolicy(
     use_collision_avoidance=True,
     collision_avoidance_factor=0.5,
 )
-# Seconds: clocks are read as floats.
+# Seconds. Clock readings are floats.
 ROUNDING = 1e-6
 
 
 def waits(bench: Bench, policy: Policy) -> list[float]:
-    """Let a message fail until it is poison; return the seconds from each failure to the next delivery."""
+    """Fail a message until it is poison; return the seconds from each failure to the next delivery."""
     bench.send("bad")
     connection = bench.connect(policy)
     consumer = connection.consumer(bench.queue)
@@ -77,17 +77,17 @@ def waits(bench: Bench, policy: Policy) -> list[float]:
 
 
 class Schedules(Suite):
-    """When a failed message comes again."""
+    """Time of the redelivery of a failed message."""
 
     @pytest.mark.parametrize("name", POLICIES)
     def test_each_redelivery_comes_when_it_is_due(self, bench: Bench, name: str) -> None:
-        """After the delay that the policy gives for it: not before, and at most `late` seconds after."""
+        """A redelivery is not early by its policy's delay, and at most `late` seconds late."""
         policy, delays = POLICIES[name]
         for wait, delay in zip(waits(bench, policy), delays, strict=True):
             assert delay - ROUNDING <= wait <= delay + bench.broker.late
 
     def test_collision_avoidance_stays_within_its_share(self, bench: Bench) -> None:
-        """Each delay but the first varies by the factor at most, and they are not all the same."""
+        """Each delay but the first varies by at most the factor, and they are not all the same."""
         first, *others = waits(bench, JITTER)
         late = bench.broker.late
         assert 0.05 - ROUNDING <= first <= 0.05 + late
@@ -96,7 +96,7 @@ class Schedules(Suite):
         assert len({round(wait, 6) for wait in others}) > 1
 
     def test_each_message_waits_for_its_own_time(self, bench: Bench) -> None:
-        """Messages of one consumer come in the order of their due times."""
+        """Messages of one consumer are redelivered in the order of their due times."""
         delays = {"0": 0.25, "1": 0.05, "2": 0.15}
         for body in delays:
             bench.send(body)

@@ -1,4 +1,4 @@
-"""Sending: confirmed, with an id, and with everything that was given."""
+"""Sending: confirmed, with an id, and with all given properties."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 __all__ = ["Sending"]
 
 DELAY = 0.3
-# Seconds: schedulers of brokers look from time to time.
+# Seconds. Schedulers of brokers look for due messages at intervals.
 BROKERS_OWN = 1.5
 HEADERS = {"colon": "a:b", "lines": "one\ntwo", "unicode": "Grüße", "number": 3, "flag": True}
 
 
 class Sending(Suite):
-    """What `Connection.send` promises."""
+    """Promises of `Connection.send`."""
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
     def test_a_confirmed_message_is_there_with_all_it_was_given(
         self, bench: Bench, *, persistent: bool
     ) -> None:
-        """When `send` returns the broker has the message, and the other client finds it, with the id returned."""
+        """A sent message is on the broker when `send` returns.
+
+        The other client finds it, with all properties and the id returned.
+        """
         began = bench.clock.time()
         identity = bench.post(
             bench.connect(), "body", headers=HEADERS, priority=8, correlation_id="c: 1", ttl=60, persistent=persistent
@@ -43,7 +46,7 @@ class Sending(Suite):
         assert -1 < found.expires_at - began - 60 < 5
 
     def test_the_library_reads_what_it_sends(self, bench: Bench) -> None:
-        """Each argument of `send` is a property of the message that comes."""
+        """Each argument of `send` is a property of the received message."""
         connection = bench.connect()
         identity = bench.post(
             connection, '{"n": 1}', headers=HEADERS, priority=8, correlation_id="c: 1", ttl=60,
@@ -63,7 +66,10 @@ class Sending(Suite):
         assert bench.left() == []
 
     def test_a_group_is_told_where_the_pair_tells_groups(self, bench: Bench) -> None:
-        """Elsewhere it is None, and an order per group is refused."""
+        """A message has its group if the pair reports groups.
+
+        On other pairs it is None, and an order per group is refused.
+        """
         connection = bench.connect()
         bench.post(connection, "grouped", group="g: 1")
         message = bench.pull(connection.consumer(bench.queue))
@@ -71,7 +77,10 @@ class Sending(Suite):
         message.accept()
 
     def test_a_delayed_message_comes_later(self, bench: Bench) -> None:
-        """Not before `delay`, and others overtake it; refused where the broker cannot."""
+        """A delayed message arrives after `delay`, and others overtake it.
+
+        A broker that cannot delay refuses it.
+        """
         connection = bench.connect()
         if "delay" not in bench.broker.features:
             refused(lambda: bench.post(connection, "later", delay=DELAY), "delay")
@@ -86,7 +95,7 @@ class Sending(Suite):
         assert DELAY - 1e-6 <= bench.clock.monotonic() - began <= DELAY + BROKERS_OWN
 
     def test_ids_are_new(self, bench: Bench) -> None:
-        """No two messages have one id; all are there in the order in which they were sent."""
+        """Each message has its own id; all are there in the order in which they were sent."""
         connection = bench.connect()
         ids = [bench.post(connection, str(number)) for number in range(20)]
         assert len(set(ids)) == 20

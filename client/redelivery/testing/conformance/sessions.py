@@ -1,4 +1,4 @@
-"""Sessions: what is settled together, where the broker has transactions and where it has none."""
+"""Sessions: messages that are settled together, on brokers with and without transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = 50
 
 
 def transacted(bench: Bench, connection: Connection) -> Session | None:
-    """Return a transacted session; None where it is refused, which must be said."""
+    """Return a transacted session; None: the broker has none, and refuses it with that reason."""
     if bench.capabilities.transactions:
         return connection.session("transacted")
     refused(lambda: connection.session("transacted"), "has no transactions over this protocol")
@@ -36,10 +36,13 @@ def texts(found: list[Any]) -> list[str]:
 
 
 class Sessions(Suite):
-    """What the five modes promise."""
+    """Promises of the five modes."""
 
     def test_a_commit_covers_receives_and_sends(self, bench: Bench) -> None:
-        """Nothing takes effect before it, and everything with it: two queues received from, one sent to."""
+        """A commit acknowledges and sends everything; nothing has an effect before it.
+
+        Two queues are received from, and one is sent to.
+        """
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:
@@ -59,7 +62,10 @@ class Sessions(Suite):
         assert (bench.left(), bench.left(second)) == ([], [])
 
     def test_a_rollback_drops_sends_and_charges_receives(self, bench: Bench) -> None:
-        """What was sent is nowhere; what was received comes again after its delay, charged; then it is poison."""
+        """A rollback drops the sends, and redelivers the received messages after their delay, charged.
+
+        When their redeliveries are used up, they are poison.
+        """
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:
@@ -76,7 +82,7 @@ class Sessions(Suite):
         assert (bench.left(), bench.left(out)) == ([], [])
 
     def test_a_session_that_closes_rolls_back(self, bench: Bench) -> None:
-        """What it had goes to the next consumer of the connection, one redelivery older."""
+        """A message of a closed session goes to the next consumer, with one redelivery charged."""
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:
@@ -90,7 +96,10 @@ class Sessions(Suite):
         assert bench.left() == []
 
     def test_a_refused_commit_sends_and_accepts_nothing(self, bench: Bench) -> None:
-        """A message that cannot be sent ends the transaction: an AdapterError, and what was received comes again."""
+        """A message that cannot be sent ends the transaction with an AdapterError.
+
+        The received messages are redelivered.
+        """
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None or bench.broker.refuses is None:
@@ -109,7 +118,10 @@ class Sessions(Suite):
         assert (bench.left(), bench.left(out)) == ([], [])
 
     def test_a_cut_before_the_commit_rolls_back_and_charges_nothing(self, bench: Bench) -> None:
-        """TransactionRolledBack; the message comes again with the count that it had, and its sends are nowhere."""
+        """A commit after a cut raises TransactionRolledBack.
+
+        The message is redelivered with the same count, and its sends are dropped.
+        """
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:
@@ -128,7 +140,10 @@ class Sessions(Suite):
         assert (bench.left(), bench.left(out)) == ([], [])
 
     def test_client_acknowledges_all_so_far(self, bench: Bench) -> None:
-        """One acknowledgement is for all; what comes after it is given back by the broker when the session closes."""
+        """One acknowledgement covers all messages received so far.
+
+        Messages received after it return to the queue when the session closes.
+        """
         connection = bench.connect(POLICY)
         for body in "123":
             bench.post(connection, body)
@@ -143,7 +158,10 @@ class Sessions(Suite):
 
     @pytest.mark.parametrize("mode", ["client", "individual"])
     def test_recover_charges_what_is_unsettled(self, bench: Bench, mode: str) -> None:
-        """It comes again after its delay; in the end it is poison."""
+        """A recovered message is redelivered after its delay.
+
+        When its redeliveries are used up, it is poison.
+        """
         connection = bench.connect(POLICY)
         bench.post(connection, "bad")
         session = connection.session(mode)
@@ -156,7 +174,7 @@ class Sessions(Suite):
 
     @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
     def test_a_receive_accepts_where_the_mode_says_so(self, bench: Bench, mode: str) -> None:
-        """It has been accepted when `receive` returns; nothing is left."""
+        """A message is acknowledged when `receive` returns it; none is left."""
         connection = bench.connect(POLICY)
         bench.post(connection, "x")
         consumer = connection.session(mode).consumer(bench.queue)
@@ -165,7 +183,7 @@ class Sessions(Suite):
         assert bench.left() == []
 
     def test_a_listener_commits_each_message(self, bench: Bench) -> None:
-        """A handler that commits, or rolls back, inside: each message is sent on once, and poison is dead-lettered."""
+        """A handler may commit or roll back: each message is sent on once, and poison is dead-lettered."""
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:

@@ -1,4 +1,4 @@
-"""What an application can make of a message: poison, discard, defer, release; and nothing twice."""
+"""Results that an application can choose: poison, discard, defer, release; each message once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Steering(Suite):
     """Results other than success and failure."""
 
     def test_poison_at_the_first_delivery(self, bench: Bench) -> None:
-        """`raise Poison` dead-letters now, whatever redeliveries its policy has left."""
+        """`raise Poison` dead-letters the message now, even if its policy has redeliveries left."""
         bench.send("bad")
         connection = bench.connect()
         with bench.pull(connection.consumer(bench.queue)) as message:
@@ -34,7 +34,7 @@ class Steering(Suite):
         assert connection.report() == redelivery.Report(poisoned=1)
 
     def test_discard_drops(self, bench: Bench) -> None:
-        """`raise Discard` accepts, and is counted as discarded: no dead letter, no redelivery."""
+        """`raise Discard` acknowledges and counts as discarded: no dead letter, no redelivery."""
         bench.send("old")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -47,12 +47,15 @@ class Steering(Suite):
         assert connection.report() == redelivery.Report(discarded=1)
 
     def test_defer_is_later_and_not_charged(self, bench: Bench) -> None:
-        """`raise Defer` comes after its delay with the same count; past the maximum of deferrals it is a failure."""
+        """A deferred message is redelivered after its delay with the same count.
+
+        Past the maximum of deferrals, a deferral is a failure.
+        """
         bench.send("later")
         connection = bench.connect(redelivery__maximumDeferrals=2)
         consumer = connection.consumer(bench.queue)
         seen: list[tuple[int, str | None]] = []
-        # Taken before it is deferred: on a busy machine time passes between that and the next line.
+        # Read before the deferral: on a busy machine time passes between it and the next line.
         deferred = 0.0
         for _ in range(4):
             message = bench.pull(consumer)
@@ -68,7 +71,10 @@ class Steering(Suite):
 
     @pytest.mark.parametrize("how", ["release", "interrupt"])
     def test_a_released_message_is_not_charged(self, bench: Bench, how: str) -> None:
-        """It comes again with the same count: at once where the broker takes it back, else when its consumer ends."""
+        """A released message is redelivered with the same count.
+
+        This happens at once if the broker takes it back, otherwise when its consumer ends.
+        """
         bench.send("spare")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
@@ -90,7 +96,7 @@ class Steering(Suite):
         assert bench.left() == []
 
     def test_a_message_is_settled_once(self, bench: Bench) -> None:
-        """Every second settlement raises AlreadySettled, and changes nothing."""
+        """A second settlement raises AlreadySettled, and changes nothing."""
         bench.send("one")
         connection = bench.connect()
         consumer = connection.consumer(bench.queue)
