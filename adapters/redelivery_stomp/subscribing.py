@@ -317,7 +317,8 @@ def _wake(io: SubscribeIo, source: Subscription, command: Subscribe) -> None:
     with io.order:
         if source.ended:
             return
-        # A subscription that matches no message, begun and ended, makes each of the queues look at every consumer of it.
+        # A subscription that matches no message, begun and ended, makes each of the queues look at every consumer of
+        # it.
         nothing = replace(command, selector="1=0", window=1, room=0)
         identity = io.wire_id(f"{source.identity}.wake")
         headers = subscribe_headers(io.profile, nothing, identity)
