@@ -55,9 +55,7 @@ def not_logged_in(
     if error is not None:
         return AdapterError(f"{endpoint}: the broker refused the log-in: {error}")
     if garbled:
-        return TransportError(
-            f"{endpoint}: what answers there does not speak STOMP; is this another protocol's port?"
-        )
+        return TransportError(f"{endpoint}: the answer is not STOMP; is this another protocol's port?")
     if lost:
         return TransportError(
             f"{endpoint}: the connection was closed before the broker answered; is this the port of another "

@@ -53,7 +53,7 @@ BROKEN = (OSError, StompException, AttributeError, ValueError)
 # Seconds that an ERROR without a reason waits for the ERROR with the reason. It must be shorter than the time for which
 # an ERROR counts as the cause (`disconnect_cause.AT_ONCE`).
 REASON = 0.5
-NAMELESS = "a message came without a usable header to acknowledge it by"
+NAMELESS = "a message arrived without a usable header to acknowledge it by"
 
 
 class StompConnection:

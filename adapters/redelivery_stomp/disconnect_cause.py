@@ -27,7 +27,7 @@ LONGEST_NAME = 120
 
 # On RabbitMQ each SUBSCRIBE and SEND declares its queue.
 _OTHER_ARGUMENTS = (
-    "the queue is there with other arguments: give those as redelivery.queueArguments (of a dead-letter queue as "
+    "the queue exists with other arguments: set those as redelivery.queueArguments (for a dead-letter queue as "
     "redelivery.deadLetterArguments), or use AMQP"
 )
 
@@ -132,4 +132,4 @@ def named(culprit: StompDelivery | None) -> str:
         return ""
     name = Cause.of(culprit.message_id or "without an id").text
     name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-    return f": in the message {name} from {culprit.destination}, which over AMQP is one like any other"
+    return f": in the message {name} from {culprit.destination}; use AMQP, which delivers it like any other"

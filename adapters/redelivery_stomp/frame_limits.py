@@ -112,7 +112,7 @@ class LearnedLimits:
         limit = next(each for each in limits if each.kind in kinds)
         most = max(limit.most, self._taken.get((broker, limit.kind), 0))
         return (
-            f"{broker} ends the connection over a STOMP frame of more than {most:,} {limit.kind}, and this message "
+            f"{broker} closes the connection on a STOMP frame of more than {most:,} {limit.kind}, and this message "
             f"needs {over[limit.kind]:,}: {limit.cure}, or use AMQP"
         )
 

@@ -29,9 +29,9 @@ NEWLINE = ord("\n")
 # Heart-beats, and the optional line ends after a frame.
 LINE_ENDS = re.compile(rb"[\r\n]+")
 
-BROKEN = "a body was longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
+BROKEN = "a body is longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
 UNPROVEN = (
-    "a frame came that the broker has not written (in a JMS text with a NUL, or in the name of a property, on "
+    "a frame arrived that the broker did not write (in a JMS text with a NUL, or in the name of a property, on "
     "ActiveMQ Classic)"
 )
 

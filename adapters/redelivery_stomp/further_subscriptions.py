@@ -101,8 +101,8 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[Stomp
     if (wide := window.widen()) is not None:
         command = source.command
         logger.info(
-            "%s: its messages have groups, which Artemis binds to one subscription: this consumer may be given "
-            "credit + maxParked of them (%d)",
+            "%s: messages with a group arrived, and Artemis binds each group to one subscription; this consumer "
+            "may get credit + maxParked messages (%d)",
             command.destination,
             command.window + command.room,
         )

@@ -55,7 +55,7 @@ def send_headers(
 def cannot_send(profile: StompProfile, message: Outgoing) -> str | None:
     """Return why a message cannot be sent over STOMP, or None."""
     for name in profile.protocol_headers.intersection(message.headers):
-        return f"header {name!r} is STOMP's own and cannot be set"
+        return f"header {name!r} belongs to STOMP and cannot be set; use another name"
     return profile.cannot_send(message)
 
 

@@ -115,7 +115,8 @@ class StompProfile(ABC):
         ):
             if given and not self.declares:
                 raise ConfigurationError(
-                    f"{option} is for RabbitMQ: {self.capabilities.broker} takes no arguments of a queue over STOMP",
+                    f"{option} is for RabbitMQ only: {self.capabilities.broker} has no queue arguments over STOMP; "
+                    "remove it",
                     option=option,
                 )
 

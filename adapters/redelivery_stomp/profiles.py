@@ -333,7 +333,7 @@ def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | N
     for begins, profile in _SERVERS:
         if server.startswith(begins) if broker == "auto" else profile.capabilities.broker == broker:
             return profile(settings)
-    name = server.partition("/")[0] or "a broker that does not say its name (redelivery.broker can tell it)"
+    name = server.partition("/")[0] or "a broker that does not send its name (set redelivery.broker)"
     raise ConfigurationError(
         f"{name if broker == 'auto' else broker} over STOMP is not supported yet; ActiveMQ Classic, "
         "ActiveMQ Artemis and RabbitMQ are"

@@ -311,14 +311,14 @@ class StompRabbitMQ(StompProfile):
     def cannot_keep(self, destination: str) -> str | None:
         if destination.startswith(("native:///amq/queue/", "native:///exchange/")):
             return (
-                f"{destination}: RabbitMQ confirms and drops what goes there while nothing takes it; "
-                "name a queue:// instead, which is declared"
+                f"{destination}: RabbitMQ confirms and drops a message there if no queue takes it; "
+                "use queue://NAME, which is declared"
             )
         return self.problem(destination)
 
     def cannot_send(self, message: Outgoing) -> str | None:
         if message.delay is not None and not message.private:
-            return "RabbitMQ cannot hold a message back: send() takes no delay= here"
+            return "RabbitMQ cannot delay messages over STOMP: remove delay="
         if message.reply_to is not None and (wrong := self.problem(message.reply_to)) is not None:
             return wrong
         return self.problem(message.destination)

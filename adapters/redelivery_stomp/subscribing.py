@@ -45,7 +45,7 @@ class SubscribeQueue:
         self._waiting: deque[Subscribing | WindowWidening] = deque()
         self._busy = False
         self._patience = ResponseTimeout(
-            lambda: io.lost("the broker has not answered a consumer that begins", by_broker=False),
+            lambda: io.lost("the broker has not answered a consumer that starts", by_broker=False),
             silent=SILENT,
         )
         # Destinations on which the broker refuses a consumer's further subscription. The adapter keeps it over all
@@ -289,8 +289,8 @@ class WindowWidening:
         if isinstance(error, AdapterError):
             self._turns.single.add(self._command.destination)
             logger.warning(
-                "%s: the broker refused a second subscription (%s), as where a queue is limited to one consumer: from "
-                "the next connection on there is one for all of credit + maxParked",
+                "%s: the broker refused a second subscription (%s), as if the queue is limited to one consumer; from "
+                "the next connection on, one subscription has room for credit + maxParked messages",
                 self._command.destination,
                 error,
             )

@@ -91,7 +91,7 @@ class Transaction:
         self._answer(error)
         if isinstance(error, AdapterError):
             self._io.lost(
-                f"the broker refused a commit, and will not take its acknowledgements again ({error})",
+                f"the broker refused a commit, and its acknowledgements cannot be repeated ({error})",
                 by_broker=False,
             )
 

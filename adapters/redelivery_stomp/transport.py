@@ -134,7 +134,7 @@ class ScanningTransport(Transport):
                 self._take(chunk)
             except Exception as error:
                 # stomp.py would drop the exception silently, and over TLS go on reading.
-                logger.exception("what the broker sent could not be read; the connection is closed")
+                logger.exception("the frames of the broker could not be read; the connection will be closed")
                 self.fault = self.fault or f"cannot read: {type(error).__name__}: {error}"
             if self.fault:
                 # Over TLS stomp.py now waits for something to read: the end of the stream.

@@ -233,7 +233,7 @@ def test_the_message_that_ends_a_look_is_named(looking: Wire, length: str) -> No
     looking.read(shown("odd" * 100, f"content-length:{length}") + shown("2") + END)
     (loss,) = [event for event in looking.events if isinstance(event, ConnectionLost)]
     assert "in the message oddodd" in str(loss.error)
-    assert "from queue://dlq, which over AMQP is one like any other" in str(loss.error)
+    assert "from queue://dlq; use AMQP, which delivers it like any other" in str(loss.error)
     assert len(str(loss.error)) < 400
 
 

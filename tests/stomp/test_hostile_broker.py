@@ -26,7 +26,7 @@ BOUNDS = "&redelivery.maximumHeaderBytes=8192&redelivery.maximumMessageBytes=655
 HEADERS = "more than 8192 bytes of headers (redelivery.maximumHeaderBytes)"
 BODY = "more than 65536 bytes (redelivery.maximumMessageBytes)"
 BROKEN = "longer than its frame says"
-FOREIGN = "that the broker has not written"
+FOREIGN = "that the broker did not write"
 
 
 def quick(peer: ScriptedPeer) -> str:

@@ -96,7 +96,7 @@ def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     wire.adapter.execute([Subscribe(1, "queue://orders", window=10)])
     assert heard.wait(PATIENCE)
     (error,) = (event.error for event in wire.events if isinstance(event, ConnectionLost))
-    assert "has not answered a consumer that begins" in str(error)
+    assert "has not answered a consumer that starts" in str(error)
 
 
 def test_a_wide_window_on_dead_letters_is_shared_on_classic(wire: Wire) -> None:

@@ -216,7 +216,7 @@ def test_what_cannot_be_consumed(wire: Wire, destination: str, dead_letter: str 
 def test_others_declare_no_queues(option: str) -> None:
     """An option that would mean nothing is refused."""
     settings = parse_uri(f"stomp://h?redelivery.{option}=x-queue-type:quorum")
-    with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ: artemis"):
+    with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ only: artemis"):
         profile_for("ActiveMQ-Artemis/2.40.0", "auto", settings)
     assert isinstance(profile_for("RabbitMQ/3.10.8", "auto", settings), StompRabbitMQ)
     assert isinstance(profile_for("", "artemis"), StompArtemis)

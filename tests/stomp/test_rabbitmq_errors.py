@@ -229,4 +229,4 @@ def test_a_queue_with_other_arguments_is_an_error_with_its_cure(wire: Wire) -> N
     wire.adapter.execute((Send(1, Outgoing("queue://q", b"")),))
     refuse(wire, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/'")
     (error,) = [event.error for event in wire.events if isinstance(event, Sent)]
-    assert "give those as redelivery.queueArguments" in str(error)
+    assert "set those as redelivery.queueArguments" in str(error)

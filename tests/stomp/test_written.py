@@ -152,7 +152,7 @@ def test_what_is_no_frame_accuses_the_message_before_it(
         wire.read(data)
     (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
     assert name_of(loss) == expected
-    assert "a body was longer than its frame says" in str(loss.error)
+    assert "a body is longer than its frame says" in str(loss.error)
 
 
 def test_a_broker_that_closes_after_an_error_is_gone_at_once(wire: Wire) -> None:
