@@ -51,10 +51,7 @@ PROCESS = uuid.uuid4().hex
 
 
 class StompClassic(StompProfile):
-    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one.
-
-    A property `persistent` can make a non-persistent message look like a persistent one.
-    """
+    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one."""
 
     capabilities = Capabilities(
         broker="activemq",
@@ -64,8 +61,7 @@ class StompClassic(StompProfile):
         # A non-persistent message with a property `persistent` looks the same, and its NACK would drop it.
         proves_persistent=False,
         # Not in a transaction: 6.1.7 keeps each message that was acknowledged in one, and goes through all of them at
-        # each COMMIT of the subscription (`StompSubscription.transactedMessages`). A second copy after a crash does
-        # less harm.
+        # each COMMIT (`StompSubscription.transactedMessages`). A second copy after a crash does less harm.
         forward="confirmed",
         transactions=True,
         unsettleable=True,
@@ -81,8 +77,7 @@ class StompClassic(StompProfile):
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
-    # ActiveMQ Classic 6.1.7: the acknowledgement of a message that it does not have, or no longer has
-    # (docs/measured-stomp.md).
+    # ActiveMQ Classic 6.1.7: ACK of a message that it does not have, or no longer has (docs/measured-stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
@@ -136,9 +131,8 @@ class StompClassic(StompProfile):
             kind = "bytes"
         if body:
             return kind
-        # An empty body, no body, or a Map, Object or Stream that did not arrive. No header proves which: a property
-        # may have its name, for example if an application copies all properties of a message to its answer (6.1.7,
-        # measured).
+        # An empty body, no body, or a Map, Object or Stream that did not arrive. No header proves which: it may be a
+        # property, as when an application copies all properties of a message to its answer (6.1.7, measured).
         return "unknown" if kind == "text" else "unknown-bytes"
 
     def grows(self, command: Subscribe) -> bool:
@@ -161,8 +155,7 @@ class StompClassic(StompProfile):
             yield "activemq.subscriptionName", command.subscription
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        # Without content-length a body ends at its first NUL. With it, the message is a BytesMessage, or what
-        # `amq-msg-type` says.
+        # Without content-length a body ends at its first NUL. With it, `amq-msg-type` is the type, by default bytes.
         if message.body_kind != "text":
             yield "content-length", len(message.body)
         elif b"\0" in message.body:
@@ -188,10 +181,7 @@ class StompClassic(StompProfile):
 
 
 class StompArtemis(StompProfile):
-    """ActiveMQ Artemis: NACK discards a message, and an ACK in a transaction takes effect at once.
-
-    A dead letter is confirmed before its message is acknowledged.
-    """
+    """ActiveMQ Artemis: NACK discards; an ACK in a transaction takes effect at once. A copy is confirmed first."""
 
     capabilities = Capabilities(
         broker="artemis",
@@ -296,8 +286,7 @@ class StompArtemis(StompProfile):
     def origin(self, headers: RawHeaders) -> str | None:
         address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
         routing = headers.get("_AMQ_ORIG_ROUTING_TYPE")
-        # Without the message's number it is a copy of this library, which has its own header for the origin, also for a
-        # topic.
+        # Without the message's number it is a copy of this library, whose own header has the origin, also a topic.
         if not address or (headers.get("_AMQ_ORIG_MESSAGE_ID") is None and headers.get(ORIGIN) is not None):
             return None
         multicast = routing == "0" or (routing is None and queue not in (None, address))
@@ -310,8 +299,7 @@ class StompArtemis(StompProfile):
 def _small(command: Subscribe) -> bool:
     """True if every message of a consumer is counted.
 
-    A consumer that promises an order has one subscription: the broker need not redeliver in order the messages that
-    several release.
+    A consumer that promises an order has one subscription: messages that several release may be redelivered unordered.
     """
     queue = command.destination.startswith("queue://") and not (command.browse or command.existing)
     return queue and command.window <= SMALL and command.ordering == "non_blocking"
