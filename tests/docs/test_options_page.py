@@ -1,4 +1,4 @@
-"""The page of URI options is made from the table, and cannot drift."""
+"""The page of URI options agrees with the parser's table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="u
 
 @for_each(option_rows())
 def test_every_option_is_on_the_page(row: tuple[str, ...]) -> None:
-    """Each option stands on the page as the parser has it."""
+    """Each option is on the page, with the values of the parser."""
     name, takes, default, over, doc = row
 
     assert f"| `{name}` | {takes} | {default} | {over} | {doc.replace('|', chr(92) + '|')} |" in PAGE
