@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from integration.brokers.base import Place
 
 _VERSION = version("artemis")
-# Artemis is a project of its own since 2.50, with another group in Maven and another folder in its image. The folder was
-# looked up, but not tried.
+# Artemis is a project of its own since 2.50, with another group in Maven and another folder in its image. The folder
+# was looked up, but not tried.
 _OWN = numbers(_VERSION) >= (2, 50)
 _GROUP = "org.apache.artemis" if _OWN else "org.apache.activemq"
 
