@@ -115,7 +115,7 @@ def received_from(uri: str, queue: str, count: int) -> list[str]:
 def test_where_it_cannot_go(
     peer: tuple[Broker, str], address: str, unique_queue: str, new_queue: Callable[[], str]
 ) -> None:
-    """A queue that refuses a redrive is an error with its name, and the dead letter stays; so is one to redrive from."""
+    """A queue that refuses a redrive, or is refused as its source, is an error with its name; dead letters stay."""
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 1)
     with tools(address, peer) as dead:

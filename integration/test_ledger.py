@@ -116,9 +116,7 @@ def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
     deaths, stranded, dead = 0, 0, dict[str, Any]()
     for number in range(len(killers) * (MAXIMUM + 2) + 5):
         code = program.start(number, workers).wait(PATIENCE)
-        if (
-            code == 0
-        ):  # Artemis may keep a killed connection's message for ten seconds: the next process gets it
+        if code == 0:  # Artemis may keep a killed process's message for ten seconds: the next one gets it
             dead.update((text_of(message.body), message.properties) for message in client.drain(dead_letters))
             if set(dead) >= set(killers):
                 break
