@@ -1,12 +1,13 @@
-"""Consuming over AMQP 1.0: this library, a plain proton handler and Qpid JMS, on one broker, in turns.
+"""Consuming over AMQP 1.0: this library, a plain proton handler and Qpid JMS, on one broker, interleaved.
 
     python -m benchmarks.amqp_consume [--broker artemis] [--messages 50000] [--rounds 5]
 
 `rabbitmq4` is the newest RabbitMQ with quorum queues, `rabbitmq4-classic` the same with classic ones.
 
-All do the same: 256 B bodies with two properties, non-persistent, prefilled; heart-beats on; credit 1000; the handler
-reads the body and one property; one settlement a message (the proton handler accepts automatically). The time runs from
-the first message until the broker has answered the close behind the last settlement. Prints medians and their ratios.
+All do the same work: 256 B bodies with two properties, non-persistent, prefilled; heart-beats on; credit 1000; the
+handler reads the body and one property; one settlement for each message (the proton handler accepts automatically). The
+time runs from the first message until the broker has answered the close after the last settlement. Prints medians and
+their ratios.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BROKERS_MEASURED = ("activemq", "artemis")
 
 
 class ClassicQueues(RabbitMQ4):
-    """The newest RabbitMQ with the queues that it makes by default."""
+    """The newest RabbitMQ with its default queues."""
 
     queue_arguments: ClassVar[Mapping[str, object]] = {}
 

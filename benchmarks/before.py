@@ -1,10 +1,10 @@
-"""What a change costs: this checkout and another one of this library, on one broker, in turns.
+"""Cost of a change: this checkout and another one of this library, on one broker, interleaved.
 
     git worktree add ../before REVISION
     python -m benchmarks.before ../before [--broker artemis] [--protocol stomp] [--messages 50000] [--rounds 5]
 
-Both consume as `benchmarks.stomp_consume` and `benchmarks.amqp_consume` have this library do it; who begins a round
-changes. Prints the median rate and processor time of each, and the ratio of the medians: this one to the other.
+Both consume as this library does in `benchmarks.stomp_consume` and `benchmarks.amqp_consume`; they begin a round
+alternately. Prints the median rate and processor time of each, and the ratio of the medians: this one to the other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fill_queue(broker: Broker, protocol: str, queue: str, messages: int) -> None
 
 
 def consume(checkout: Path, broker: Broker, protocol: str, queue: str, messages: int) -> dict[str, float]:
-    """Consume them with the library of a checkout; return the rate and the processor time of a message."""
+    """Consume the messages with the library of a checkout; return the rate and the processor time of a message."""
     path = os.pathsep.join(str(checkout / folder) for folder in ("client", "adapters", "."))
     argv = ["benchmarks.consume_redelivery", broker.name, broker.uri(protocol=protocol), queue, str(messages)]
     done = subprocess.run(

@@ -41,7 +41,7 @@ class Loop(ConnectionListener):
             self.done.set()
 
     def on_receipt(self, frame: Any) -> None:
-        """The broker has read every acknowledgement."""
+        """End the round: the broker has read every acknowledgement."""
         self.closed.set()
 
 

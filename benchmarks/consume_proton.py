@@ -15,7 +15,7 @@ from redelivery.uri.parser import parse_uri
 
 
 class Queue(ReceiverOption):
-    """Artemis takes a plain name for a topic."""
+    """Option of a receiver from a queue: Artemis treats a plain name as a topic."""
 
     def apply(self, receiver: Any) -> None:
         """Ask for a queue."""
@@ -54,7 +54,7 @@ class Loop(MessagingHandler):
             self.connection.close()
 
     def on_connection_closed(self, event: Any) -> None:
-        """The broker has read every acceptance."""
+        """End the round: the broker has read every acceptance."""
         took = time.perf_counter() - self.started
         print(json.dumps({"rate": self.messages / took}))
 

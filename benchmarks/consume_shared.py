@@ -1,6 +1,6 @@
 """One of several processes that share a queue: URI QUEUE WORKERS WORK_MS.
 
-Prints "ready" when it is connected, begins when a line arrives on its input, and prints JSON at the end.
+Prints "ready" when it is connected, starts when a line arrives on its input, and prints JSON at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import redelivery
 if TYPE_CHECKING:
     from redelivery import Message
 
-# Seconds without a message after which the queue is taken for empty.
+# Seconds without a message after which the queue counts as empty.
 IDLE = 1.5
 
 

@@ -1,12 +1,12 @@
 """One round of the Spark source: a JSON file with master, url, queue, messages, folder, options, broker (its pid).
 
-Prints JSON. Imports nothing of this checkout but `benchmarks`: the library is that of PYTHONPATH.
+Prints JSON. Imports only `benchmarks` of this checkout: the library is that of PYTHONPATH.
 
-Counted is from the end of the batch that passes `begin` of the messages, and at least from that of the first one, in
-which Spark starts its workers, to the end of the one that passes `end` of them.
+The measurement begins at the end of the batch that passes `begin` of the messages, but not before the end of the first
+batch, in which Spark starts its workers. It ends at the end of the batch that passes `end` of them.
 
-With `latency` seconds in the file, bodies are the times at which they were sent, and what is printed is how old each
-message was when a batch had its rows.
+With `latency` seconds in the file, bodies are the times at which they were sent. The result is then the age of each
+message when a batch had its row.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 PATIENCE = 300.0
 LOOK = 0.1  # seconds
-# Who works for what is read from the broker meanwhile; the others work for what batches have.
+# Roles whose work depends on the rows that are read from the broker; the others' depends on the rows of batches.
 READING = ("broker", "runner")
 
 
 class Batches:
-    """What a query has done so far: Spark's progress of each batch that had rows."""
+    """Progress of a query: Spark's report of each batch that had rows."""
 
     def __init__(self, query: StreamingQuery) -> None:
-        """Nothing yet."""
+        """Begin without a batch."""
         self._query = query
         self._last = -1
         self.progress: list[Any] = []
         self.rows = 0
 
     def look(self) -> None:
-        """Take in what is new. The whole list is asked for once a batch: it costs the JVM much."""
+        """Add the new reports. The whole list is read once a batch, as that is expensive for the JVM."""
         if (error := self._query.exception()) is not None:
             raise SystemExit(str(error))
         last = self._query.lastProgress
@@ -63,10 +63,10 @@ class Batches:
 
 
 class Mark:
-    """How far all was at one moment."""
+    """Batches and processor time at one moment."""
 
     def __init__(self, batches: Batches, spent: ProcessorTime) -> None:
-        """Now."""
+        """Record the current state."""
         self.batch = len(batches.progress) - 1
         self.rows = batches.rows
         self.spent = spent.totals()
@@ -75,7 +75,7 @@ class Mark:
 
 
 def session(master: str) -> SparkSession:
-    """Start Spark, with a JVM that compiles all it can."""
+    """Start Spark, with a JVM that compiles as much as possible."""
     builder = SparkSession.builder.master(master).appName("redelivery")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "10000")
@@ -92,7 +92,7 @@ def read(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
 
 
 def rate(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return rows a second, and processor time for a row by who spends it."""
+    """Return rows a second, and the processor time of a row by role."""
     writer = read(spark, config).writeStream.format("noop")
     query = writer.option("checkpointLocation", f"{config['folder']}/checkpoint").start()
     batches, spent = Batches(query), ProcessorTime(config["broker"], os.getpid())
@@ -112,7 +112,7 @@ def rate(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def counted(progress: list[Any], begin: Mark, end: Mark) -> dict[str, Any]:
-    """Return the figures of what is between two marks."""
+    """Return the figures between two marks."""
     first, batches = progress[begin.batch], progress[begin.batch + 1 : end.batch + 1]
     sizes = [each["numInputRows"] for each in batches]
     spent = {role: end.spent[role] - seconds for role, seconds in begin.spent.items()}
@@ -134,19 +134,19 @@ def counted(progress: list[Any], begin: Mark, end: Mark) -> dict[str, Any]:
 
 
 def ended(progress: Any) -> float:
-    """Return when a batch ended."""
+    """Return the time at which a batch ended."""
     return datetime.fromisoformat(progress["timestamp"]).timestamp() + float(progress["batchDuration"]) / 1000
 
 
 def ahead(progress: Any) -> int:
-    """Return how many rows the source says that it had, the batch's own with them or not."""
+    """Return the rows that the source reports to have, with or without those of the batch."""
     told = json.loads(progress["sources"][0]["latestOffset"] or "{}")
     lanes = told.get("ahead", {"": told.get("buffered") or 0})
     return sum(lanes.values()) if isinstance(lanes, dict) else int(lanes)
 
 
 def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return how old messages are when a sink has them, in seconds; not in the first `warm_up` seconds of batches."""
+    """Return the age of messages at the sink, in seconds, without the first `warm_up` seconds of batches."""
     ages: list[float] = []
     began: list[float] = []
     running = threading.Event()
@@ -173,7 +173,7 @@ def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def median_of_phases(progress: list[Any]) -> dict[str, float]:
-    """Return how long each phase of a batch took, in the later half of them, and how many rows it had."""
+    """Return the median time of each phase of a batch, and its rows, for the later half of the batches."""
     later = progress[len(progress) // 2 :]
     rows = {"rows": statistics.median(each["numInputRows"] for each in later)}
     names = sorted({name for each in later for name in each["durationMs"]})

@@ -1,12 +1,12 @@
-"""The picture of the dashboard: a run against a real broker, scraped by a real Prometheus, drawn with its answers.
+"""Picture of the dashboard: a run with a real broker, scraped by a real Prometheus, drawn from its answers.
 
     python -m benchmarks.dashboard --prometheus PATH [--protocol amqp] [--seconds 150] [--out FILE]
 
 Starts Artemis, a consumer of 4 workers behind a proxy, and the Prometheus at PATH, which scrapes it each second. A
-third of the run is plain work, in which one message in fifty is bad and one in ten fails once. Then a service that
-handlers need is down, which opens the breaker; then the connection to the broker is cut and refused for a while. Each
-panel of `examples/grafana/redelivery.json` is drawn by matplotlib from what Prometheus answers to its queries. This
-is no Grafana.
+third of the run is normal work, in which one message in fifty is bad and one in ten fails once. Then a service that
+handlers need is down, which opens the breaker. Then the connection to the broker is cut, and refused for a while.
+matplotlib draws each panel of `examples/grafana/redelivery.json` from the answers of Prometheus to its queries.
+Grafana is not used.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ scrape_configs:
   - job_name: orders
     static_configs: [{targets: ["HOST:PORT"]}]
 """
-# What Grafana puts in place of its variables.
+# Values of Grafana's variables.
 VARIABLES = {"$__rate_interval": "10s", "[10m]": "[30s]", "$destination": ".*"}
-# Messages a second that are sent; of so many, one.
+# Messages sent a second; one in BAD is bad, one in UNSTEADY fails once.
 RATE, BAD, UNSTEADY = 60, 50, 10
 COLUMNS, CELL = 24, 0.62
 
 
 class DatabaseDown(ConnectionError):
-    """What a handler's driver raises."""
+    """Error of a handler's database driver."""
 
 
 class Work:
     """A handler, and a service that it needs."""
 
     def __init__(self) -> None:
-        """It is up."""
+        """Start with the service up."""
         self.down = False
         self.over = threading.Event()
 
     def handle(self, message: redelivery.Message) -> None:
-        """Take some milliseconds, and fail as the message and the service have it."""
+        """Work for some milliseconds, and fail if the message is bad or the service is down."""
         number = int(message.text)
         time.sleep(random.expovariate(1 / 0.015))
         if self.down:
@@ -75,7 +75,7 @@ class Work:
             raise TimeoutError("slow")
 
     def send(self, uri: str, registry: CollectorRegistry) -> None:
-        """Send until it is over."""
+        """Send until the run ends."""
         number = 0
         with redelivery.connect(uri, observers=[Metrics(registry)]) as connection:
             while not self.over.wait(1 / RATE):
@@ -91,7 +91,7 @@ def ask(port: int, path: str, **values: object) -> Any:
 
 
 def run(protocol: str, port: int, seconds: float) -> None:
-    """Work, with an outage of a service and one of the connection."""
+    """Run the work, with an outage of a service and one of the connection."""
     work, registry = Work(), CollectorRegistry()
     server, _ = start_http_server(port, HOST, registry)
     errors = redelivery.Classifier().trip(DatabaseDown)
@@ -129,7 +129,7 @@ def draw(axes: Any, panel: dict[str, Any], port: int, began: float, ended: float
             label = target["legendFormat"]
             for name, value in series["metric"].items():
                 label = label.replace(f"{{{{{name}}}}}", value)
-            # A label that is empty is not there.
+            # An empty label is left out.
             label = re.sub(r"{{.*?}}", "", label)
             times = [at - began for at, _ in series["values"]]
             axes.plot(

@@ -1,4 +1,4 @@
-"""How fast dead letters are counted and put back.
+"""Speed of counting and redriving dead letters.
 
 python -m benchmarks.dead_letters [--broker artemis] [--protocol amqp] [--messages 20000]
 """
@@ -16,7 +16,7 @@ import redelivery
 
 
 def main() -> None:
-    """Fill, count, put one cause back, put the rest back; one line each."""
+    """Fill, count, redrive one cause, redrive the rest; print a line for each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--broker", default="artemis", choices=sorted(BROKERS))
     parser.add_argument("--protocol", default="amqp", choices=("stomp", "amqp"))

@@ -1,9 +1,9 @@
-"""The engine alone: arrive, dispatch, succeed, accept; with the delivery built, the policy map and a schedule in place.
+"""Speed of the engine alone: arrive, dispatch, succeed, accept; with the delivery, a policy map and a schedule.
 
     python -m benchmarks.engine [--messages 400000] [--rounds 5]
 
-Prints messages per second for each order, the median of the rounds: without a breaker, and with one that stays closed,
-interleaved; and how much more time a message takes with it.
+Prints messages per second for each ordering, the median of the rounds: without a breaker, and with one that stays
+closed, interleaved; and how much more time a message takes with it.
 """
 
 from __future__ import annotations

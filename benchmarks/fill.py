@@ -1,4 +1,4 @@
-"""Sends over a plain socket: bodies of 256 B or as many as asked for, two properties, non-persistent."""
+"""Sends over a plain socket: bodies of 256 B or another size, two properties, non-persistent."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["fill", "send_times"]
 
 AT_ONCE = 500
-# Its receipt says that all before it was read. With a receipt of its own a message would have one more header than the
-# others, on Artemis, and the Spark source reads those with the same headers in a third of the time.
+# Its receipt proves that the broker has read all frames before it. On Artemis a message with a receipt of its own
+# would have one more header than the others, and the Spark source reads messages with the same headers in a third of
+# the time.
 SEEN = b"BEGIN\ntransaction:r\n\n\0ABORT\ntransaction:r\nreceipt:r\n\n\0"
 
 
 def fill(broker: Broker, queue: str, messages: int, size: int = 256) -> None:
-    """Send so many messages, and see them confirmed."""
+    """Send this number of messages, and wait until the broker has confirmed them."""
     head, body = _head(broker, queue, size), b"x" * size
     with _connected(broker) as link:
         for start in range(0, messages, AT_ONCE):
@@ -35,7 +36,7 @@ def fill(broker: Broker, queue: str, messages: int, size: int = 256) -> None:
 
 
 def send_times(broker: Broker, queue: str, per_second: int, size: int, ended: threading.Event) -> None:
-    """Send so many messages a second until `ended`; each begins with the time it was sent at, in 17 characters."""
+    """Send messages at this rate until `ended`; each body begins with its time of sending, in 17 characters."""
     head, began, sent = _head(broker, queue, size), time.monotonic(), 0
     with _connected(broker) as link:
         while not ended.wait(0.01):

@@ -11,7 +11,10 @@ from proton.reactor import Container, SenderOption
 
 
 class Queue(SenderOption):
-    """Artemis takes a plain name for a topic; RabbitMQ refuses a consumer of a queue that is not durable."""
+    """Option of a sender to a durable queue.
+
+    Artemis treats a plain name as a topic; RabbitMQ refuses a consumer of a queue that is not durable.
+    """
 
     def apply(self, sender: Any) -> None:
         """Ask for a durable queue."""
@@ -45,7 +48,7 @@ class Fill(MessagingHandler):
             self.left -= 1
 
     def on_accepted(self, event: Any) -> None:
-        """Count; close behind the last."""
+        """Count; close after the last one."""
         self.unconfirmed -= 1
         if not self.unconfirmed:
             self.connection.close()

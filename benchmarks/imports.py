@@ -1,9 +1,9 @@
-"""What `import redelivery` costs, and what it brings in.
+"""Time of `import redelivery`, and the modules that it loads.
 
     python -m benchmarks.imports [--rounds 15]
 
-Each round starts a bare interpreter and one that imports, in turns; prints the median difference, and third-party
-modules that were imported (there must be none).
+Each round starts a bare interpreter and one that imports. Prints the median difference, and the third-party modules
+that were imported (there must be none).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the ledger costs: the same consumer with and without, workers 1 and 8, on one broker, in turns.
+"""Cost of the ledger: the same consumer with and without one, with 1 and 8 workers, on one broker, interleaved.
 
     python -m benchmarks.ledger [--broker artemis] [--protocol stomp] [--messages 50000] [--rounds 5]
 
@@ -25,7 +25,7 @@ WORKERS = (1, 8)
 
 
 def prefill(broker: Broker, protocol: str, queue: str, messages: int) -> None:
-    """Send what is to be consumed, over the protocol that it will be consumed by."""
+    """Send the messages of a round, over the protocol by which they will be consumed."""
     if protocol == "stomp":
         fill(broker, queue, messages)
         return

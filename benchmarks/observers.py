@@ -1,12 +1,12 @@
-"""What observers cost: processor time of a message through `memory://`, without one and with each.
+"""Cost of observers: processor time of a message through `memory://`, without an observer and with each.
 
     python -m benchmarks.observers [--messages 20000] [--rounds 7] [VARIANT …]
 
 `otel-none` has no SDK, `otel-off` samples nothing, `otel` records all spans and exports none; `otel-metrics` has no
 spans but metrics, `otel-both` all. They need the extra `otel` and its SDK.
 
-All variants are run in each round, one after the other; the table has the best and the median of the rounds, in
-microseconds a message, and what each costs more than no observer. One worker, 256 bytes and a `traceparent`.
+Each round runs all variants, one after the other. The table has the best and the median of the rounds, in microseconds
+a message, and the difference to no observer. One worker, 256 bytes and a `traceparent`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADERS = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 
 
 class Empty(Observer):
-    """Overrides what is called for each message, and does nothing."""
+    """Overrides the methods that are called for each message, and does nothing."""
 
     def started(self, message: redelivery.Message) -> object:
         """Nothing."""
@@ -70,7 +70,7 @@ def otel_none() -> Sequence[Watching]:
 
 
 def otel_off() -> Sequence[Watching]:
-    """OpenTelemetry with a sampler that takes nothing."""
+    """OpenTelemetry with a sampler that records no span."""
     return (Telemetry(TracerProvider(sampler=ALWAYS_OFF), NoOpMeterProvider()),)
 
 

@@ -1,10 +1,10 @@
-"""100,000 messages parked at once: memory for each beyond the message, and how late their redeliveries are.
+"""100,000 messages parked at once: the memory of each beyond the message, and the lateness of their redeliveries.
 
     python -m benchmarks.parked [--messages 100000] [--seconds 60]
 
 Engine and driver on the embedded broker. Each message fails once; their due times are spread evenly over the given
-seconds, from 5 s after the last failure on. Memory is what this process grows by between "all have come, none has been
-handled" and "all are parked".
+seconds, from 5 s after the last failure on. Memory is the growth of this process between "all have arrived, none has
+been handled" and "all are parked".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Spread:
-    """A policy of one redelivery; the delays bring every message's due time to its own place in the spread."""
+    """A policy of one redelivery; its delays spread the due times of the messages evenly."""
 
     maximum_redeliveries = 1
 
@@ -36,29 +36,29 @@ class Spread:
         self._start = 0.0
 
     def redelivery_delay_ms(self, redelivery: int, random: object = None) -> int:
-        """Return the delay to the next place; the first place is 20 s from the first failure."""
+        """Return the delay to the next due time; the first is 20 s after the first failure."""
         now = time.monotonic()
         self._start = self._start or now + 20
         self._turn += 1
         return round((self._start + self._turn * self._step - now) * 1000)
 
     def delays_ms(self, n: int, random: object = None) -> list[int]:
-        """Not asked for here."""
+        """Not used here."""
         return [0] * n
 
     def worst_case_ms(self) -> int | None:
-        """Not asked for here."""
+        """Not used here."""
         return None
 
 
 def resident() -> int:
-    """Return the memory that this process has in use, in bytes."""
+    """Return the resident memory of this process, in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def park(consumer: Consumer, messages: int) -> float:
-    """Fail each message once; return the memory that a parked one takes, in bytes."""
+    """Fail each message once; return the memory of a parked one, in bytes."""
     before = resident()
     for _ in range(messages):
         message = consumer.receive(10)
@@ -69,7 +69,7 @@ def park(consumer: Consumer, messages: int) -> float:
 
 
 def lateness(consumer: Consumer, messages: int, due: array.array[float]) -> list[float]:
-    """Receive each redelivery; return how late each was, in seconds, sorted."""
+    """Receive each redelivery; return their lateness in seconds, sorted."""
     late: list[float] = []
     for _ in range(messages):
         message = consumer.receive(120)

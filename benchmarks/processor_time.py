@@ -1,6 +1,7 @@
-"""Who spends processor time while a query runs: the broker, Spark's JVM, the stream runner, the workers. Linux.
+"""Processor time by role while a query runs: the broker, Spark's JVM, the stream runner, the workers. Linux only.
 
-What ended is counted as it was last seen: pyspark's daemon does not wait for its workers, so no parent has their time.
+A process that has ended counts with its last known time. pyspark's daemon does not wait for its workers: no parent
+process has their time.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ __all__ = ["ROLES", "ProcessorTime", "busy"]
 ROLES = ("broker", "jvm", "runner", "workers")
 TICK = os.sysconf("SC_CLK_TCK")
 MEBI = 1024
-# Their children that have ended count: a JVM starts tools, which live too shortly to be seen.
+# Roles whose ended child processes count: a JVM starts tools that end before `look` can find them.
 WITH_CHILDREN = ("broker", "jvm")
 
 
 class ProcessorTime:
-    """Seconds by role, of a broker and of what a process has started. `look` often: what ends in between is lost."""
+    """Seconds by role, of a broker and of all processes that a process has started.
+
+    Call `look` often: it cannot find a process that begins and ends between two calls.
+    """
 
     def __init__(self, broker: int, root: int) -> None:
-        """Both are pids."""
+        """`broker` and `root` are pids."""
         self._broker = broker
         self._root = root
         self._seen: dict[int, tuple[str, float]] = {}
         self.peaks = dict.fromkeys(ROLES, 0)
-        """The most memory that one process of a role ever had, in MiB."""
+        """Peak memory of one process of each role, in MiB."""
 
     def look(self) -> None:
-        """See how far all have come."""
+        """Read the times of all processes."""
         children = _children()
         found = [(self._broker, "broker")]
         found += [(pid, "broker") for pid in children.get(self._broker, [])]
@@ -56,14 +60,14 @@ class ProcessorTime:
 
 
 def busy() -> float:
-    """Return the seconds that all processors have worked since the machine began."""
+    """Return the seconds that all processors have worked since the machine started."""
     first = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ticks = [int(each) for each in first]
     return (sum(ticks) - ticks[3] - ticks[4]) / TICK
 
 
 def _fields(pid: int | str) -> list[str]:
-    """What follows the name in a `stat` file: the state, the parent, and so on."""
+    """Return the fields after the name in a `stat` file: the state, the parent, and so on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -76,7 +80,7 @@ def _children() -> dict[int, list[int]]:
 
 
 def _role(pid: int, parent: str) -> str:
-    """What a process is for; nothing: a tool that a JVM runs for a moment."""
+    """Return the role of a process; empty for a tool that a JVM runs for a moment."""
     if parent in {"runner", "workers"}:
         return parent
     try:

@@ -1,9 +1,9 @@
-"""How long a settlement takes from its handler's return to the socket, under full load, and beside slow handlers.
+"""Time of a settlement from its handler's return to the socket, at full load, and with slow handlers.
 
     python -m benchmarks.settle_latency [--broker artemis] [--messages 50000]
 
-One worker; the times are taken inside this process, around the transport's write. "slow" has every 500th handler take
-100 ms: what was handled before must not wait for it.
+One worker. The times are measured inside this process, around the transport's write. In "slow" every 500th handler
+takes 100 ms: the settlements of messages before it must not wait for it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""How several processes share a queue, and what a credit costs at full speed, on one broker, in turns.
+"""Shares of several processes on one queue, and the cost of a credit at full speed, on one broker, interleaved.
 
     python -m benchmarks.sharing [--pair artemis-stomp] [--option redelivery.credit=16] [--rounds 3] [--json FILE]
 
-Four scenes, each with a queue that was filled before, 256 B, non-persistent:
+Four scenes, each with a prefilled queue, 256 B, non-persistent:
 
 | scene | processes | workers of each | work | result |
 |---|---|---|---|---|
 | one | 1 | 1 | none | messages a second |
 | four | 4 | 1 | none | messages a second, of all four |
-| even | 4 | 2 | 10 ms | each process's share, and the rate beside that of eight workers without pause |
-| late | 4 | 2 | 10 ms | the same, when the first begins two seconds before the others |
+| even | 4 | 2 | 10 ms | each process's share, and the rate compared with eight workers that never wait |
+| late | 4 | 2 | 10 ms | the same, but the first process begins two seconds before the others |
 
-Each `--option` is a variant; the default is none, `redelivery.credit=1000` and `redelivery.credit=16`. All variants
-take turns in each round. A rate runs from the first handled message to the last. "later" leaves out the first second,
-or the first third of the messages if that is shorter, in which a window may grow, and the last twentieth, in which
-some of the processes have nothing left. Shares count from the moment at which the last process begins; the
-largest distance from an even share is printed. Prints medians, the smallest and the largest figure, ratios to
-`redelivery.credit=1000` where that is a variant, and the load of the machine.
+Each `--option` is a variant; the defaults are no option, `redelivery.credit=1000` and `redelivery.credit=16`. Each
+round runs all variants. A rate is measured from the first handled message to the last. "later" leaves out the first
+second, or the first third of the messages if that is shorter, in which a window may grow. It also leaves out the last
+twentieth, in which some of the processes have no messages left. Shares count from the moment at which the last process
+begins; the largest distance from an even share is printed. Prints medians, the smallest and the largest figure, ratios
+to `redelivery.credit=1000` if that is a variant, and the load of the machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ VARIANTS = ("", FULL, "redelivery.credit=16")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What runs: `late`: seconds that the first process begins before the others; `work`: ms of each message."""
+    """One scene. `late`: seconds by which the first process begins before the others; `work`: ms of each message."""
 
     name: str
     processes: int
@@ -58,11 +58,11 @@ class Scene:
 
     @property
     def at_work(self) -> bool:
-        """Whether shares are asked for, and not the highest rate."""
+        """True if the scene measures shares, not the highest rate."""
         return self.work > 0
 
     def ideal(self, messages: int) -> float:
-        """Return the messages a second that its workers can do, of so many in all; with `work` only."""
+        """Return the messages a second that its workers can handle, for this number of messages; with `work` only."""
         alone = 1000 / self.work * self.workers
         first = min(messages, alone * self.late)
         return messages / (
@@ -110,7 +110,7 @@ def main() -> None:
             for turn in range(-given.warm_up, given.rounds):
                 for scene in scenes if turn >= 0 else SCENES[:1]:
                     messages = given.shared if scene.at_work else given.messages
-                    # Each is the first in its turn: what was compiled, or filled, before it helps the next.
+                    # Each variant is the first in some round: a broker that has warmed up helps the later ones.
                     for variant in (*variants[turn % len(variants) :], *variants[: turn % len(variants)]):
                         one = measure(broker, protocol, scene, variant, messages, turn)
                         print(f"  {_line([one])}", file=sys.stderr, flush=True)
@@ -134,7 +134,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shared", type=int, default=2000, help="with work")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--warm-up", type=int, default=2, help="rounds before: a broker on Java compiles itself"
+        "--warm-up", type=int, default=2, help="rounds before, in which a broker on Java compiles itself"
     )
     parser.add_argument("--json", type=Path, help="write every single run here, too")
     return parser.parse_args()
@@ -150,10 +150,10 @@ def measure(
     *,
     again: bool = False,
 ) -> Found:
-    """Fill a queue, and have it emptied. A run that stands still for longer than its processes wait is repeated, once.
+    """Fill a queue, and let the processes empty it. A run that stops for longer than they wait is repeated, once.
 
     Raises:
-        RuntimeError: a message was handled twice, or never.
+        RuntimeError: A message was handled twice, or never.
     """
     queue = f"bench.{scene.name}.{turn}.{variant.rpartition('=')[2]}{'.again' * again}"
     prefill(broker, protocol, queue, messages)
@@ -183,14 +183,14 @@ def measure(
 
 
 def _later(times: Sequence[float]) -> float:
-    """Return messages a second, from when a window has had the time to grow to when processes run dry."""
+    """Return messages a second, without the time in which a window grows and that in which processes run dry."""
     first = min(len(times) // 3, bisect_left(times, times[0] + 1.0))
     last = len(times) * 19 // 20
     return (last - first) / (times[last] - times[first])
 
 
 def _run(scene: Scene, uri: str, queue: str) -> Iterator[Ended]:
-    """Run the processes, all of which are connected before the first begins; yield what each has printed."""
+    """Run the processes, all of which are connected before the first begins; yield the result of each."""
     argv = [
         sys.executable,
         "-m",
@@ -237,7 +237,7 @@ def report(found: Sequence[Found], scenes: Sequence[Scene], variants: Sequence[s
 
 
 def _line(own: Sequence[Found], beside: float | None = None) -> str:
-    """Return what is shown of the runs of one variant. `beside`: its rate to that of credit 1000."""
+    """Return the line of one variant's runs. `beside`: the ratio of its rate to that of credit 1000."""
     first, rates = own[0], [one.rate for one in own]
     text = f"{first.pair:14} {first.scene:5} {first.variant or 'no option':24} {statistics.median(rates):8,.0f}/s"
     if len(own) > 1:

@@ -1,22 +1,21 @@
-"""The Spark source of this checkout beside that of another one, on one warm broker, in turns; and how old messages
-get.
+"""Spark source of this checkout compared with another one, on one warm broker, interleaved; and the age of messages.
 
     git worktree add ../before REVISION
     python -m benchmarks.spark --peer ../before [--size 1000] [--messages 400000] [--rounds 3] [--batch 40000 …]
     python -m benchmarks.spark --latency 60 [--per-second 1000] [--peer ../before] [--batch default]
     python -m benchmarks.spark --reader-alone
 
-Each checkout is run with each `--batch`: rows (maxMessagesPerTrigger), or `default` for its own, in `local[2]`, into
-Spark's noop sink. `--option name=value` goes to both, `--this-option` and `--peer-option` to one. Non-persistent
-messages, prefilled; counted is from a third of them to nine tenths (`--begin`, `--end`), when the JVMs have compiled
-the most and the log has as many rows ahead as it ever has. The broker has room and compiles before
-(`benchmarks.warm_broker`).
+Each checkout runs with each `--batch`: rows (maxMessagesPerTrigger), or `default` for its own, in `local[2]`, into
+Spark's noop sink. `--option name=value` is for both, `--this-option` and `--peer-option` for one. The messages are
+non-persistent and prefilled. The measurement is from a third of them to nine tenths (`--begin`, `--end`), when the JVMs
+have compiled most of their code, and the write-ahead log has its largest number of rows ahead. The broker has enough
+memory, and has compiled itself before (`benchmarks.warm_broker`).
 
-Printed first is the processor time of a row by who spends it, which bears other work on the machine; then the rate,
-which does not: how many processors were busy, and how many of them for this, is said beside it. "ahead": rows that
-the source had read at the two ends; if they differ much, the rate is not what was read from the broker. The broker's
-time and the runner's are divided by what was read, the JVM's and the workers' by what batches had. `--taskset` gives
-the broker the first processor, and everything else the others.
+The first figures are the processor time of a row by role, which depends little on other work of the machine. Next is
+the rate, which depends on it: the busy processors, and the part of them for this benchmark, are printed with it.
+"ahead": rows that the source had read at the two ends; if they differ much, the rate is not that of reading from the
+broker. The times of the broker and the runner are divided by the rows that were read, those of the JVM and the workers
+by the rows of batches. `--taskset` gives the broker the first processor, and all other processes the others.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Variant(NamedTuple):
 
 
 def variants(arguments: argparse.Namespace) -> list[Variant]:
-    """Return what is compared: both checkouts side by side for each batch size."""
+    """Return the variants: both checkouts for each batch size."""
     checkouts = [("this", ROOT, arguments.this_option)]
     if arguments.peer is not None:
         checkouts.append(("peer", arguments.peer.resolve(), arguments.peer_option))
@@ -74,16 +73,16 @@ def options_of(common: Sequence[str], own: Sequence[str], batch: str) -> dict[st
 
 
 class Bench:
-    """One broker, and what is run on it."""
+    """One broker, and the rounds on it."""
 
     def __init__(self, broker: Broker, arguments: argparse.Namespace) -> None:
-        """Nothing is filled yet."""
+        """Begin with empty queues."""
         self.broker = broker
         self.arguments = arguments
 
     @property
     def name(self) -> str:
-        """What the figures are of."""
+        """Name of the broker and the protocol in the output."""
         return f"{self.broker.name} {self.arguments.protocol} {self.arguments.size} B"
 
     def fill(self, queue: str) -> None:
@@ -97,7 +96,7 @@ class Bench:
         return plain(self.broker, arguments.protocol, queue, arguments.messages, arguments.size)
 
     def config(self, queue: str, folder: str) -> dict[str, Any]:
-        """Return what a query's process has to know."""
+        """Return the configuration of a query's process."""
         arguments = self.arguments
         return {
             "master": "local[2]",
@@ -139,7 +138,7 @@ class Bench:
         return found | {"load": os.getloadavg()[0]}
 
     def latency(self, queue: str, variant: Variant) -> dict[str, Any]:
-        """Return how old messages are that are sent while a query runs."""
+        """Return the age of messages that are sent while a query runs."""
         arguments = self.arguments
         with tempfile.TemporaryDirectory() as folder:
             config = self.config(queue, folder) | {"options": variant.options}
@@ -170,7 +169,7 @@ class Bench:
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a process printed last."""
+    """Return the last line of a process, parsed."""
     printed, errors = process.communicate(timeout=600)
     if process.returncode:
         raise SystemExit(errors[-3000:])
@@ -186,7 +185,7 @@ def rates(bench: Bench, compared: Sequence[Variant]) -> None:
         if bench.arguments.plain:
             bench.fill(queue := f"plain.{turn}")
             plain_ones.append(bench.plain(queue))
-        # Who begins a round changes.
+        # The variants begin a round alternately.
         for variant in compared if turn % 2 == 0 else reversed(compared):
             each = bench.rate(f"spark.{turn}.{variant.name.replace(' ', '.')}", variant)
             found[variant.name].append(each)
@@ -223,7 +222,7 @@ def median_of(found: Sequence[Any]) -> Any:
 
 
 def latencies(bench: Bench, compared: Sequence[Variant]) -> None:
-    """Print ages."""
+    """Print the age of messages for each variant."""
     arguments = bench.arguments
     for turn in range(arguments.rounds):
         for variant in compared if turn % 2 == 0 else reversed(compared):
@@ -237,7 +236,7 @@ def latencies(bench: Bench, compared: Sequence[Variant]) -> None:
 
 
 def readers(bench: Bench) -> None:
-    """Print what the reader does without Spark."""
+    """Print the figures of the reader without Spark."""
     for turn in range(bench.arguments.rounds):
         each = bench.reader_alone(f"alone.{turn}")
         us = ", ".join(f"{role} {each['us'][role]:.1f}" for role in ("runner", "broker"))
@@ -262,14 +261,14 @@ def parsed() -> argparse.Namespace:
         text = f"an option of the source, for {whose}"
         parser.add_argument(f"--{name}option", action="append", default=[], metavar="NAME=VALUE", help=text)
     parser.add_argument(
-        "--begin", type=float, default=1 / 3, help="counted from this part of the messages on"
+        "--begin", type=float, default=1 / 3, help="measure from this part of the messages on"
     )
-    parser.add_argument("--end", type=float, default=0.9, help="and up to this one")
-    parser.add_argument("--warm", type=int, default=400_000, help="messages for the broker before all")
+    parser.add_argument("--end", type=float, default=0.9, help="measure up to this part of the messages")
+    parser.add_argument("--warm", type=int, default=400_000, help="messages that warm up the broker")
     parser.add_argument(
-        "--plain", action=argparse.BooleanOptionalAction, default=True, help="the plain consumer too"
+        "--plain", action=argparse.BooleanOptionalAction, default=True, help="also measure the plain consumer"
     )
-    parser.add_argument("--taskset", action="store_true", help="the broker on a processor of its own")
+    parser.add_argument("--taskset", action="store_true", help="run the broker on a processor of its own")
     parser.add_argument("--latency", type=float, default=0, help="seconds")
     parser.add_argument("--per-second", type=int, default=1000)
     parser.add_argument("--reader-alone", action="store_true")

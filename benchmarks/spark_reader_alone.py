@@ -1,7 +1,7 @@
 """The reader of the Spark source without Spark: a JSON file with url, queue, messages, folder, broker, warm_up.
 
-`broker`: its pid. `warm_up`: the same for what is read before, and not counted.
-Prints JSON: rows a second, and µs of processor for a row of this process and of the broker.
+`broker`: its pid. `warm_up`: the same keys for a run before, which is not measured.
+Prints JSON: rows a second, and µs of processor time for a row, of this process and of the broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_to_log(config: dict[str, Any]) -> int:
-    """Read `messages` of the queue into a log in `folder`, batch by batch as Spark asks for them; return how many."""
+    """Read `messages` of the queue into a write-ahead log in `folder`, in batches like Spark; return their number."""
     options = read_options(
         {
             "url": config["url"],
@@ -46,7 +46,7 @@ def read_to_log(config: dict[str, Any]) -> int:
 def main() -> None:
     """Run one round."""
     config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    # Imports, and what compiles itself at the first use.
+    # Modules are imported, and code is compiled, at the first use.
     read_to_log(config | config["warm_up"])
     spent = ProcessorTime(config["broker"], os.getpid())
     broker, own, began = spent.totals()["broker"], time.process_time(), time.perf_counter()

@@ -1,13 +1,13 @@
-"""Consuming over STOMP: this library, a plain stomp.py loop and a Java client, on one broker, in turns.
+"""Consuming over STOMP: this library, a plain stomp.py loop and a Java client, on one broker, interleaved.
 
     python -m benchmarks.stomp_consume [--broker artemis] [--messages 50000] [--rounds 5] [--warm-up 4]
 
-All do the same: 256 B bodies with two properties, non-persistent, prefilled; heart-beats on; prefetch 1000 (on Artemis
-its size in bytes for the STOMP consumers); the handler reads the body and one property; one acknowledgement a message.
-The time runs from the first message until the broker has answered a receipt behind the last acknowledgement. Prints
-the median rate of each, the processor time that the broker spent on a message, and the ratio of the medians. The Java
-client is ActiveMQ's, over OpenWire; on RabbitMQ, which does not speak that, there is none: Qpid JMS there reads
-messages that AMQP sent (`benchmarks.amqp_consume`).
+All do the same work: 256 B bodies with two properties, non-persistent, prefilled; heart-beats on; prefetch 1000 (on
+Artemis its size in bytes for the STOMP consumers); the handler reads the body and one property; one acknowledgement for
+each message. The time runs from the first message until the broker has answered a receipt after the last
+acknowledgement. Prints the median rate of each, the broker's processor time of a message, and the ratio of the medians.
+The Java client is ActiveMQ's, over OpenWire. RabbitMQ has no OpenWire, and Qpid JMS can read only messages that were
+sent over AMQP (`benchmarks.amqp_consume`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ VARIANTS = ("redelivery", "stomp.py", "java")
 
 
 def variants(broker: Broker) -> tuple[str, ...]:
-    """The consumers that this broker talks to."""
+    """Return the consumers that can be measured on this broker."""
     return VARIANTS if hasattr(broker, "openwire_url") else VARIANTS[:2]
 
 
 def broker_time(broker: Broker) -> float:
-    """Return the seconds of processor time that the broker has used."""
+    """Return the processor time of the broker so far, in seconds."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--warm-up", type=int, default=4, help="rounds before: a broker on Java compiles itself"
+        "--warm-up", type=int, default=4, help="rounds before, in which a broker on Java compiles itself"
     )
     arguments = parser.parse_args()
     for name in arguments.broker or sorted(STOMP_BROKERS):

@@ -1,8 +1,8 @@
 """A broker for the benchmarks of Spark: it has compiled itself, pages nothing, and collects little garbage.
 
-Measured on Artemis 2.40.0 with messages of 1 kB: a cold broker spends 44 µs of processor on one, a warm one 10. With
-half a gigabyte it pages from 127,000 messages on. G1 spent 23 µs a message on a queue of 500,000; the parallel
-collector spent 2.
+Measured on Artemis 2.40.0 with messages of 1 kB: a cold broker spends 44 µs of processor time on one, a warm one 10.
+With half a gigabyte of memory it pages from 127,000 messages on. On a queue of 500,000 messages the G1 collector spent
+23 µs a message, the parallel collector 2.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["filled", "pinned", "plain", "refuse_paging", "warm_broker"]
 
 HERE = Path(__file__).parent
-# Artemis pages when its messages take half of the heap: 2 kB for one of 1 kB, so a million fit.
+# Artemis pages when its messages take half of the heap. A message of 1 kB takes 2 kB: a million fit.
 JVM = ("-Xms4g", "-Xmx4g", "-XX:+UseParallelGC")
-PAGING = "AMQ222038"  # what Artemis logs when it starts to page
+PAGING = "AMQ222038"  # in Artemis' log when it starts to page
 AT_ONCE = 100_000
 
 
 @contextmanager
 def warm_broker(kind: type[Broker], protocol: str, messages: int) -> Iterator[Broker]:
-    """Start a broker with room, and have it pass on so many messages before anything is measured."""
+    """Start a broker with enough memory, and pass this number of messages through it as a warm-up."""
     roomy: type[Broker] = type(kind.__name__, (kind,), {"jvm": JVM})
     with roomy() as broker:
         for turn in range(messages // AT_ONCE):
@@ -43,7 +43,7 @@ def warm_broker(kind: type[Broker], protocol: str, messages: int) -> Iterator[Br
 
 
 def filled(broker: Broker, protocol: str, queue: str, messages: int, size: int) -> None:
-    """Fill a queue, over the protocol that it is read with."""
+    """Fill a queue, over the protocol by which it is read."""
     if protocol == "stomp":
         fill(broker, queue, messages, size)
         return
@@ -52,7 +52,7 @@ def filled(broker: Broker, protocol: str, queue: str, messages: int, size: int) 
 
 
 def plain(broker: Broker, protocol: str, queue: str, messages: int, size: int) -> dict[str, float]:
-    """Read a queue with the library's plain consumer; return its rate, and its µs of processor for a message."""
+    """Read a queue with the library's plain consumer; return its rate and its µs of processor time for a message."""
     argv = [sys.executable, "-m", "benchmarks.consume_redelivery", broker.name, broker.uri(protocol=protocol)]
     done = subprocess.run(
         [*argv, queue, str(messages), "1", str(size)],
@@ -66,13 +66,13 @@ def plain(broker: Broker, protocol: str, queue: str, messages: int, size: int) -
 
 
 def refuse_paging(broker: Broker) -> None:
-    """Raise SystemExit if the broker has paged: then its figures say nothing of the client."""
+    """Raise SystemExit if the broker has paged: its figures would not depend on the client then."""
     if PAGING in broker.server.log_tail(10**9):
-        raise SystemExit("the broker pages: fewer messages, please")
+        raise SystemExit("the broker pages: use fewer messages")
 
 
 def pinned(broker: Broker) -> None:
-    """Give the broker the first processor, and this process and all that it starts from now on the others."""
+    """Give the broker the first processor; this process and its later child processes get the others."""
     others = os.sched_getaffinity(0) - {0}
     for thread in Path(f"/proc/{broker.pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {0})

@@ -1,4 +1,4 @@
-"""The same on an event loop: handlers that wait for each other's I/O, and a consumer to pull from."""
+"""Consumers on an event loop: `async def` handlers, four at a time, and a consumer to pull from."""
 
 import argparse
 import asyncio

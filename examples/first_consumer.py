@@ -1,4 +1,4 @@
-"""The first consumer: one of three orders fails, comes again, and ends in the dead-letter queue."""
+"""The first consumer: one of three orders fails, is redelivered, and ends in the dead-letter queue."""
 
 import argparse
 
@@ -11,7 +11,7 @@ with redelivery.connect(parser.parse_args().url) as connection:
 
     @connection.listen("orders")
     def handle(message: redelivery.Message) -> None:
-        """Take an order: its number."""
+        """Handle an order, whose body is its number."""
         print(message.text, "delivery", message.delivery_count)
         int(message.text)
 

@@ -16,7 +16,7 @@ stock = {"bolt": 10, "nut": 0}
 
 
 def handle(message: Message) -> None:
-    """Take goods out of the stock; what is not there now may be there later."""
+    """Take goods from the stock; goods that are missing now may arrive later."""
     try:
         order = message.json()
         item, count = order["item"], int(order["count"])
@@ -29,7 +29,7 @@ def handle(message: Message) -> None:
 
 
 def main(uri: str) -> None:
-    """Send three orders and handle what there is."""
+    """Send three orders, and handle all of them."""
     with redelivery.connect(uri, policies=policies) as connection:
         connection.listen("orders.*", handle)
         for body in ('{"item": "bolt", "count": 2}', '{"item": "nut", "count": 1}', "two bolts, please"):

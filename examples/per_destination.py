@@ -1,4 +1,4 @@
-"""A policy for each destination, in the URI alone: the program does not know which one is in force."""
+"""A policy for each destination, in the URI only: the program does not choose between them."""
 
 import argparse
 
@@ -27,7 +27,7 @@ for destination in DESTINATIONS:
 
 
 def fail(message: redelivery.Message) -> None:
-    """Fail, so that the policy is seen at work."""
+    """Fail, to show the policy's delays."""
     raise RuntimeError(f"delivery {message.delivery_count}")
 
 

@@ -1,4 +1,4 @@
-"""Watches streams with Spark: prints what their source reports, and warns when something is wrong."""
+"""Monitors streams with Spark: prints the reports of their sources, and warns of problems."""
 
 import json
 import logging
@@ -8,18 +8,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import listener
 
 KEYS = ("waiting", "deadLettered", "ahead", "connected")
-GROWS = 5  # reports in a row that each say that more waits
+GROWS = 5  # reports in a row with more waiting messages each
 
 
 def reported(latest_offset: str | None) -> dict[str, int]:
-    """Return what a source reports, as numbers; nothing: it is another source, has not begun, or replays a batch."""
+    """Return a source's report as numbers; empty for another source, before the first batch, or in a replay."""
     said = json.loads("null" if latest_offset in (None, "", "None") else latest_offset)
     watched = KEYS if isinstance(said, dict) and "deadLettered" in said else ()
     return {key: sum(said[key].values()) if key == "ahead" else int(said[key]) for key in watched}
 
 
 def alarms(reports: list[dict[str, int]]) -> list[str]:
-    """Return what is wrong by the reports of one query, of which the last is the newest."""
+    """Return the problems in the reports of one query, the newest report last."""
     waiting = [each["waiting"] for each in reports[-GROWS - 1 :]]
     grows = len(waiting) > GROWS and waiting == sorted(set(waiting))
     found = [f"{waiting[-1]} messages wait for a redelivery, more at each report"] * grows
@@ -27,7 +27,7 @@ def alarms(reports: list[dict[str, int]]) -> list[str]:
 
 
 class Monitor(listener.StreamingQueryListener):
-    """For `spark.streams.addListener`. `show` gets the query's id and what its source reports."""
+    """Listener for `spark.streams.addListener`. `show` gets the query's id and its source's report."""
 
     def __init__(self, spark: SparkSession, show: Callable[[str, dict[str, int]], object] = print) -> None:
         self.streams, self.show, self.reports = spark.streams, show, dict[str, list[dict[str, int]]]()

@@ -1,4 +1,4 @@
-"""A stream with Spark: orders become rows of Parquet, a failure is redelivered, and the last one is dead-lettered."""
+"""A stream with Spark: orders become rows of Parquet, failures are redelivered, and poison is dead-lettered."""
 
 import argparse
 import json
@@ -10,24 +10,24 @@ from redelivery import Poison
 
 
 def priced(row: Row) -> dict[str, object]:
-    """Return a row of the result. An exception is a failed delivery, `Poison` one that no redelivery would help."""
+    """Return a row of the result. An exception is a failed delivery; `Poison` is one without redelivery."""
     try:
         order = json.loads(row.body)
     except ValueError:
-        raise Poison("it is no JSON") from None
+        raise Poison("it is not JSON") from None
     return {"id": row.message_id, "total": float(order["price"] * order["count"])}
 
 
 def main() -> None:
-    """Start the query, and start it again when it fails."""
+    """Start the query, and restart it when it fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="the broker, with the policy as its options")
     parser.add_argument("--destination", default="orders")
     parser.add_argument(
-        "--state", required=True, help="an absolute path: the log and the checkpoint, kept together"
+        "--state", required=True, help="an absolute path for the write-ahead log and the checkpoint"
     )
     parser.add_argument("--out", required=True, help="the folder for the Parquet files")
-    parser.add_argument("--once", action="store_true", help="end when all that is there has been processed")
+    parser.add_argument("--once", action="store_true", help="end when the whole queue has been processed")
     args = parser.parse_args()
     spark = SparkSession.builder.appName("orders").getOrCreate()
     source = (

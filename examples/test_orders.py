@@ -1,4 +1,4 @@
-"""The test of `orders.py`: more than a week of back-off in milliseconds. Run it with pytest, in this folder."""
+"""Tests of `orders.py`: more than a week of back-off in milliseconds. Run them with pytest, in this folder."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,7 +12,7 @@ from redelivery.testing import ManualClock, MemoryBroker
 
 @pytest.fixture(autouse=True)
 def orders_running(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[None]:
-    """Have the handler run on an empty broker; its threads wait for the clock."""
+    """Run the handler on an empty broker; its threads wait for the clock."""
     uri = redelivery_broker.uri
     with redelivery.connect(uri, policies=orders.policies, clock=redelivery_clock) as connection:
         connection.listen("orders.*", orders.handle)
@@ -24,7 +24,7 @@ def orders_running(redelivery_broker: MemoryBroker, redelivery_clock: ManualCloc
 def test_goods_that_come_after_a_week(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An order for what is not in stock waits for a week, and is done once the goods are there."""
+    """An order for missing goods is redelivered for a week, and is handled when the goods arrive."""
     redelivery_clock.advance(timedelta(days=7))
     assert redelivery_broker.depth("orders.vip") == 1
     monkeypatch.setitem(orders.stock, "nut", 5)
@@ -34,7 +34,7 @@ def test_goods_that_come_after_a_week(
 
 
 def test_goods_that_never_come(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """After its 12 redeliveries the order is a dead letter that tells why."""
+    """An order is a dead letter with its cause after 12 redeliveries."""
     redelivery_clock.advance(timedelta(days=30))
     (letter,) = redelivery_broker.dead_letters()
     assert (letter.count, letter.cause) == (13, "LookupError: 1 nut wanted, 0 in stock")
@@ -42,7 +42,7 @@ def test_goods_that_never_come(redelivery_broker: MemoryBroker, redelivery_clock
 
 
 def test_what_is_no_order(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
-    """Nobody waits for a week to learn that a body is no order."""
+    """A body that is not an order is dead-lettered at once."""
     redelivery_broker.send("orders.vip", "two bolts, please")
     redelivery_clock.advance(0)
     assert [letter.text for letter in redelivery_broker.dead_letters()] == ["two bolts, please"]

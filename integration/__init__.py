@@ -1,1 +1,1 @@
-"""Tests against real brokers, and what they need: brokers, a Java client, a link-cutting proxy."""
+"""Tests with real brokers, and their tools: brokers, a Java client, a proxy that cuts connections."""

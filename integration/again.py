@@ -1,9 +1,9 @@
-"""A test that Artemis has spoilt is run again: one that failed while the broker had stranded a message of its queues.
+"""Repeats a test that failed while Artemis had stranded a message of its queues.
 
-One link in 300 or so that is cut while messages are unacknowledged costs one of them, until the broker is restarted:
-docs/measured-stomp.md, n. Nothing else is a reason: management must count a message as being delivered that no consumer
-has. Each such run is listed at the end of the whole run, which fails if there are more than `MOST_IN_ALL`: a fault of
-the library's could strand messages too. See `integration/stranded.py`.
+About one in 300 connections that are cut with unacknowledged messages makes Artemis lose one of them until its restart:
+docs/measured-stomp.md, n. There is no other reason to repeat a test: management must count a message as being delivered
+that no consumer has. The end of the whole run lists each repeated test, and the run fails if there are more than
+`MOST_IN_ALL`: a fault of this library could also strand messages. See `integration/stranded.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 QUEUES = pytest.StashKey[list[str]]()
-"""The names of the queues that a test has been given."""
+"""Names of the queues of a test."""
 _SPOILT = pytest.StashKey[int]()
 MOST = 2  # times that a test is run again
-# Times that tests of one run are run again. A whole run had 0 to 4 of them; more than 10 would be no chance.
+# Most repeated tests of one run. A whole run had 0 to 4 of them; more than 10 would not be chance.
 MOST_IN_ALL = 10
 _AGAIN = "stranded by Artemis, and run again"
 _spoilt: list[str] = []  # in the process that reports
@@ -43,7 +43,7 @@ _spoilt: list[str] = []  # in the process that reports
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Look at the broker while everything is as the failure has left it."""
+    """Ask the broker for stranded messages right after a failure."""
     try:
         return (yield)
     except (Exception, pytest.fail.Exception):
@@ -53,7 +53,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test on Artemis, as Spark's are; again, if that has stranded a message of it."""
+    """Run a test on Artemis, as those of Spark are; repeat it if Artemis has stranded a message of it."""
     if not _on_artemis(item):
         return None
     hook = item.ihook
@@ -76,7 +76,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Count the tests that were run again, also those of the other processes of the run."""
+    """Count the repeated tests, also those of the other processes of the run."""
     if report.when == "teardown":
         found = [count for name, count in report.user_properties if name == _AGAIN]
         _spoilt.extend(f"{report.nodeid}: {count} stranded" for count in found)
@@ -84,13 +84,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in which too many tests were run again."""
+    """Fail a run with too many repeated tests."""
     if len(_spoilt) > MOST_IN_ALL and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """List the tests that were run again."""
+    """List the repeated tests."""
     if _spoilt:
         terminalreporter.section("run again, because Artemis had stranded messages of theirs")
         terminalreporter.line("\n".join(_spoilt))
@@ -126,5 +126,5 @@ def _stranded(item: pytest.Item) -> int:
         try:
             found += stranded(broker, queue)
         except (AssertionError, OSError, TimeoutError):
-            continue  # it has no such queue, or does not answer: that is no proof
+            continue  # no such queue, or no answer, proves nothing
     return found or (1 if deadlocked(broker) else 0)

@@ -70,16 +70,16 @@ Client = JavaClient | StompClient
 
 
 class Session:
-    """What was started in this test run: one broker of each kind, one Java program per broker and client."""
+    """Programs that this test run has started: one broker of each kind, one Java program per broker and client."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        """Everything started ends with `stack`."""
+        """Start without programs; all of them end with `stack`."""
         self._stack = stack
         self._brokers: dict[str, Broker] = {}
         self._java: dict[tuple[str, str], Client] = {}
 
     def broker(self, name: str) -> Broker:
-        """The running broker; revived if the test before has killed, stopped or frozen it."""
+        """Return the running broker, restarted if the test before has killed, stopped or frozen it."""
         found = self._brokers.get(name)
         if found is None:
             if "stomp" not in ALL_BROKERS[name].services:
@@ -95,11 +95,11 @@ class Session:
         return found
 
     def running(self, name: str) -> Broker | None:
-        """The broker, if it has been started."""
+        """Return the broker if it was started, or None."""
         return self._brokers.get(name)
 
     def java(self, broker: Broker, kind: str | None = None) -> Client:
-        """The Java client of this kind for this broker; "stomp" is no Java program, but does the same."""
+        """Return the Java client of this kind for this broker; "stomp" is not a Java program, but does the same."""
         key = (broker.name, kind or broker.java_clients[0])
         if key[1] == "stomp":
             return StompClient(broker)
@@ -109,14 +109,14 @@ class Session:
         return self._java[key]
 
     def client(self, broker: Broker, protocol: str) -> Client:
-        """The client that sends what the library gets whole over this protocol, and sees what it sends."""
+        """Return the client whose messages arrive whole over this protocol, and that can read the library's."""
         if protocol == "amqp":
             return self.java(broker, "qpid")
         return self.java(broker, "stomp" if broker.name == "rabbitmq" else None)
 
 
 def available(name: str) -> None:
-    """Skip (or fail) when this broker cannot be had here."""
+    """Skip (or fail) if this broker cannot run here."""
     reason = ALL_BROKERS[name].unavailable()
     if reason is None:
         try:
@@ -127,7 +127,7 @@ def available(name: str) -> None:
 
 
 def skip_or_fail(name: str, reason: str | None) -> None:
-    """With a reason: skip, or fail where REDELIVERY_REQUIRE_BROKERS asks for this broker."""
+    """Skip if there is a reason; fail if REDELIVERY_REQUIRE_BROKERS requires this broker."""
     if reason is None:
         return
     if required(name):
@@ -136,7 +136,7 @@ def skip_or_fail(name: str, reason: str | None) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    """Which brokers will run, and why not."""
+    """Return the brokers that will run, and the reasons of the others."""
     lines: list[str] = []
     for name, kind in ALL_BROKERS.items():
         reason = kind.unavailable()
@@ -147,9 +147,9 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light JVMs.
+    """Show the progress of long work (downloads, starts) on stderr, which pytest captures, and use light JVMs.
 
-    And write down what the run shows, where that is asked for.
+    Record the results of the run if that is requested.
     """
     found = recorder(config)
     if found is not None:
@@ -168,7 +168,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
-    """What was started in this test run."""
+    """The programs that this test run has started."""
     with contextlib.ExitStack() as stack:
         yield Session(stack)
 
@@ -199,19 +199,19 @@ def rabbitmq(session: Session) -> Broker:
 
 @pytest.fixture(params=sorted(STOMP_BROKERS))
 def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
-    """Each broker that the library speaks STOMP with, in turn."""
+    """Each broker with STOMP, one after the other."""
     return session.broker(request.param)
 
 
 @pytest.fixture(params=sorted(BROKERS))
 def any_broker(request: pytest.FixtureRequest, session: Session) -> Broker:
-    """Each broker in turn; all of them speak AMQP."""
+    """Each broker, one after the other; all of them have AMQP."""
     return session.broker(request.param)
 
 
 @pytest.fixture(scope="module", params=sorted(BROKERS))
 def contained(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """Each broker in turn, in a container of its own, where REDELIVERY_CONTAINERS asks for it."""
+    """Each broker in a container of its own, if REDELIVERY_CONTAINERS requests it."""
     kind = BROKERS[request.param]
     if not containers_wanted(kind.name):
         pytest.skip(f"{kind.name}: REDELIVERY_CONTAINERS does not ask for a container of it")
@@ -222,7 +222,7 @@ def contained(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(params=PEERS, ids="-".join)
 def peer(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
-    """Each protocol of each broker in turn."""
+    """Each protocol of each broker."""
     name, protocol = request.param
     return session.broker(name), protocol
 
@@ -235,13 +235,13 @@ def java_client(session: Session) -> Callable[[Broker, str | None], Client]:
 
 @pytest.fixture
 def client_for(session: Session) -> Callable[[Broker, str], Client]:
-    """`client_for(broker, protocol)`: the client that fits what the library does there."""
+    """`client_for(broker, protocol)`: the client that understands the library's messages there."""
     return session.client
 
 
 @pytest.fixture
 def java(session: Session, broker: Broker) -> Client:
-    """The Java client of `broker`'s own kind; on RabbitMQ, where it has none over STOMP, what stands for it."""
+    """The Java client of `broker`'s own kind; on RabbitMQ, which has none over STOMP, its substitute."""
     return session.client(broker, "stomp")
 
 

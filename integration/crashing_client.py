@@ -1,8 +1,8 @@
-"""A consumer with a ledger that messages kill (SIGKILL).
+"""A consumer with a ledger, and messages that kill its process (SIGKILL).
 
-`python -m integration.crashing_client LOG WORKERS MAXIMUM URI QUEUE [SECONDS]`
-A message whose text begins with "killer" kills the process. Each line of LOG is `start TEXT COUNT`, `done TEXT` or
-`failed TEXT`. It ends when nothing has come for 2 s; with SECONDS, which a handler may take, only by a signal.
+`python -m integration.crashing_client LOG WORKERS MAXIMUM URI QUEUE [SECONDS]` A message whose text begins with
+"killer" kills the process. Each line of LOG is `start TEXT COUNT`, `done TEXT` or `failed TEXT`. The process ends
+when no message has arrived for 2 s; with SECONDS, the longest time of a handler, only by a signal.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ IDLE = 2.0  # seconds
 
 
 def main(log_path: str, workers: int, maximum: int, uri: str, queue: str, seconds: float = 0.0) -> None:
-    """Consume until death, or until nothing comes any more."""
-    faulthandler.register(signal.SIGUSR1)  # who waits for what, if it hangs
+    """Consume until the process is killed, or until no more messages arrive."""
+    faulthandler.register(signal.SIGUSR1)  # shows the stacks if it hangs
     logging.basicConfig(level=logging.INFO)
     log = Log(log_path)
     dice = random.Random(os.getpid())

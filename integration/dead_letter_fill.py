@@ -1,4 +1,4 @@
-"""Fills a dead-letter queue with copies as the library makes them, of seven causes."""
+"""Fills a dead-letter queue with dead letters like the library's, with seven causes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAUSES = ("ValueError", "KeyError", "OSError", "TypeError", "ConnectionError", "
 
 
 def properties(number: int, origin: str) -> dict[str, str]:
-    """What a dead letter tells of itself."""
+    """Return the properties of a dead letter."""
     kind = CAUSES[number % len(CAUSES)]
     return {
         "redeliveryCause": kind if kind == "crash" else f"{kind}: order {number}",
@@ -29,12 +29,12 @@ def properties(number: int, origin: str) -> dict[str, str]:
 
 
 def with_cause(cause: str, count: int) -> set[str]:
-    """The original ids of those among `count` that died of it."""
+    """Return the original ids of those among `count` dead letters with this cause."""
     return {f"original-{number}" for number in range(count) if CAUSES[number % len(CAUSES)] == cause}
 
 
 def fill(broker: Broker, protocol: str, queue: str, origin: str, count: int) -> None:
-    """Put so many dead letters on a queue, over the protocol that they will be read with."""
+    """Put this number of dead letters on a queue, over the protocol by which they will be read."""
     letters = (
         (b"%d" % number, f"ID:{queue}:{number}", properties(number, origin)) for number in range(count)
     )

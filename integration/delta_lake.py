@@ -1,4 +1,4 @@
-"""Delta Lake as a sink: its jars, what a session needs for it, and what a table has. Not every Spark has a release."""
+"""Delta Lake as a sink: its jars, its settings of a session, and the files of a table. Some Sparks have no release."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from integration.brokers.toolchain import Distribution, fetch, missing
 __all__ = ["data_files", "no_release", "settings", "unavailable"]
 
 RELEASES = {"4.2": "4.4.0"}
-"""By Spark's version, as far as it is that of a file's name."""
+"""By the part of Spark's version that is in the name of a jar."""
 SCALA = "2.13"
 OURS = ("delta-", "unitycatalog-", "RoaringBitmap-", "shims-")
-"""Beginnings of the names of jars that Spark does not have itself."""
+"""First parts of the names of jars that Spark does not include."""
 
 
 def _spark() -> str:
@@ -30,18 +30,18 @@ def _distribution() -> Distribution:
 
 
 def no_release() -> str | None:
-    """Why there can be no Delta Lake for this Spark, or None."""
+    """Return why there is no Delta Lake for this Spark, or None."""
     spark = _spark()
     return None if spark in RELEASES else f"no release of Delta Lake is known for Spark {spark}"
 
 
 def unavailable() -> str | None:
-    """Why Delta Lake cannot be had on this machine, or None."""
+    """Return why Delta Lake cannot be used on this machine, or None."""
     return missing(_distribution())
 
 
 def settings() -> dict[str, str]:
-    """What Spark is started with."""
+    """Return the settings with which Spark is started."""
     jars = [path for path in fetch(_distribution()).glob("*.jar") if path.name.startswith(OURS)]
     return {
         "spark.jars": ",".join(map(str, sorted(jars))),
@@ -51,7 +51,7 @@ def settings() -> dict[str, str]:
 
 
 def data_files(table: str) -> list[Path]:
-    """The Parquet files that are in a table, as its log says."""
+    """Return the Parquet files of a table, as in its log."""
     there: set[str] = set()
     for commit in sorted(Path(table, "_delta_log").glob("*.json")):
         for line in commit.read_text(encoding="utf-8").splitlines():

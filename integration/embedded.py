@@ -1,4 +1,4 @@
-"""What the tests of the programs of `examples/embedding` have in common: their queue, requests, what they print."""
+"""Tools of the tests of `examples/embedding`: their queue, requests, and the output of the programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def uri(artemis: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where Artemis is, over STOMP, with no orders."""
+    """URI of Artemis, with an empty queue of orders."""
     request.node.stash.setdefault(QUEUES, []).append(QUEUE)
     left(artemis.uri(), QUEUE)
     yield artemis.uri()
@@ -42,7 +42,7 @@ def uri(artemis: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def left(uri: str, queue: str) -> list[str]:
-    """Take what a queue has, and return it."""
+    """Receive all messages of a queue, and return their bodies."""
     found: list[str] = []
     with redelivery.connect(uri) as connection, connection.consumer(queue) as consumer:
         while (message := consumer.receive(timeout=0.5)) is not None:
@@ -70,7 +70,7 @@ def asked(url: str, body: bytes | None = None) -> tuple[int, str]:
 
 
 def status(url: str) -> int:
-    """Return the status of an answer; 0: nothing answers."""
+    """Return the status of an answer; 0 without an answer."""
     try:
         return asked(url)[0]
     except OSError:
@@ -78,5 +78,5 @@ def status(url: str) -> int:
 
 
 def handled(program: Program) -> list[str]:
-    """Return the bodies that a program says to have handled."""
+    """Return the bodies that a program reports as handled."""
     return re.findall(r"^\d+ handled (\S+)", program.output, re.MULTILINE)

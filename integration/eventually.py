@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds: Artemis may stand still for ten of them after a link was cut (docs/measured-stomp.md).
+# Seconds. Artemis may stand still for ten of them after a connection was cut (docs/measured-stomp.md).
 PATIENCE = 60.0
-# Seconds that a busy machine may add to what is immediate on an idle one. A test that compares clocks allows for it; it
-# must tell what it asks for from its opposite by more than that, or by order.
+# Seconds that a busy machine may add to an event that is immediate on an idle one. A test that compares clocks must
+# allow for them: expected and wrong behaviour must differ by more than that, or in their order.
 SLACK = 5.0
 
 
@@ -24,9 +24,9 @@ def eventually(
     interval: float = 0.05,
     message: str = "",
 ) -> T:
-    """Poll `predicate` until it is truthy, and return that value; AssertionError after `timeout` seconds.
+    """Poll `predicate` until it is truthy, and return that value. Raises AssertionError after `timeout` seconds.
 
-    Then the stacks of all threads are on stderr. An AssertionError inside the predicate counts as "not yet" and is the
+    The stacks of all threads are on stderr then. An AssertionError inside the predicate counts as "not yet", and is the
     cause of the final one.
     """
     deadline = time.monotonic() + timeout
@@ -40,7 +40,7 @@ def eventually(
         if value:
             return value
         if time.monotonic() >= deadline:
-            faulthandler.dump_traceback()  # who waits for what: pytest shows it beside the failure
+            faulthandler.dump_traceback()  # pytest shows these stacks with the failure
             what = message or getattr(predicate, "__name__", "condition")
             raise AssertionError(f"not within {timeout:g} s: {what} (last: {last or value!r})") from last
         time.sleep(interval)
@@ -52,7 +52,7 @@ def never(
     interval: float = 0.05,
     message: str = "",
 ) -> None:
-    """Watch `predicate` for `within` seconds; AssertionError as soon as it is truthy."""
+    """Check `predicate` for `within` seconds. Raises AssertionError as soon as it is truthy."""
     deadline = time.monotonic() + within
     while True:
         value = predicate()
@@ -65,7 +65,7 @@ def never(
 
 
 def settled(read: Callable[[], T], quiet: float = 1.0, timeout: float = 30.0, interval: float = 0.05) -> T:
-    """Read until the value has not changed for `quiet` seconds, and return it: "how many arrive?"."""
+    """Read until the value has not changed for `quiet` seconds, and return it; to count arrivals, for example."""
     end = time.monotonic() + timeout
     value, since = read(), time.monotonic()
     while time.monotonic() < end and time.monotonic() - since < quiet:

@@ -18,7 +18,7 @@ RUNS = ("oldest", "present", "newest")
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run pytest once for each choice of versions, where all are asked for; return the worst exit code."""
+    """Run pytest once for each choice of versions, if all are requested; return the worst exit code."""
     if chosen() != "all" or hasattr(config, "workerinput"):
         return None
     worst = 0

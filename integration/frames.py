@@ -1,4 +1,4 @@
-"""Where the frames of a STOMP stream end."""
+"""Splits a STOMP stream at the ends of its frames."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _LENGTH = re.compile(rb"^content-length:\s*(\d+)\s*$", re.MULTILINE)
-_LOOK = 4096  # how much is searched for the end of a head at a time
+_LOOK = 4096  # bytes that are searched for the end of a head at a time
 
-EOL = ""  # what `feed` calls a line end between frames: a heart-beat, or a frame's optional tail
+EOL = ""  # name of a line end between frames in `feed`: a heart-beat, or a frame's optional tail
 
 
 class FrameSplitter:
-    """Cuts a byte stream, given in any pieces, at the exact ends of its frames."""
+    """Splits a byte stream, given in any pieces, at the exact ends of its frames."""
 
     def __init__(self) -> None:
         """Start between two frames."""
@@ -27,11 +27,11 @@ class FrameSplitter:
 
     @property
     def inside(self) -> bool:
-        """Whether the stream stands in the middle of a frame."""
+        """True if the stream is in the middle of a frame."""
         return self._in_body or bool(self._head)
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, str | None]]:
-        """Pieces of `data`, each with the command of the frame that it completes, `EOL`, or None."""
+        """Yield pieces of `data`, each with the command of the frame that it completes, `EOL`, or None."""
         start = at = 0
         while at < len(data):
             at, done = self._body(data, at) if self._in_body else self._before_body(data, at)

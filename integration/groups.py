@@ -1,7 +1,7 @@
-"""Which process of a parallel run has which tests: one for each broker and protocol, and two for Spark.
+"""Groups of tests for the processes of a parallel run: one for each broker and protocol, and two for Spark.
 
-A process of the run starts every broker that its tests ask for. So tests of one group stay together, and a broker that
-is killed, stopped or frozen is no other process's.
+A process of the run starts every broker that its tests use. That is why tests of one group stay together: a broker that
+a test kills, stops or freezes is used by no other process.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ PROCESSES = 6
 BYTES = 3 << 29  # 1.5 GiB: a broker, its Java clients, or Spark, and the process itself
 NICE = 5  # a third of the processor's time that Spark's processes get
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
-# The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
-# the full run each broker has its own group, because that takes four times as long.
+# Tests of these modules start Spark in processes that they kill; those of Spark's other modules share a session. In the
+# full run, which takes four times as long, each broker has its own group.
 QUERIES = {
     "test_spark.py",
     "test_spark_broker_killed.py",
@@ -51,12 +51,12 @@ QUERIES = {
     "test_spark_readers.py",
     "test_spark_recipes_killed.py",
 }
-WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
+WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # needs the package, and starts no Spark
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of the run where to write down the groups that it finds."""
+    """Give a process of the run the folder for the groups that it finds."""
     config: pytest.Config = node.config
     if _FOLDER not in config.stash:
         folder = tempfile.TemporaryDirectory(prefix="redelivery-groups-")
@@ -67,9 +67,9 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """How many processes `-n auto` means: six, or as many as the memory is enough for.
+    """Return the number of processes for `-n auto`: six, or fewer if the memory is not enough for six.
 
-    REDELIVERY_PROCESSES says otherwise. Six keep two processors busy; nine took as long, and were late more often.
+    REDELIVERY_PROCESSES overrides it. Six keep two processors busy; nine took as long, and were late more often.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(os.environ.get("REDELIVERY_PROCESSES") or max(1, min(PROCESSES, memory // BYTES)))
@@ -77,14 +77,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Deal the tests out by their groups, whatever `--dist` says."""
+    """Distribute the tests by their groups, for any `--dist`."""
     from integration.scheduling import ByGroup  # noqa: PLC0415 -- pytest-xdist may be missing
 
     return ByGroup(config, log, config.stash[_FOLDER])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Find the group of each test; what reports on the run may read it, too."""
+    """Find the group of each test, which reports of the run may also read."""
     groups: dict[str, str] = {}
     for item in items:
         group = group_of(item) if isinstance(item, pytest.Function) else None
@@ -99,9 +99,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[bool, int, str]]:
-    """Return the place of a test's id when they are sorted: Spark's groups first, then the one with the most tests.
+    """Return the sort key of a test's id: Spark's groups first, then the group with the most tests.
 
-    Spark computes all the time and the others mostly wait: side by side they take as long as Spark alone.
+    Spark computes all the time, and the others mostly wait: together they take as long as Spark alone.
     """
     sizes = Counter(groups.values())
 
@@ -113,7 +113,7 @@ def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[bool, int,
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give way to Spark, in a process of a parallel run that has other tests: what it starts gives way too.
+    """Lower the priority of a process without tests of Spark, and of its child processes.
 
     A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
     """
@@ -121,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if group is not None and hasattr(item.config, "workerinput"):
         wanted = USUAL if group.startswith("spark") else USUAL + NICE
         if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
-            with contextlib.suppress(PermissionError):  # only root can take it back
+            with contextlib.suppress(PermissionError):  # only root can undo it
                 os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
@@ -136,7 +136,7 @@ def group_of(item: pytest.Function) -> str | None:
 
 
 def pair_of(item: pytest.Function) -> tuple[str, str] | None:
-    """Return the broker and the protocol that a test is about, or None."""
+    """Return the broker and the protocol of a test, or None."""
     broker = next(_named(_asked(item), ALL_BROKERS), None)
     return None if broker is None else (broker, _protocol(item, broker))
 
@@ -149,7 +149,7 @@ def _spark(item: pytest.Function) -> str:
 
 
 def _protocol(item: pytest.Function, broker: str) -> str:
-    """The protocol that a test asks for; one that asks for none is where its module's name or the shorter group is."""
+    """Return the protocol that a test uses; without one, that of its module's name or of the smaller group."""
     if "stomp" not in ALL_BROKERS[broker].services:
         return "amqp"
     usual = "stomp" if "stomp" in item.path.name else "amqp"
@@ -157,7 +157,7 @@ def _protocol(item: pytest.Function, broker: str) -> str:
 
 
 def _asked(item: pytest.Function) -> Iterator[Any]:
-    """What a test asks for: by its class or its module, its parameters, and the names of its fixtures."""
+    """Yield the values that select a broker: of the test's class or module, its parameters, and its fixtures' names."""
     yield from getattr(item.module, "PAIR", ())
     pair = getattr(item.cls, "pair", None)
     if pair is not None:

@@ -1,4 +1,4 @@
-"""A true Java JMS client, in a process of its own, called from Python."""
+"""A real Java JMS client, in a process of its own, called from Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class JmsMessage:
-    """A message as Java code sees it; `kind` is text, bytes, map, stream, object or empty."""
+    """A message as Java code gets it; `kind` is text, bytes, map, stream, object or empty."""
 
     kind: str
     body: bytes | None  # of text (UTF-8) and bytes; None for the others and for a text that is null
@@ -76,7 +76,7 @@ class JavaClient(Running):
     jvm: tuple[str, ...] = ()  # options of Java
 
     def __init__(self, broker: Broker, kind: str | None = None, timeout: float = 60.0) -> None:
-        """Start the program (about a second); BrokerError when it does not start within `timeout`."""
+        """Start the program (about a second). Raises BrokerError if it does not start within `timeout`."""
         self.kind = kind or broker.java_clients[0]
         if self.kind not in broker.java_clients:
             raise BrokerError(f"{broker.name} talks to {broker.java_clients}, not to {self.kind}")
@@ -94,7 +94,7 @@ class JavaClient(Running):
         ]
         self._timeout = timeout
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in close()
-        # It ends with its stdin, so it dies with the test run, however that ends.
+        # It ends with its stdin: any end of the test run ends it.
         self._process = subprocess.Popen(
             [*argv, factory, url, broker.user, broker.password],
             stdin=subprocess.PIPE,
@@ -110,12 +110,12 @@ class JavaClient(Running):
 
     @staticmethod
     def unavailable(kind: str) -> str | None:
-        """Why this kind of client cannot run on this machine, or None."""
+        """Return why this kind of client cannot run on this machine, or None."""
         return missing(_KINDS[kind][0])
 
     @staticmethod
     def prepare(kind: str) -> None:
-        """Fetch and compile this kind of client, so that it starts at once."""
+        """Fetch and compile this kind of client. It starts at once after that."""
         classes(_KINDS[kind][0], "JmsTool")
 
     def send(
@@ -137,11 +137,11 @@ class JavaClient(Running):
         entries: int | None = None,
         copies: int = 1,
     ) -> str:
-        """Send (`ttl` in milliseconds) and return the JMSMessageID; with `copies` > 1 of the last one.
+        """Send (`ttl` in milliseconds) and return the JMSMessageID; with `copies` > 1, that of the last one.
 
         `kind` is text, null-text, bytes, map, stream, object or empty; a property is a Python value or
         `("short", 3)`; with `copies` each message has an int property `number`, from 0. A map has four
-        entries of different types, or as many strings as `entries` says.
+        entries of different types, or `entries` strings.
         """
         typed = {name: _typed(value) for name, value in (properties or {}).items()}
         optional = {
@@ -169,28 +169,28 @@ class JavaClient(Running):
         )
 
     def browse(self, queue: str, selector: str | None = None) -> list[JmsMessage]:
-        """Look at every message that no consumer holds, and leave it there."""
+        """Browse all messages that no consumer has; they stay on the queue."""
         return [_message(item) for item in self._look("browse", queue, selector)]
 
     def drain(
         self, queue: str, *, timeout: float = 1.0, selector: str | None = None, limit: int | None = None
     ) -> list[JmsMessage]:
-        """Take every message, until none came for `timeout` seconds (0: none is there) or `limit` are here."""
+        """Receive until no message arrives for `timeout` seconds (0: the queue is empty), or `limit` have arrived."""
         wait = int(timeout * 1000)
         name = self._name(queue)
         if not wait and self.kind == "openwire" and name is not None:
-            name += "?consumer.prefetchSize=0"  # else "now" would mean: of what has been prefetched already
+            name += "?consumer.prefetchSize=0"  # else 0 s would return prefetched messages only
         found = self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit)
         return [_message(item) for item in found]
 
     def move(self, queue: str, target: str, *, limit: int = 1, timeout: float = 10.0) -> int:
-        """Take `limit` messages and send them on to `target`, properties and all; return how many came in time."""
+        """Move `limit` messages to `target`, with all properties; return the number that arrived in time."""
         wait = int(timeout * 1000)
         names = {"queue": self._name(queue), "target": self._name(target)}
         return int(self._call("move", timeout=wait, limit=limit, **names))
 
     def count(self, queue: str, selector: str | None = None) -> int:
-        """How many messages `browse` would see."""
+        """Return the number of messages that `browse` would return."""
         return int(self._look("count", queue, selector))
 
     def close(self) -> None:

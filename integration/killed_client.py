@@ -1,12 +1,12 @@
-"""A consumer that kills itself (SIGKILL) while it poisons.
+"""A consumer that kills itself (SIGKILL) while it dead-letters a message.
 
 `python -m integration.killed_client LOG POINT TURN URI QUEUE`
 At the `TURN`-th poison message (with `anywhere`: attempt of the handler) it dies at one of these points:
-`between`: the broker has the dead-letter copy, and nothing of the original's settlement has been written;
-`settled`: the settlement has been written, or the commit that holds it, and no answer to it has been read;
-`anywhere`: up to 30 ms later, wherever that is.
+`between`: the broker has the dead letter, and no byte of the original's settlement has been written;
+`settled`: the settlement, or the commit with it, has been written, and no answer to it has been read;
+`anywhere`: up to 30 ms later, at any point.
 
-Every message that was handled is a line of LOG; and one of the last is `killed POINT`.
+Every handled message is a line of LOG; one of the last lines is `killed POINT`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANYWHERE = 0.03  # seconds
 
 
 class Log:
-    """A file that is whole up to the last line when its writer is killed."""
+    """A file with only whole lines, even if its writer is killed."""
 
     def __init__(self, path: str) -> None:
         """Append to it."""
@@ -52,10 +52,10 @@ class Log:
 
 
 class Death:
-    """The end of this process at the `turn`-th time that it is asked for."""
+    """The end of this process at the `turn`-th call of `due`."""
 
     def __init__(self, log: Log, point: Point, turn: int) -> None:
-        """Nothing has happened yet."""
+        """Start to count."""
         self.point: Point = point
         self._log = log
         self._turns = itertools.count(1)
@@ -63,26 +63,26 @@ class Death:
         self._lock = threading.Lock()
 
     def due(self) -> bool:
-        """Whether this is the turn."""
+        """True at the `turn`-th call."""
         with self._lock:
             return next(self._turns) == self._turn
 
     def come(self) -> NoReturn:
-        """Die."""
+        """Kill this process."""
         self._log.line(f"killed {self.point}")
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("nobody survives this")
+        raise AssertionError("the process has survived SIGKILL")
 
 
 def replaced(owner: type, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a method by what `make` makes of it."""
+    """Replace a method by the result of `make` for it."""
     setattr(owner, name, make(getattr(owner, name)))
 
 
 def die_when_confirmed(death: Death, adapter: type) -> None:
-    """Where the copy is confirmed first, and the original accepted after that."""
+    """Set the points for a broker where the copy is confirmed first, and the original accepted after that."""
     doomed: list[object] = []
-    copied: list[object] = []  # deliveries whose copies are no transaction
+    copied: list[object] = []  # deliveries whose copies are sent without a transaction
     able: list[Capabilities] = []
 
     def opened(plain: Any) -> Any:
@@ -124,7 +124,7 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
 
 
 def die_in_amqp_transaction(death: Death) -> None:
-    """Declare, send the copy, hear that the broker has it; then accept and discharge."""
+    """Set the points for AMQP transactions: declare, send the copy, get its outcome; then accept and discharge."""
     from redelivery_amqp.io_thread import IoThread  # noqa: PLC0415
     from redelivery_amqp.transactions import Transfer  # noqa: PLC0415
 
@@ -154,7 +154,7 @@ def die_in_amqp_transaction(death: Death) -> None:
 
 
 def arm(death: Death, scheme: str) -> None:
-    """Set the traps; which of them is met depends on how this broker takes a copy."""
+    """Set the points of death; the broker's way of taking a copy decides which of them is reached."""
     if death.point == "anywhere":
         return
     if scheme == "stomp":
@@ -169,7 +169,7 @@ def arm(death: Death, scheme: str) -> None:
 
 
 def main(log_path: str, point: Point, turn: str, uri: str, queue: str) -> None:
-    """Consume until death."""
+    """Consume until the process kills itself."""
     log = Log(log_path)
     death = Death(log, point, int(turn))
     dice = random.Random(os.getpid())

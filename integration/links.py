@@ -1,4 +1,4 @@
-"""One link through the proxy: its two directions, and the rules that end it at an exact byte."""
+"""One connection through the proxy: its two directions, and the rules that end it at an exact byte."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER with 0 s: close() sends RST
 
 
 class Cut(Exception):
-    """The link ends here; with RST, or else with FIN."""
+    """Raised where the connection ends: with RST, or else with FIN."""
 
     def __init__(self, *, reset: bool) -> None:
-        """Say how."""
+        """Set the kind of end."""
         super().__init__(reset)
         self.reset = reset
 
@@ -39,29 +39,29 @@ class Rule(NamedTuple):
 
 @dataclass
 class Way:
-    """One direction: what went through, and what shall happen to it. Read it from any thread."""
+    """One direction: counters of the bytes that passed, and the rules for later ones. Read it from any thread."""
 
     frames: int = 0
     bytes: int = 0
-    eols: int = 0  # heart-beats, and the line end that brokers put behind a frame
+    eols: int = 0  # heart-beats, and the line end that brokers write after a frame
     log: list[str] = field(default_factory=list)  # the commands of the frames, in order
     delay: float = 0.0
-    half: Rule | None = None  # cut in the middle of the frame that begins after `left` - 1 more
+    half: Rule | None = None  # cut in the middle of the `left`-th frame from now
     after_frames: Rule | None = None
     after_bytes: Rule | None = None
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Link:
-    """One client's link and its way to the broker."""
+    """One client's connection, and its connection to the broker."""
 
     def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
-        """Both ends."""
+        """Store both ends."""
         self.writers = (client, broker)
         self.closed = asyncio.Event()
 
     def close(self, *, reset: bool) -> None:
-        """End both halves: with RST, or with FIN after what was written has gone out."""
+        """End both halves: with RST, or with FIN after all written bytes were sent."""
         self.closed.set()
         for writer in self.writers:
             if reset:
@@ -74,19 +74,19 @@ class Link:
 
 
 class Pump:
-    """Forwards one direction of one link, and applies the rules at the exact byte."""
+    """Forwards one direction of one connection, and applies the rules at the exact byte."""
 
     def __init__(self, link: Link, sink: asyncio.StreamWriter, way: Way, *, opaque: bool) -> None:
-        """Write to `sink` what `run` is given."""
+        """Write the bytes of `run` to `sink`."""
         self._link = link
         self._sink = sink
         self._way = way
         self._splitter = None if opaque else FrameSplitter()
-        self._middle = False  # of a frame
-        self._held = bytearray()  # the frame that shall be cut in its middle
+        self._middle = False  # True in the middle of a frame
+        self._held = bytearray()  # the frame that will be cut in its middle
 
     async def run(self, kept: asyncio.Queue[tuple[float, bytes]]) -> None:
-        """Until the source ends or the link is cut."""
+        """Forward until the source ends or the connection is cut."""
         while True:
             due, data = await self._unless_closed(kept.get())
             await self._until(due)

@@ -1,4 +1,4 @@
-"""How much of a matrix of cases is run: all with REDELIVERY_FULL=1, else each value of each axis at least once."""
+"""Choice of cases from a matrix: all with REDELIVERY_FULL=1, else each value of each axis at least once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FULL = os.environ.get("REDELIVERY_FULL") == "1"
 
 
 def cover(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return all combinations of the axes' values, or few that have each value once, always the same ones.
+    """Return all combinations of the axes' values, or a fixed few that have each value at least once.
 
-    The values of the longest axis come once each, those of the others in turn.
+    Each value of the longest axis is used once, those of the others in rotation.
     """
     if FULL:
         return list(itertools.product(*axes))
@@ -26,7 +26,7 @@ def cover(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def pairwise(one: Sequence[Any], two: Sequence[Any], three: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return all combinations, or the few that have every two values of two axes; `three` is no longer than `two`."""
+    """Return all combinations, or the few with each pair of values of two axes; `three` is not longer than `two`."""
     if FULL:
         return list(itertools.product(one, two, three))
     return [
@@ -37,11 +37,11 @@ def pairwise(one: Sequence[Any], two: Sequence[Any], three: Sequence[Any]) -> li
 
 
 def named(value: object) -> str | None:
-    """Return the name of a case that is a tuple of names, as `ids` of a parameter."""
+    """Return the name of a case that is a tuple of names, for `ids` of a parameter."""
     return "-".join(value) if isinstance(value, tuple) else None
 
 
 def some(every: Sequence[Any], few: Sequence[Any]) -> list[Any]:
-    """Return all cases, or the few that stand for them."""
+    """Return all cases, or the few that represent them."""
     assert set(few) <= set(every), "the few are some of all"
     return list(every if FULL else few)

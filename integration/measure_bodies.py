@@ -1,6 +1,6 @@
-"""Measures how JMS bodies travel over STOMP: `python -m integration.measure_bodies`; results on stdout.
+"""Measures how JMS bodies arrive over STOMP: `python -m integration.measure_bodies`; results on stdout.
 
-Kept because docs/measured-stomp.md, section a, rests on it; run it again when a broker's version changes.
+The source of docs/measured-stomp.md, section a; run it again when a broker's version changes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DULL = {"destination", "subscription", "ack", "timestamp", "priority", "expires"
 
 
 def show(frame: Frame | None) -> str:
-    """A frame without the headers that say nothing here."""
+    """Return a frame without the headers that do not matter here."""
     if frame is None:
         return "nothing arrives"
     return f"{ ({k: v for k, v in frame.headers.items() if k not in DULL}) } body={frame.body[:60]!r}"
 
 
 def arriving(broker: Broker, java: JavaClient, version: str) -> None:
-    """What a STOMP consumer gets of each Java message."""
+    """Print the frame of each Java message for a STOMP consumer."""
     for (kind, body), persistent in itertools.product(BODIES, (True, False)):
         queue = f"arriving.{java.kind}.{version}.{kind}.{len(body)}.{persistent}"
         java.send(queue, body, kind=kind, persistent=persistent)
@@ -52,7 +52,7 @@ def arriving(broker: Broker, java: JavaClient, version: str) -> None:
 
 
 def maps(broker: Broker, java: JavaClient) -> None:
-    """What arrives of a map depends on its number of entries (Artemis)."""
+    """Print the bytes of a map that arrive, which depend on its number of entries (Artemis)."""
     for entries in (0, 1, 2, 3, 8, 40):
         queue = f"maps.{entries}"
         java.send(queue, b"value", kind="map", entries=entries)
@@ -62,7 +62,7 @@ def maps(broker: Broker, java: JavaClient) -> None:
 
 
 def behind_a_stream(broker: Broker, java: JavaClient) -> None:
-    """Whether a stream message holds up what is behind it."""
+    """Print whether a stream message blocks the messages behind it."""
     for kind in ("text", "stream", "text"):
         java.send("behind", b"body", kind=kind)
     with RawStomp(broker) as stomp:
@@ -74,7 +74,7 @@ def behind_a_stream(broker: Broker, java: JavaClient) -> None:
 
 
 def nacked(broker: Broker, java: JavaClient) -> None:
-    """What a NACK leaves in the dead-letter queue."""
+    """Print the dead letter after a NACK."""
     for (kind, body), persistent, prefix in itertools.product(BODIES, (True, False), ("nack.", "ind.")):
         queue = f"{prefix}{kind}.{len(body)}.{persistent}"
         java.send(queue, body, kind=kind, persistent=persistent, properties={"i": 3}, correlation_id="c")
@@ -89,7 +89,7 @@ def nacked(broker: Broker, java: JavaClient) -> None:
 
 
 def forwarded(broker: Broker, java: JavaClient) -> None:
-    """What a SEND becomes for Java, by the headers that may choose its type."""
+    """Print the type of a SEND for Java, by the headers that may select it."""
     bodies = (b"abc", b"", b"\xff\x00\xfe", "ü\x00x".encode(), b"\r\nx\n")
     for length, kind, body in itertools.product((False, True), ("", "text", "bytes"), bodies):
         queue = f"forwarded.{length}.{kind}.{body.hex()}"
@@ -98,7 +98,7 @@ def forwarded(broker: Broker, java: JavaClient) -> None:
         headers |= {"amq-msg-type": kind} if kind else {}
         with RawStomp(broker, auto_content_length=False) as stomp:
             if b"\0" in body and not length:
-                continue  # no valid frame: the first NUL ends it
+                continue  # not a valid frame: the first NUL ends it
             stomp.send_frame(queue, body, headers)
             found = java.browse(queue)
             stomp.subscribe(queue)
@@ -108,7 +108,7 @@ def forwarded(broker: Broker, java: JavaClient) -> None:
 
 
 def main() -> None:
-    """Everything, on every broker, with every Java client that is not AMQP's."""
+    """Run all measurements on every broker, with every Java client except AMQP's."""
     for kind in (Artemis, ActiveMQ):
         with kind() as broker:
             native = [client for client in kind.java_clients if client != "qpid"]

@@ -1,6 +1,6 @@
-"""Measures how a queue is browsed without taking from it: `python -m integration.measure_browse [BROKER ...]`.
+"""Measures how a queue is browsed without consuming: `python -m integration.measure_browse [BROKER ...]`.
 
-Kept because docs/measured-stomp.md and docs/measured-amqp.md, "Browsing", rest on it.
+The source of docs/measured-stomp.md and docs/measured-amqp.md, "Browsing".
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _names = itertools.count(1)
 
 
 def fresh() -> str:
-    """A queue of its own."""
+    """Return the name of a new queue."""
     return f"browse.{uuid.uuid4().hex[:8]}"
 
 
 def say(broker: Broker, protocol: str, what: str, found: object) -> None:
-    """One line."""
+    """Print one line."""
     print(f"{broker.name} {protocol} {what}: {found}", flush=True)
 
 
 class Stomp:
-    """What is done over STOMP."""
+    """The measurements over STOMP."""
 
     name = "stomp"
 
@@ -44,7 +44,7 @@ class Stomp:
         self.broker = broker
 
     def send(self, queue: str, count: int) -> None:
-        """Every tenth has `kind` b."""
+        """Send messages, of which every tenth has `kind` b."""
         with RawStomp(self.broker) as raw:
             for number in range(count):
                 raw.connection.send(
@@ -59,7 +59,7 @@ class Stomp:
             raw.send(queue + ".end", b"")
 
     def browse(self, queue: str, selector: str = "", window: int = 0) -> tuple[str, int]:
-        """What came, and how it ended."""
+        """Browse; return the messages, and how it ended."""
         windows = {"activemq.prefetchSize": str(window), "consumer-window-size": str(window * 1024)}
         extra = {
             "browser": "true",
@@ -87,7 +87,7 @@ class Stomp:
             )
 
     def consume(self, queue: str, selector: str = "") -> str:
-        """How many come to a consumer that settles each, and their marks."""
+        """Return the number of messages of a consumer that settles each, and their redelivered flags."""
         with RawStomp(self.broker) as raw:
             raw.subscribe(queue, **({"selector": selector} if selector else {}))
             frames = []
@@ -97,7 +97,7 @@ class Stomp:
             return f"{len(frames)} redelivered={sorted({str(f.headers.get('redelivered')) for f in frames})}"
 
     def take(self, queue: str) -> str:
-        """Receive, settle nothing, unsubscribe and leave."""
+        """Receive, settle no message, unsubscribe and disconnect."""
         with RawStomp(self.broker) as raw:
             raw.subscribe(queue)
             found = len(raw.messages(1.0))
@@ -106,7 +106,7 @@ class Stomp:
 
 
 class Amqp:
-    """What is done over AMQP."""
+    """The measurements over AMQP."""
 
     name = "amqp"
 
@@ -114,7 +114,7 @@ class Amqp:
         self.broker = broker
 
     def send(self, queue: str, count: int) -> None:
-        """Every tenth has `kind` b."""
+        """Send messages, of which every tenth has `kind` b."""
         with RawAmqp(self.broker, timeout=60) as raw:
             sender = raw.declare(queue)
             link, tags = sender.link, itertools.count()
@@ -145,7 +145,7 @@ class Amqp:
         )
 
     def _drain(self, raw: RawAmqp, receiver: Any, credit: int) -> tuple[list[Any], str]:
-        """Give credit and have it drained, until a drain brings nothing; what came, and how it ended."""
+        """Give credit and drain it until a drain brings no message; return the messages, and how it ended."""
         begun, found, drains = time.monotonic(), list[Any](), list[int]()
         incoming = receiver.fetcher.incoming
         try:
@@ -165,7 +165,7 @@ class Amqp:
         return found, f"drains brought {drains} (-1: no answer) in {took:.2f} s"
 
     def browse(self, queue: str, selector: str = "", window: int = 0) -> tuple[str, int]:
-        """What came, and how it ended."""
+        """Browse; return the messages, and how it ended."""
         with RawAmqp(self.broker) as raw:
             receiver = self._receiver(raw, queue, copy=True, selector=selector)
             mode = receiver.link.remote_source.distribution_mode
@@ -175,7 +175,7 @@ class Amqp:
             return f"{len(found)}, mode {mode} (copy is {copy}), (dc, fa) {counts}, {end}", len(found)
 
     def consume(self, queue: str, selector: str = "") -> str:
-        """How many come to a consumer that settles each, and their marks."""
+        """Return the number of messages of a consumer that settles each, and their redelivered flags."""
         with RawAmqp(self.broker) as raw:
             receiver = self._receiver(raw, queue, copy=False, selector=selector)
             receiver.link.flow(100)
@@ -189,7 +189,7 @@ class Amqp:
             return f"{len(seen)} (dc, fa) {sorted(set(seen))}"
 
     def take(self, queue: str) -> str:
-        """Receive, release all, close."""
+        """Receive, release all messages, close."""
         with RawAmqp(self.broker) as raw:
             receiver = self._receiver(raw, queue, copy=False)
             found, end = self._drain(raw, receiver, 100)
@@ -199,7 +199,7 @@ class Amqp:
 
 
 def measure(pair: Stomp | Amqp) -> None:
-    """Everything about one pair."""
+    """Run all measurements of one broker and protocol."""
     broker = pair.broker
 
     def attempt(what: str, act: Callable[[], object]) -> None:
@@ -228,14 +228,14 @@ def measure(pair: Stomp | Amqp) -> None:
 
 
 def pairs(broker: Broker) -> Iterable[Stomp | Amqp]:
-    """The protocols of one broker."""
+    """Return the measurements of each protocol of one broker."""
     if broker.name in STOMP_BROKERS:
         yield Stomp(broker)
     yield Amqp(broker)
 
 
 def main(names: list[str]) -> None:
-    """Every pair, or those of the brokers named."""
+    """Measure every broker, or the named ones."""
     for name in names or sorted(BROKERS):
         with BROKERS[name]() as broker:
             for pair in pairs(broker):

@@ -1,7 +1,7 @@
 """Measures credit over AMQP 1.0: `python -m integration.measure_credit [--broker NAME]`.
 
-Kept because docs/measured-windows.md, section f, rests on it: does credit N mean N, does it come by itself after a
-settlement, and what does more, or less, of it do at once.
+The source of docs/measured-windows.md, section f: is credit N exactly N messages, does a settlement renew it, and what
+does more or less credit do at once?
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUIET = 1.0
 
 
 class Link:
-    """One receiving link whose credit is given by hand."""
+    """One receiving link with manual credit."""
 
     def __init__(self, amqp: RawAmqp, queue: str) -> None:
         self._connection = amqp.connection
@@ -33,16 +33,16 @@ class Link:
 
     @property
     def here(self) -> int:
-        """How many messages have come that are not accepted."""
+        """Number of messages that have arrived and are not accepted."""
         return len(self._fetcher.incoming)
 
     def give(self, credit: int) -> int:
-        """Give so much more credit, or less; return how many messages come."""
+        """Add or remove credit; return the number of messages that arrive."""
         self.link.flow(credit)
         return self.come()
 
     def come(self) -> int:
-        """Return how many messages come."""
+        """Return the number of messages that arrive."""
         before, quiet = len(self._fetcher.incoming), time.monotonic() + QUIET
         seen = before
         with suppress(AmqpError):
@@ -54,7 +54,7 @@ class Link:
         return seen - before
 
     def settle(self, count: int) -> int:
-        """Accept so many; return how many messages come then."""
+        """Accept this number of messages; return the number that arrives after that."""
         for _ in range(count):
             self._fetcher.pop()
             self._receiver.accept()
@@ -62,7 +62,7 @@ class Link:
 
 
 def measure(broker: Broker) -> None:
-    """Print what credit does."""
+    """Print the effects of credit."""
     queue = "credit.one"
     with RawAmqp(broker) as amqp:
         sender = amqp.declare(queue)
@@ -94,7 +94,7 @@ def measure(broker: Broker) -> None:
 
 
 def main() -> None:
-    """Each on each broker."""
+    """Measure each broker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--broker", choices=sorted(BROKERS), action="append")
     for name in parser.parse_args().broker or sorted(BROKERS):

@@ -1,6 +1,6 @@
-"""Measures ERROR frames and what the link does after them: `python -m integration.measure_errors`.
+"""Measures ERROR frames, and whether the connection survives them: `python -m integration.measure_errors`.
 
-Kept because docs/measured-stomp.md, section c, rests on it.
+The source of docs/measured-stomp.md, section c.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ R = {"receipt": "R"}
 
 
 def frame(command: str, body: bytes = b"", **headers: str) -> Callable[[RawStomp], None]:
-    """A request of exactly these headers, and a receipt."""
+    """Return a request with exactly these headers and a receipt."""
     return lambda raw: raw.connection.send_frame(command, {**headers, **R}, body)
 
 
 def subscribe(queue: str, **headers: str) -> Callable[[RawStomp], None]:
-    """A SUBSCRIBE with a receipt."""
+    """Return a SUBSCRIBE with a receipt."""
 
     def act(raw: RawStomp) -> None:
         extra = {**raw.broker.subscribe_headers, **headers, **R}
@@ -36,14 +36,14 @@ def subscribe(queue: str, **headers: str) -> Callable[[RawStomp], None]:
 
 
 def send(queue: str, **headers: str) -> Callable[[RawStomp], None]:
-    """A SEND with a receipt."""
+    """Return a SEND with a receipt."""
     return lambda raw: raw.connection.send(
         raw.broker.destination(queue), b"x", headers={**raw.broker.send_headers, **headers, **R}
     )
 
 
 def held(queue: str, act: Callable[[RawStomp, str], None]) -> Callable[[RawStomp], None]:
-    """A request about a message that this connection holds, by its ack handle."""
+    """Return a request about an unsettled message of this connection, by its ack handle."""
 
     def run(raw: RawStomp) -> None:
         raw.send(queue)
@@ -56,31 +56,31 @@ def held(queue: str, act: Callable[[RawStomp, str], None]) -> Callable[[RawStomp
 
 
 def ack_twice(raw: RawStomp, handle: str) -> None:
-    """The second one has the receipt."""
+    """Acknowledge a message twice; the second ACK has the receipt."""
     raw.connection.ack(handle)
     raw.connection.ack(handle, receipt="R")
 
 
 def ack_after_unsubscribe(raw: RawStomp, handle: str) -> None:
-    """The subscription is gone when the ACK comes."""
+    """Acknowledge a message after the end of its subscription."""
     raw.connection.unsubscribe("1")
     raw.connection.ack(handle, receipt="R")
 
 
 def nack_in_transaction(raw: RawStomp, handle: str) -> None:
-    """NACK with a transaction that was begun."""
+    """NACK a message in a transaction."""
     raw.connection.begin("t")
     raw.connection.nack(handle, transaction="t", receipt="R")
 
 
 def begin_twice(raw: RawStomp) -> None:
-    """The same name."""
+    """Begin two transactions with the same name."""
     raw.connection.begin("t")
     raw.connection.begin("t", headers=R)
 
 
 def subscribe_twice(raw: RawStomp) -> None:
-    """The same id."""
+    """Begin two subscriptions with the same id."""
     raw.subscribe("twice")
     subscribe("twice")(raw)
 
@@ -110,7 +110,7 @@ PROBES: dict[str, Callable[[RawStomp], None]] = {
 
 
 def probe(broker: Broker, name: str, act: Callable[[RawStomp], None]) -> None:
-    """One request on a connection of its own; what came, and whether the link survived."""
+    """Send one request on a new connection; print the answers, and whether the connection survived."""
     raw = RawStomp(broker).connect()
     act(raw)
     error = raw.next(1.0)
@@ -123,7 +123,7 @@ def probe(broker: Broker, name: str, act: Callable[[RawStomp], None]) -> None:
 
 
 def main() -> None:
-    """Every probe on every broker."""
+    """Run every probe on every broker."""
     for kind in STOMP_BROKERS.values():
         with kind() as broker:
             for login in ((broker.user, "wrong"), ("", "")):

@@ -1,6 +1,6 @@
-"""Measures how much arrives un-acknowledged, and what comes again: `python -m integration.measure_flow`.
+"""Measures how many unacknowledged messages arrive, and redeliveries: `python -m integration.measure_flow`.
 
-Kept because docs/measured-stomp.md, sections e, f and i, rests on it.
+The source of docs/measured-stomp.md, sections e, f and i.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def arrived(raw: RawStomp) -> int:
-    """How many frames wait here once no more come."""
+    """Return the number of frames that have arrived when no more do."""
     return settled(raw.frames.qsize, 1.0)
 
 
 def windows(broker: Broker, java: JavaClient) -> None:
-    """Artemis: bytes of window against messages, a second subscription, and ACKs."""
+    """Print for Artemis: messages by bytes of window, a second subscription, and ACKs."""
     for size, count in ((256, 5000), (65536, 300)):
         for window in ("", "0", "1", "1024", "65536", "1048576", "-1"):
             queue = f"window.{size}.{window}"
@@ -44,7 +44,7 @@ def windows(broker: Broker, java: JavaClient) -> None:
 
 
 def prefetch(broker: Broker, java: JavaClient) -> None:
-    """Classic: how far messages flow while the first `hold` are not acknowledged."""
+    """Print for Classic: how many messages arrive while the first `hold` are not acknowledged."""
     for first, persistent, hold in itertools.product((True, False), (True, False), (100, 199, 200, 900)):
         queue = f"prefetch.{first}.{persistent}.{hold}"
         with RawStomp(broker) as raw:
@@ -61,7 +61,7 @@ def prefetch(broker: Broker, java: JavaClient) -> None:
 
 
 def flow(raw: RawStomp, hold: int) -> int:
-    """Take messages until none comes; acknowledge all but the first `hold`."""
+    """Receive messages until none arrives; acknowledge all except the first `hold`."""
     for count in itertools.count():
         frame = raw.next(1.5)
         if frame is None:
@@ -72,7 +72,7 @@ def flow(raw: RawStomp, hold: int) -> int:
 
 
 def again(broker: Broker) -> None:
-    """What comes again, with which flag and id, by how the first consumer went away."""
+    """Print the redelivered messages, with flag and id, by how the first consumer ended."""
     with LinkProxy(broker.stomp_port) as proxy:
 
         def kill() -> None:
@@ -110,7 +110,7 @@ def again(broker: Broker) -> None:
 
 
 def main() -> None:
-    """Each on its broker."""
+    """Run each measurement on its broker."""
     with Artemis() as broker:
         again(broker)
         with JavaClient(broker) as java:

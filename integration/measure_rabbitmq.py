@@ -1,6 +1,6 @@
 """Measures RabbitMQ over STOMP: `python -m integration.measure_rabbitmq [--rounds 20]`.
 
-Kept because docs/measured-stomp.md, section j, rests on it.
+The source of docs/measured-stomp.md, section j.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARGUMENTS = {
 
 
 def in_transaction(raw: RawStomp, frame: Frame, target: str) -> None:
-    """SEND the copy and ACK the original in one transaction."""
+    """Send the copy and acknowledge the original in one transaction."""
     name = uuid.uuid4().hex
     raw.connection.begin(name)
     raw.connection.send(f"/queue/{target}", frame.body, headers={"persistent": "true", "transaction": name})
@@ -48,7 +48,7 @@ def in_transaction(raw: RawStomp, frame: Frame, target: str) -> None:
 
 
 def confirmed(raw: RawStomp, frame: Frame, target: str) -> None:
-    """SEND the copy, wait for its receipt, ACK the original."""
+    """Send the copy, wait for its receipt, acknowledge the original."""
     raw.send(target, frame.body)
     raw.ack(frame, wait=False)
 
@@ -56,7 +56,7 @@ def confirmed(raw: RawStomp, frame: Frame, target: str) -> None:
 def moved(broker: Broker, move: Callable[[RawStomp, Frame, str], None], dice: random.Random) -> Counter[str]:
     """Move messages from one queue to another while the broker is killed; return where they are then.
 
-    `confirmed`: the answer to the move had come.
+    `confirmed`: the answer to the move had arrived.
     """
     source, target, client = "source", "target", StompClient(broker)
     with RawStomp(broker) as raw:
@@ -65,7 +65,7 @@ def moved(broker: Broker, move: Callable[[RawStomp, Frame, str], None], dice: ra
         raw.send(source, b"last")
     mover = RawStomp(broker).connect()
     mover.subscribe(source, prefetch_count="100")
-    safe: set[bytes] = set()  # by the broker's own word
+    safe: set[bytes] = set()  # confirmed by the broker
     begun = threading.Event()
 
     def work() -> None:
@@ -94,9 +94,9 @@ def moved(broker: Broker, move: Callable[[RawStomp, Frame, str], None], dice: ra
 
 
 def transactions(broker: Broker, rounds: int) -> None:
-    """Whether a transaction is whole over the broker's death.
+    """Print whether a transaction is atomic if the broker is killed.
 
-    On queues that have been there for a while: one that was declared right before may be gone with all it had.
+    The queues exist for a while: one that was declared right before may be lost with all messages.
     """
     dice = random.Random(7)
     with RawStomp(broker) as raw:
@@ -113,7 +113,7 @@ def transactions(broker: Broker, rounds: int) -> None:
 
 
 def requeued(broker: Broker) -> None:
-    """NACK with `requeue:true`: how fast it comes again, and who counts."""
+    """Print how fast a NACK with `requeue:true` is redelivered, and whether it is counted."""
     for kind in ("classic", "quorum"):
         queue, count, frame = f"requeued.{kind}", 0, None
         with RawStomp(broker) as raw:
@@ -130,7 +130,7 @@ def requeued(broker: Broker) -> None:
 
 
 def declared(broker: Broker) -> None:
-    """Which headers a queue is declared with: one declared without them must then be refused."""
+    """Print the headers with which a queue is declared: a declaration without them is refused."""
     for name, value in ARGUMENTS.items():
         queue = f"declared.{name}"
         with RawStomp(broker) as raw:
@@ -142,7 +142,7 @@ def declared(broker: Broker) -> None:
 
 
 def vanished(broker: Broker) -> None:
-    """SEND to what is not there: confirmed or not, and what a later consumer finds."""
+    """Send to missing destinations; print if it is confirmed, and the messages that a later consumer gets."""
     probes: dict[str, Callable[[RawStomp], Any]] = {
         "/amq/queue/ of no queue": lambda raw: raw.connection.send(
             "/amq/queue/none", b"x", headers={"receipt": "r"}
@@ -163,14 +163,14 @@ def vanished(broker: Broker) -> None:
 
 
 def expired(raw: RawStomp) -> None:
-    """Declare a queue that lives for half a second, let it die, and send to it again."""
+    """Declare a queue that expires after half a second, wait for that, and send to it again."""
     raw.send_frame("expired", b"first", {"x-expires": "500"})
     time.sleep(3)
     raw.connection.send("/queue/expired", b"second", headers={"x-expires": "500", "receipt": "r"})
 
 
 def unsubscribed(broker: Broker) -> None:
-    """What becomes of what is unsettled, and of what is on its way, when a subscription ends."""
+    """Print the fate of unsettled messages, and of those on the wire, at the end of a subscription."""
     with RawStomp(broker) as raw:
         for number in range(300):
             raw.connection.send("/queue/unsubscribed", str(number).encode())
@@ -180,7 +180,7 @@ def unsubscribed(broker: Broker) -> None:
     held = [raw.next() for _ in range(200)]
     for frame in held[:100]:
         assert frame is not None
-        raw.ack(frame, wait=False)  # each lets one more come
+        raw.ack(frame, wait=False)  # each makes one more arrive
     raw.connection.unsubscribe("1", headers={"receipt": "r"})
     raw.confirmed("r")
     last = held[-1]
@@ -199,7 +199,7 @@ def unsubscribed(broker: Broker) -> None:
 
 
 def from_jms(broker: Broker, java: JavaClient) -> None:
-    """What arrives of an AMQP 1.0 client's message."""
+    """Print the parts of an AMQP 1.0 client's message that arrive."""
     with redelivery.connect(
         broker.uri()
     ) as connection:  # stomp.py's parser breaks such a frame at its first NUL
@@ -213,7 +213,7 @@ def from_jms(broker: Broker, java: JavaClient) -> None:
 
 
 def main() -> None:
-    """Everything on one broker."""
+    """Run all measurements on one broker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()

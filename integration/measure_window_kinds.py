@@ -1,6 +1,6 @@
-"""Which subscription of a connection gets what: message groups, exclusive consumers, topics, wildcards.
+"""Measures which of several subscriptions gets a message: groups, exclusive consumers, topics, wildcards.
 
-For `integration.measure_windows`, which runs it. docs/measured-windows.md, section c, rests on it.
+`integration.measure_windows` runs it. The source of docs/measured-windows.md, section c.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def groups(broker: Broker) -> None:
-    """Four message groups: which subscription gets each, before and after one is added or ended."""
+    """Print which subscription gets each of four message groups, before and after one is added or ended."""
     for how in ("two at once", "second later", "first full, second later", "first ended"):
         queue = filled(broker, 120, "groups", group=lambda n: f"g{n % 4}")
         with Wire(broker) as wire:
@@ -55,7 +55,7 @@ def groups(broker: Broker) -> None:
 
 
 def elsewhere(broker: Broker) -> None:
-    """The end of a full subscription beside a wider one of its own connection, and one of another connection."""
+    """Print the effect of the end of a full subscription on a wider one, and on one of another connection."""
     for when in ("before the wide one", "after the wide one"):
         for many in (0, 1, 4):
             group: Callable[[int], str] | None = None if not many else partial(_group, many)
@@ -91,7 +91,7 @@ def elsewhere(broker: Broker) -> None:
 
 
 def spread(broker: Broker) -> None:
-    """How many of 1,000 messages in 100 groups each of four connections gets, with windows of several sizes."""
+    """Print how many of 1,000 messages in 100 groups each of four connections gets, by size of their windows."""
     for late in (0.0, 0.5):
         for size in (4, 164, 1000):
             queue = filled(broker, 1000, "spread", group=partial(_group, 100))
@@ -119,7 +119,7 @@ def _group(many: int, at: int) -> str:
 
 
 def kinds(broker: Broker) -> None:
-    """What else is consumed: selectors, topics, durable subscriptions, exclusive consumers, wildcards."""
+    """Print the same for selectors, topics, durable subscriptions, exclusive consumers and wildcards."""
     name = f"w.sel.{next(NAMES)}"
     put(broker, name, range(40), more="colour:red\n")
     put(broker, name, range(40, 80), more="colour:blue\n")

@@ -1,7 +1,7 @@
 """Measures windows over STOMP: `python -m integration.measure_windows [--broker NAME] [--only NAME]`.
 
-Kept because docs/measured-windows.md, sections a to e, rests on it: what a broker does with several subscriptions of
-one connection to one queue.
+The source of docs/measured-windows.md, sections a to e: the effect of several subscriptions of one connection to one
+queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def sums(broker: Broker) -> None:
-    """How many messages n subscriptions hold, and which of them gets one more for an ACK."""
+    """Print how many unsettled messages n subscriptions have, and which of them gets one more for an ACK."""
     queue = filled(broker, 150, "sums")
     with Wire(broker) as wire:
         found: list[Frame] = []
@@ -46,7 +46,7 @@ def sums(broker: Broker) -> None:
 
 
 def order(broker: Broker) -> None:
-    """In which order messages come, over all subscriptions of a connection, while they are acknowledged."""
+    """Print the order in which messages arrive, over all subscriptions of a connection, while they are acknowledged."""
     for how in ("one", "two at once", "second after 200", "ten"):
         queue = filled(broker, 1500, "order")
         with Wire(broker) as wire:
@@ -72,7 +72,7 @@ def order(broker: Broker) -> None:
 
 
 def returned(broker: Broker) -> None:
-    """UNSUBSCRIBE of one of two with messages unacknowledged: what the other gets then, and in which order."""
+    """Print the messages that one subscription gets after the end of another with unacknowledged ones, in order."""
     for held in ("the first", "the second"):
         queue = filled(broker, 60, "returned")
         with Wire(broker) as wire:
@@ -103,7 +103,7 @@ def returned(broker: Broker) -> None:
 
 
 def churned(broker: Broker) -> None:
-    """Subscriptions begin and end at random while messages flow: is each message there once, and how often twice?"""
+    """Print lost and repeated messages while subscriptions begin and end at random."""
     dice = random.Random(4)
     queue = filled(broker, 3000, "churned")
     counts: Counter[int] = Counter()
@@ -144,7 +144,7 @@ def churned(broker: Broker) -> None:
 
 
 def resubscribed(broker: Broker) -> None:
-    """UNSUBSCRIBE and SUBSCRIBE of the same id, with another window, in one write, while messages flow."""
+    """Print the effect of UNSUBSCRIBE and SUBSCRIBE of one id, with another window, in one write, during a flow."""
     if broker.name == "artemis":
         print("  not here: an ACK of a message of the ended one closes the connection (AMQ339018)")
         return
@@ -177,7 +177,7 @@ def resubscribed(broker: Broker) -> None:
         f"  {turns} turns: {came} came, {sum(1 for n in handled if handled[n] > 1)} handled twice, {len(lost)} never, "
         f"{sum(left.values())} left for the next, ERRORs {dict(Counter(refused))}"
     )
-    # How wide is the window afterwards, with what was held before still unacknowledged?
+    # How wide is the window afterwards, with the earlier messages still unacknowledged?
     queue = filled(broker, 150, "resub")
     with Wire(broker) as wire:
         wire.write(wire.subscribe(queue, "s", 50))
@@ -196,7 +196,7 @@ def resubscribed(broker: Broker) -> None:
 
 
 def begun(broker: Broker) -> None:
-    """Seconds until a SUBSCRIBE has its RECEIPT, beside nothing and beside a stream."""
+    """Print the seconds until a SUBSCRIBE has its RECEIPT, idle and during a flow of messages."""
     for busy in (False, True):
         queue = filled(broker, 3000 if busy else 0, "begun")
         times: list[float] = []
@@ -226,11 +226,11 @@ def begun(broker: Broker) -> None:
 
 
 def rates(broker: Broker, total: int = 40_000, rounds: int = 3) -> None:
-    """Messages a second with a window of 1000 in one, two, five, ten and thirty subscriptions, and of few in one."""
+    """Print messages a second with a window of 1000 in one to thirty subscriptions, and small windows in one."""
     plans = {"1000": (1, 1000), "2 x 500": (2, 500), "5 x 200": (5, 200), "10 x 100": (10, 100), "30 x 33": (30, 33),
              "1 x 16": (1, 16), "1 x 64": (1, 64), "1 x 250": (1, 250), "16 + 984": (0, 0)}  # fmt: skip
     found: dict[str, list[float]] = {name: [] for name in plans}
-    # Artemis counts bytes: the frames of `fill` are of some 590.
+    # Artemis counts bytes: a frame of `fill` has about 590.
     for turn in range(-1, rounds):
         for name, (count, width) in plans.items():
             queue = f"w.rate.{next(NAMES)}"
@@ -265,7 +265,7 @@ MEASURED: tuple[Callable[[Broker], None], ...] = (
 
 
 def main() -> None:
-    """Each on each broker."""
+    """Run each measurement on each broker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--broker", choices=sorted(STOMP_BROKERS), action="append")
     parser.add_argument("--only", choices=[each.__name__ for each in MEASURED], action="append")

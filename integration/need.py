@@ -1,4 +1,4 @@
-"""What tests of Spark need, or a reason to leave them out; where every broker must be there, so must this."""
+"""Checks of the packages that tests of Spark need: missing ones skip the tests, or fail if Spark is required."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["need_delta_lake", "need_spark"]
 
 
 def need_spark(*more: str) -> None:
-    """Skip a module without pyspark, these packages, or Java; fail where REDELIVERY_REQUIRE_BROKERS asks for Spark."""
+    """Skip a module without pyspark, these packages, or Java; fail if REDELIVERY_REQUIRE_BROKERS requires Spark."""
     absent = [name for name in ("pyspark", *more) if find_spec(name) is None]
     reason = f"{', '.join(absent)} not installed (the extra spark-test)" if absent else missing_java()
     if reason is None:
@@ -25,7 +25,7 @@ def need_spark(*more: str) -> None:
 
 
 def need_delta_lake() -> None:
-    """Skip a module where Delta Lake has no release for this Spark; fail where Spark is asked for and it is missing."""
+    """Skip a module if no Delta Lake is released for this Spark; fail if it is missing and Spark is required."""
     reason = no_release()
     if reason is None:
         reason = unavailable()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-# Every protocol of every broker that the library is made for.
+# Every protocol of every supported broker.
 PEERS = [
     (name, protocol)
     for name in sorted(BROKERS)
@@ -21,12 +21,12 @@ PEERS = [
     if protocol in BROKERS[name].services
 ]
 
-# Those of them that the library speaks.
+# Those of them that the library supports.
 PAIRS = [pair for pair in PEERS if pair[1] == "amqp" or pair[0] in STOMP_BROKERS]
 
 
 def put(broker: Broker, protocol: str, queue: str, body: bytes = b"x") -> None:
-    """Send one message that the broker must keep, and wait until it has it."""
+    """Send one persistent message, and wait until the broker has confirmed it."""
     if protocol == "stomp":
         with RawStomp(broker) as stomp:
             stomp.send(queue, body)
@@ -36,7 +36,7 @@ def put(broker: Broker, protocol: str, queue: str, body: bytes = b"x") -> None:
 
 
 def take(broker: Broker, protocol: str, queue: str, timeout: float = 60.0) -> bytes | None:
-    """Take and acknowledge one message; None when none comes in time."""
+    """Receive and acknowledge one message; None if none arrives in time."""
     if protocol == "stomp":
         with RawStomp(broker) as stomp:
             stomp.subscribe(queue)
@@ -52,7 +52,7 @@ def take(broker: Broker, protocol: str, queue: str, timeout: float = 60.0) -> by
 
 
 def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
-    """Send persistent messages with numbers, and ids `m0`, `m1`, …, and see them confirmed."""
+    """Send persistent messages with numbers and ids `m0`, `m1`, …, and wait until they are confirmed."""
     numbered = [(body, f"m{number}", {"number": str(number)}) for number, body in enumerate(bodies)]
     if protocol == "stomp":  # which has no id of a producer's
         numbered = [(body, name, {**told, "redeliveryId": name}) for body, name, told in numbered]
@@ -62,13 +62,13 @@ def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> 
 def pour(
     broker: Broker, protocol: str, queue: str, messages: Iterable[tuple[bytes, str, Mapping[str, str]]]
 ) -> None:
-    """Send persistent messages, each a body, an id (AMQP's only) and properties, and see them confirmed."""
+    """Send persistent messages: a body, an id (AMQP only) and properties of each; wait until they are confirmed."""
     if protocol == "stomp":
         with RawStomp(broker) as stomp:
             for body, _, properties in messages:
                 headers = {**broker.send_headers, "persistent": "true", **properties}
                 stomp.connection.send(broker.destination(queue), body, headers=headers)
-            stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
+            stomp.send(f"{queue}.end", b"")  # its receipt follows those of all others
         return
     with RawAmqp(broker, timeout=120) as amqp:
         link, last = amqp.declare(queue).link, None

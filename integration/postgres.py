@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, on a socket in a folder; or none, where none is installed."""
+"""A PostgreSQL server for one test, on a socket in a folder, if PostgreSQL is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Postgres", "missing"]
 
 DEBIAN = Path("/usr/lib/postgresql")
-# PostgreSQL refuses to run as root. Debian's package brings this user.
+# PostgreSQL refuses to run as root. Debian's package creates this user.
 USER = "postgres"
 
 
@@ -30,14 +30,14 @@ def _tools() -> Path | None:
 
 
 def missing() -> str | None:
-    """Return why there can be none, or None."""
+    """Return why it cannot run here, or None."""
     if find_spec("psycopg") is None:
         return "psycopg is not installed (the extra spark-test)"
     return "no PostgreSQL server is installed" if _tools() is None else None
 
 
 class Postgres(Running):
-    """`conninfo` is what psycopg takes. Commits are not flushed: only processes die here, not the machine."""
+    """A server; psycopg connects with `conninfo`. Commits are not flushed: tests kill processes, not the machine."""
 
     def __init__(self) -> None:
         tools = _tools()
@@ -78,7 +78,7 @@ class Postgres(Running):
         self._folder.with_suffix(".log").unlink(missing_ok=True)
 
     def empty(self, *statements: str) -> str:
-        """Make a database of its own out of these statements, and return how to connect to it."""
+        """Create a new database with these statements, and return its connection string."""
         import psycopg  # noqa: PLC0415 - only where there is a server
 
         name = f"d{os.urandom(6).hex()}"

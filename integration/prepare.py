@@ -1,4 +1,4 @@
-"""Everything that the tests would fetch, compile or make on a new machine: `python -m integration.prepare`."""
+"""Fetches, compiles and makes all files that the tests need on a new machine: `python -m integration.prepare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as users start it: in a process of its own, with what it prints, and how it ends."""
+"""A program as users start it: in a process of its own, with its output and its exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "examples" / "embedding"
 
 
 class Program(Running):
-    """A Python program that runs. Whatever a test leaves running is killed at its end, with its children."""
+    """A running Python program. The end of the test kills it, with its child processes."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Program(Running):
         folder: Path = EXAMPLES,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Arguments of the interpreter, and the folder to run in."""
+        """Set the arguments of the interpreter, and the folder to run in."""
         self._arguments = [sys.executable, *arguments]
         self._folder = folder
         sources = [str(ROOT / name) for name in ("client", "adapters")]
@@ -48,13 +48,13 @@ class Program(Running):
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The process, once it is started."""
+        """The process, after its start."""
         assert self._process is not None
         return self._process
 
     @property
     def output(self) -> str:
-        """What it has printed so far, on stdout and stderr."""
+        """Output so far, of stdout and stderr."""
         return os.pread(self._output, os.fstat(self._output).st_size, 0).decode()
 
     def start(self) -> Self:
@@ -70,16 +70,16 @@ class Program(Running):
         return self
 
     def prints(self, text: str) -> None:
-        """Wait until it has printed this."""
+        """Wait until it has printed this text."""
         eventually(lambda: text in self.output or self.ended(), message=f"{text!r} is printed")
         assert text in self.output, self.output
 
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.process.poll() is not None
 
     def terminated(self, within: float = PATIENCE) -> int:
-        """Send SIGTERM, and return how it ended; subprocess.TimeoutExpired after `within` seconds."""
+        """Send SIGTERM, and return the exit code. Raises subprocess.TimeoutExpired after `within` seconds."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(within)
 
@@ -92,7 +92,7 @@ class Program(Running):
 
 
 class WebProgram(Program):
-    """One that listens on a port."""
+    """A program that listens on a port."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class WebProgram(Program):
         folder: Path = EXAMPLES,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`PORT` in an argument becomes its port."""
+        """Choose a port, which replaces `PORT` in the arguments."""
         (self.port,) = free_ports(1)
         self.url = f"http://{HOST}:{self.port}"
         given = [each.replace("PORT", str(self.port)) for each in arguments]

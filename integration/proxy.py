@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker that cuts, stalls, delays and refuses links when a test says so."""
+"""A TCP proxy in front of a broker, by which a test cuts, stalls, delays and refuses connections."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BOTH: tuple[Direction, ...] = ("to_broker", "to_client")
 
 
 class LinkProxy(Running):
-    """Forwards `host:port` to a broker; runs in a thread of its own, every control may be called from any.
+    """Forwards connections to a broker, in a thread of its own. Every control may be called from any thread.
 
-    `opaque=True` for TLS: no frames are looked for then.
+    `opaque=True` for TLS: the proxy then looks for no frames.
     """
 
     host = HOST
@@ -51,7 +51,7 @@ class LinkProxy(Running):
         return self
 
     def close(self) -> None:
-        """End every link and stop listening."""
+        """End every connection and stop listening."""
         self._run(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -62,7 +62,7 @@ class LinkProxy(Running):
         return self.to_broker if direction == "to_broker" else self.to_client
 
     def cut(self, *, reset: bool = True) -> int:
-        """End every link now, with RST (or FIN), and return how many; new ones are accepted."""
+        """End every connection now, with RST (or FIN), and return their number; new ones are accepted."""
         return self._call(lambda: sum([self._cut(link, reset=reset) for link in list(self._open)]))
 
     def cut_after_frames(
@@ -74,15 +74,15 @@ class LinkProxy(Running):
         forward_last: bool = True,
         reset: bool = False,
     ) -> None:
-        """Cut the link that lets the `count`-th frame from now through, exactly behind it; once.
+        """Cut the connection exactly after the `count`-th frame from now; once.
 
-        Only frames of `command` count if it is given. `forward_last=False` swallows that last frame.
+        With `command`, only frames of that command count. `forward_last=False` drops that last frame.
         """
         rule = Rule(count, command, reset, forward_last)
         self._call(lambda: setattr(self.way(direction), "after_frames", rule))
 
     def cut_after_bytes(self, direction: Direction, count: int, *, reset: bool = False) -> None:
-        """Cut the link that carries the `count`-th byte from now, exactly behind it; once."""
+        """Cut the connection exactly after the `count`-th byte from now; once."""
         rule = Rule(count, None, reset, forward_last=True)
         self._call(lambda: setattr(self.way(direction), "after_bytes", rule))
 
@@ -92,28 +92,28 @@ class LinkProxy(Running):
         self._call(lambda: setattr(self.way(direction), "half", rule))
 
     def disarm(self) -> None:
-        """Forget cuts that wait for a frame or a byte."""
+        """Remove the rules that wait for a frame or a byte."""
         for one in _BOTH:
             way = self.way(one)
             way.after_frames = way.after_bytes = way.half = None
 
     def stall(self, direction: Direction | None = None) -> None:
-        """Take bytes and forward none, in one direction or both, until `resume()`; what came is kept."""
+        """Read bytes and forward none, in one direction or both, until `resume()`; the bytes are kept."""
         for one in (direction,) if direction else _BOTH:
             self._call(self.way(one).flowing.clear)
 
     def resume(self, direction: Direction | None = None) -> None:
-        """Forward again, from what was kept."""
+        """Forward again, beginning with the kept bytes."""
         for one in (direction,) if direction else _BOTH:
             self._call(self.way(one).flowing.set)
 
     def delay(self, seconds: float, direction: Direction | None = None) -> None:
-        """Forward what arrives from now on `seconds` later."""
+        """Forward later bytes with a delay of `seconds`."""
         for one in (direction,) if direction else _BOTH:
             self.way(one).delay = seconds
 
     def refuse(self) -> None:
-        """Refuse new links (nothing listens); open ones go on."""
+        """Refuse new connections (no socket listens); open ones continue."""
         self._run(self._listen(on=False))
 
     def accept(self) -> None:

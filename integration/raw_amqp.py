@@ -1,4 +1,4 @@
-"""A plain blocking AMQP connection of proton: for the brokers and what they do, not for testing the library."""
+"""A plain blocking AMQP connection of proton, to examine brokers, not to test the library."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-# By name: what is typed of proton is what the adapter uses, and here other parts of it are needed.
+# Imported by name: the type stubs of proton have only the parts that the adapter uses, and others are needed here.
 try:
     proton: Any = importlib.import_module("proton")
     reactor: Any = importlib.import_module("proton.reactor")
     utils: Any = importlib.import_module("proton.utils")
     AmqpError: type[Exception] = proton.ProtonException
-except ModuleNotFoundError:  # no compiler, perhaps: what needs it is skipped
+except ModuleNotFoundError:  # for example without a compiler: tests that need it are skipped
     proton = reactor = utils = None
     AmqpError = ConnectionError
 
@@ -33,7 +33,7 @@ _QUEUE = {"durable": True, "exclusive": False, "auto_delete": False}
 
 
 class Received(NamedTuple):
-    """One message: what the tests look at."""
+    """The parts of one message that tests check."""
 
     body: object
     delivery_count: int
@@ -42,7 +42,7 @@ class Received(NamedTuple):
 
 
 class RawAmqp(Running):
-    """One connection; each call opens its own link, with a name of its own, and forgets it."""
+    """One connection. Each call opens a link of its own, with a new name."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class RawAmqp(Running):
         ca: Path | None = None,
         timeout: float = 60.0,
     ) -> None:
-        """Connect; over TLS with `ca`, the certificate to trust. AmqpError when the broker refuses."""
+        """Connect; over TLS with `ca`, the certificate to trust. Raises AmqpError if the broker refuses."""
         need_proton(broker.name)
         self.broker = broker
         login = {
@@ -80,7 +80,7 @@ class RawAmqp(Running):
         self.declare(queue).send(proton.Message(body=body, **fields))
 
     def declare(self, queue: str, arguments: Mapping[str, object] | None = None) -> Any:
-        """A sender to this queue, which is there from then on; with `arguments`, of RabbitMQ 4, if it is new."""
+        """Return a sender to this queue, which exists from then on; `arguments` of a new queue are for RabbitMQ 4."""
         if self.broker.declares:
             own = self.broker.queue_arguments if arguments is None else arguments
             self.manage_rabbitmq("PUT", self.broker.address(queue), {**_QUEUE, "arguments": dict(own)})
@@ -88,7 +88,7 @@ class RawAmqp(Running):
         return self.connection.create_sender(address, name=_name(), options=self._options("target"))
 
     def receive(self, queue: str, limit: int = 1, timeout: float = 60.0) -> list[Received]:
-        """Take and accept messages until `limit` are here or none came for `timeout` seconds."""
+        """Receive and accept messages until `limit` have arrived, or none has for `timeout` seconds."""
         receiver = self.connection.create_receiver(
             self.broker.address(queue), credit=limit, name=_name(), options=self._options("source")
         )
@@ -100,7 +100,7 @@ class RawAmqp(Running):
         return found
 
     def fail(self, queue: str, limit: int, timeout: float = 2.0) -> list[int]:
-        """Give a message back as failed until it has come `limit` times or comes no more; each delivery's count."""
+        """Return a message as failed until its `limit`-th delivery, or until none follows; return the counts."""
         receiver = self.connection.create_receiver(
             self.broker.address(queue), credit=1, name=_name(), options=self._options("source")
         )
@@ -113,19 +113,19 @@ class RawAmqp(Running):
         return counts
 
     def send_encoded(self, queue: str, message: bytes) -> bool:
-        """Send bytes as a message, whatever they are; whether the broker accepted it, at once."""
+        """Send any bytes as a message; True if the broker accepted it at once."""
         link = self.declare(queue).link
         delivery = link.delivery(_name())
         link.stream(message)
         link.advance()
         try:
             self.connection.wait(lambda: delivery.remote_state, timeout=10.0)
-        except AmqpError:  # it ends the link, the connection, or says nothing
+        except AmqpError:  # the broker ends the link or the connection, or does not answer
             return False
         return bool(delivery.remote_state == proton.Delivery.ACCEPTED)
 
     def manage(self, resource: str, operation: str, *arguments: object) -> object:
-        """Have Artemis carry out one of its management operations; what that answers."""
+        """Run a management operation of Artemis; return its answer."""
         answers = self.connection.create_receiver(None, credit=1, dynamic=True, name=_name())
         request = proton.Message(
             body=json.dumps(arguments),
@@ -140,7 +140,7 @@ class RawAmqp(Running):
         return result
 
     def manage_rabbitmq(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Have the management node of RabbitMQ 4 carry out a request; its status, and what it answers."""
+        """Send a request to the management node of RabbitMQ 4; return status and body of the answer."""
 
         class Paired(reactor.LinkOption):  # type: ignore[misc]  # proton has no types
             def apply(self, link: Any) -> None:
@@ -153,7 +153,7 @@ class RawAmqp(Running):
         sender = self.connection.create_sender("/management", name=name, options=Paired())
         receiver = self.connection.create_receiver("/management", credit=1, name=name, options=Paired())
         request = proton.Message(id=name, subject=method, address=path, reply_to="$me")
-        # Without a body it would end the session, and proton writes none for None.
+        # A request without a body would end the session, and proton writes none for None.
         request.body = "" if body is None else body
         sender.send(request)
         found = receiver.receive(10.0)
@@ -178,7 +178,7 @@ class RawAmqp(Running):
 
 
 def need_proton(name: str) -> None:
-    """Skip, or fail where REDELIVERY_REQUIRE_BROKERS asks for this broker, without proton."""
+    """Skip without proton; fail if REDELIVERY_REQUIRE_BROKERS requires this broker."""
     from integration.brokers.choice import required  # noqa: PLC0415 - the brokers import this module
 
     if proton is None:
@@ -189,7 +189,7 @@ def need_proton(name: str) -> None:
 
 
 def amqp_answers(broker: Broker) -> bool:
-    """Whether a connection opens."""
+    """True if a connection opens."""
     with suppress(AmqpError, OSError):
         RawAmqp(broker, timeout=3.0).close()
         return True

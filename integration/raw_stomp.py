@@ -1,4 +1,4 @@
-"""A plain stomp.py connection that keeps every frame: for measuring brokers, not for testing the library."""
+"""A plain stomp.py connection that keeps every frame, to examine brokers, not to test the library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-# By name: what is typed of stomp.py is what the adapter uses, and here more of it is needed.
+# Imported by name: the type stubs of stomp.py have only the parts that the adapter uses, and others are needed here.
 stomp: Any = importlib.import_module("stomp")
 _Listener: Any = stomp.ConnectionListener
 ConnectFailed: type[Exception] = stomp.exception.ConnectFailedException
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
 
 class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no types
-    """One connection; frames other than RECEIPT wait in `frames`, receipts in `receipts`."""
+    """One connection; `frames` has the frames other than RECEIPT, `receipts` the receipts."""
 
     def __init__(
         self, broker: Broker, version: str = "1.2", port: int | None = None, **connection: Any
@@ -86,15 +86,15 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         self.send_frame(queue, body, {"persistent": "true", **_names(headers)})
 
     def send_frame(self, queue: str, body: bytes | str, headers: dict[str, str]) -> None:
-        """SEND with exactly these headers besides the receipt, and wait for the RECEIPT."""
+        """SEND with exactly these headers and a receipt, and wait for the RECEIPT."""
         receipt = f"r{next(self._ids)}"
         extra = {**self.broker.send_headers, **headers, "receipt": receipt}
-        # stomp.py adds a content-length unless it is switched off; the caller decides by its own header.
+        # stomp.py adds a content-length unless that is switched off; the caller decides with its own header.
         self.connection.send(self.broker.destination(queue), body, headers=extra)
         self.confirmed(receipt)
 
     def confirmed(self, receipt: str, timeout: float = 10.0) -> None:
-        """Wait for a RECEIPT; AssertionError with the last ERROR when there is none."""
+        """Wait for a RECEIPT. Raises AssertionError with the last ERROR if none arrives."""
         eventually(
             lambda: receipt in self.receipts or self.closed or self.errors,
             timeout,
@@ -104,7 +104,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         assert receipt in self.receipts, f"no RECEIPT {receipt}; closed={self.closed}; errors={self.errors}"
 
     def ack(self, frame: Frame, verb: str = "ack", *, wait: bool = True) -> None:
-        """ACK or NACK a MESSAGE and, unless told not to, wait for the RECEIPT."""
+        """ACK or NACK a MESSAGE and, with `wait`, wait for the RECEIPT."""
         receipt = f"a{next(self._ids)}"
         handle = frame.headers["ack"]
         getattr(self.connection, verb)(handle, receipt=receipt)
@@ -112,13 +112,13 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
             self.confirmed(receipt)
 
     def next(self, timeout: float = 60.0) -> Frame | None:
-        """The next MESSAGE or ERROR; None when none comes in time."""
+        """Return the next MESSAGE or ERROR; None if none arrives in time."""
         with suppress(queue.Empty):
             return self.frames.get(timeout=timeout)
         return None
 
     def messages(self, timeout: float = 1.0) -> list[Frame]:
-        """Every frame until none comes for `timeout` seconds."""
+        """Return all frames until none arrives for `timeout` seconds."""
         return list(iter(lambda: self.next(timeout), None))
 
     def close(self) -> None:
@@ -128,11 +128,11 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
             eventually(lambda: self.closed, message="disconnected")
 
     def on_message(self, frame: Any) -> None:
-        """Keep."""
+        """Keep the frame."""
         self.frames.put(_frame(frame))
 
     def on_error(self, frame: Any) -> None:
-        """Keep."""
+        """Keep the frame."""
         self.errors.append(_frame(frame))
         self.frames.put(_frame(frame))
 
@@ -141,7 +141,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         self.receipts.add(frame.headers["receipt-id"])
 
     def on_connected(self, frame: Any) -> None:
-        """Keep what the broker says about itself."""
+        """Keep the broker's headers."""
         self.connected = _frame(frame)
 
     def on_disconnected(self) -> None:

@@ -1,4 +1,4 @@
-"""What is started at the beginning of a `with`, and closed at its end."""
+"""Base of objects that are started at the beginning of a `with`, and closed at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Running(ABC):
     """A context manager around `start` and `close`."""
 
     def start(self) -> Self:
-        """Nothing to start, unless a subclass says so."""
+        """Start nothing, unless a subclass overrides it."""
         return self
 
     @abstractmethod

@@ -1,6 +1,6 @@
-"""Deals tests out to the processes of a parallel run: a whole group to one of them, any other test by itself.
+"""Distributes tests to the processes of a parallel run: a whole group to one process, other tests one by one.
 
-pytest-xdist's own `--dist loadgroup` does so too, but its release 3.8 sees no groups under pytest 9.2.
+pytest-xdist's own `--dist loadgroup` does the same, but its release 3.8 finds no groups with pytest 9.2.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["ByGroup"]
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Groups in the order of their tests; `folder` has a file of each process, which tells the groups it has found."""
+    """Groups in the order of their tests. `folder` has a file from each process with the groups that it has found."""
 
     def __init__(self, config: pytest.Config, log: Any, folder: Path) -> None:
-        """Nothing is read before the processes have collected their tests."""
+        """Read no file before the processes have collected their tests."""
         super().__init__(config, log)
-        # Else the group with the most tests would be first, and Spark's, the longest, last.
+        # Otherwise the group with the most tests would be first, and Spark's, the longest, last.
         config.option.loadscopereorder = False
         self._folder = folder
         self._groups: dict[str, str] | None = None

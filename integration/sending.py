@@ -12,7 +12,7 @@ __all__ = ["send_again"]
 def send_again(
     connection: redelivery.Connection, queue: str, body: str, tries: int = 2, **options: Any
 ) -> None:
-    """Send; again if the connection was lost before the confirmation: the message may then be there twice."""
+    """Send; repeat it if the connection was lost before the confirmation: the message may then be sent twice."""
     for left in reversed(range(tries)):
         try:
             connection.send(queue, body, **options)

@@ -1,7 +1,8 @@
-"""What `JavaClient` does, by plain stomp.py: for where JMS clients and STOMP consumers do not understand each other.
+"""Substitute of `JavaClient` with plain stomp.py, if JMS clients and STOMP consumers do not understand each other.
 
 On RabbitMQ an AMQP 1.0 client's message reaches a STOMP consumer in AMQP's own encoding, and a STOMP producer's headers
-do not reach an AMQP 1.0 client. This one tells text from bytes by `amq-msg-type`, and gives each message an id.
+do not reach an AMQP 1.0 client. This client distinguishes text and bytes by `amq-msg-type`, and sets the id of each
+message.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from integration.java_client import Property
     from integration.raw_stomp import Frame
 
-QUIET = 0.3  # seconds for what the broker takes back from consumers that have just left
+QUIET = 0.3  # seconds for the release of messages of consumers that have just left
 
 
 class StompClient(Running):
-    """Connects for each call, so it outlives restarts of its broker."""
+    """Connects for each call: it works over restarts of its broker."""
 
     kind = "stomp"
 
@@ -51,7 +52,7 @@ class StompClient(Running):
         type: str | None = None,  # noqa: A002 -- the JMS name
         copies: int = 1,
     ) -> str:
-        """Send text or bytes and return the id; with `copies` > 1 of the last one, and each with its `number`."""
+        """Send text or bytes and return the id; with `copies` > 1 that of the last one, each with its `number`."""
         if kind not in ("text", "bytes"):
             raise ValueError(f"a STOMP client sends no {kind}")
         headers = {name: as_text(value) for name, value in (properties or {}).items()}
@@ -82,15 +83,15 @@ class StompClient(Running):
         return identity
 
     def browse(self, queue: str, selector: str | None = None) -> list[JmsMessage]:
-        """Look at every message that no consumer holds, and leave it there, marked as delivered."""
+        """Read all messages that no consumer has, and release them; their redelivered flag is set after that."""
         return self._look(queue, selector, take=False)
 
     def count(self, queue: str, selector: str | None = None) -> int:
-        """How many messages `browse` would see."""
+        """Return the number of messages that `browse` would return."""
         return len(self.browse(queue, selector))
 
     def drain(self, queue: str, *, timeout: float = QUIET, selector: str | None = None) -> list[JmsMessage]:
-        """Take every message, until none came for `timeout` seconds."""
+        """Receive all messages, until none arrives for `timeout` seconds."""
         return self._look(queue, selector, take=True, quiet=min(timeout, QUIET))
 
     def close(self) -> None:
@@ -99,7 +100,7 @@ class StompClient(Running):
     def _look(
         self, queue: str, selector: str | None, *, take: bool, quiet: float = QUIET
     ) -> list[JmsMessage]:
-        """Everything up to a message that is sent behind it, and what is given back meanwhile."""
+        """Receive all messages up to one that is sent after them, and those that are released meanwhile."""
         end = uuid.uuid4().hex.encode()
         wanted = re.fullmatch(r"(\w+) = '([^']*)'", selector) if selector else None
         with RawStomp(self._broker) as raw:

@@ -1,6 +1,6 @@
-"""STOMP frames by hand, on a plain socket: for `integration.measure_windows`, which counts single messages.
+"""STOMP frames on a plain socket, for `integration.measure_windows`, which counts single messages.
 
-`RawStomp` reads on a thread of its own; here frames are read when the measurement asks for them.
+`RawStomp` reads on a thread of its own; here the measurement reads frames when it needs them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-# Bytes of a MESSAGE frame here, by which Artemis counts: `filled` pads each body to it.
+# Bytes of a MESSAGE frame here, which Artemis counts: `filled` pads each body to it.
 SIZE = 1024
 # Seconds without a frame after which none is expected.
 QUIET = 0.6
@@ -26,7 +26,7 @@ NAMES = itertools.count(1)
 
 
 class Frame(NamedTuple):
-    """A frame of the broker's: its command, its header block, its body."""
+    """A frame of the broker: its command, its header block, its body."""
 
     command: bytes
     head: bytes
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class Wire:
-    """One connection, whose frames are read when they are asked for, and written as they are given."""
+    """One connection, whose frames are read on demand, and written unchanged."""
 
     def __init__(self, broker: Broker, client: str = "") -> None:
         """Connect; `client`: the `client-id` of CONNECT."""
@@ -75,14 +75,14 @@ class Wire:
         return [_parsed(one) for one in whole]
 
     def quiet(self, seconds: float = QUIET) -> list[Frame]:
-        """Return all frames until none comes for so long."""
+        """Return all frames until none arrives for this time."""
         found: list[Frame] = []
         while more := self.read(seconds):
             found += more
         return found
 
     def wait(self, command: bytes, timeout: float = 20.0) -> list[Frame]:
-        """Return all frames up to the read that brought one of this command."""
+        """Return all frames up to the read with a frame of this command."""
         found: list[Frame] = []
         end = time.monotonic() + timeout
         while time.monotonic() < end:
@@ -94,7 +94,7 @@ class Wire:
     def subscribe(
         self, queue: str, identity: str, messages: int, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Return a SUBSCRIBE with a window of so many messages."""
+        """Return a SUBSCRIBE with a window of this number of messages."""
         lines = {
             "destination": address(self.broker, queue),
             "id": identity,
@@ -107,7 +107,7 @@ class Wire:
 
 
 def window(broker: Broker, messages: int) -> dict[str, str]:
-    """Return the header of SUBSCRIBE that lets so many messages of `SIZE` through."""
+    """Return the header of SUBSCRIBE for a window of this number of messages of `SIZE`."""
     name, value = {
         "activemq": ("activemq.prefetchSize", messages),
         "artemis": ("consumer-window-size", messages * SIZE - SIZE // 2),
@@ -132,7 +132,7 @@ def messages(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def by(frames: Iterable[Frame]) -> dict[str, int]:
-    """Return how many messages each subscription has brought."""
+    """Return the number of messages of each subscription."""
     return dict(sorted(Counter(one.header(b"subscription").decode() for one in messages(frames)).items()))
 
 
@@ -142,13 +142,13 @@ def number(frame: Frame) -> int:
 
 
 def errors(frames: Iterable[Frame]) -> list[str]:
-    """Return what ERRORs say."""
+    """Return the texts of ERRORs."""
     found = [one for one in frames if one.command == b"ERROR"]
     return [b": ".join([one.header(b"message"), *one.body.splitlines()[:1]]).decode()[:160] for one in found]
 
 
 def filled(broker: Broker, count: int, stem: str, *, group: Callable[[int], str] | None = None) -> str:
-    """Return a queue with so many numbered persistent messages."""
+    """Return a queue with this number of numbered persistent messages."""
     queue = f"w.{stem}.{next(NAMES)}"
     put(broker, queue, range(count), group=group)
     return queue
@@ -163,7 +163,7 @@ def put(
     topic: bool = False,
     more: str = "",
 ) -> None:
-    """Send numbered persistent messages, and see them confirmed."""
+    """Send numbered persistent messages, and wait until they are confirmed."""
     lines = f"destination:{address(broker, queue, topic=topic)}\npersistent:true\n"
     if broker.name == "artemis":
         lines += f"destination-type:{'MULTICAST' if topic else 'ANYCAST'}\n"
@@ -185,7 +185,7 @@ def address(broker: Broker, name: str, *, topic: bool = False) -> str:
 
 
 def drained(broker: Broker, queue: str, seconds: float = QUIET) -> list[Frame]:
-    """Return what another connection gets and acknowledges until nothing comes."""
+    """Return the messages that another connection receives and acknowledges until none arrives."""
     found: list[Frame] = []
     with Wire(broker) as wire:
         wire.write(wire.subscribe(queue, "drain", 150))

@@ -1,7 +1,7 @@
-"""Messages that Artemis has lost sight of when it ended a cut link: docs/measured-stomp.md, n.
+"""Messages that Artemis has stranded when it ended a cut connection: docs/measured-stomp.md, n.
 
-They come again only when it is restarted. So a test that misses one asks management, and restarts Artemis if, and only
-if, it counts a message as being delivered that no consumer has. Any other silence stays a failure.
+Only a restart redelivers them. A test that misses a message asks management, and restarts Artemis if, and only if,
+Artemis counts a message as being delivered that no consumer has. Any other missing message stays a failure.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["deadlocked", "eventually_given_back", "give_back", "stranded"]
 
-# Seconds: Artemis stands still for ten after a cut link, now and then (l), also twice in a row.
+# Seconds. Artemis sometimes stands still for ten after a cut connection (l), also twice in a row.
 STANDSTILL = 30.0
 QUIET = 2.0  # seconds without a change
 
 
 def deadlocked(broker: Broker) -> bool:
-    """Whether Artemis has locked itself up, as it may over a link that breaks while DISCONNECT is answered.
+    """True if Artemis is in a deadlock, which happens if a connection breaks while DISCONNECT is answered.
 
-    Then no connection of that thread is answered any more (docs/measured-stomp.md, o).
+    No connection of that thread gets an answer any more then (docs/measured-stomp.md, o).
     """
     tool = shutil.which("jstack")
     if tool is None or broker.name != "artemis" or broker.containerised:
@@ -40,10 +40,10 @@ def deadlocked(broker: Broker) -> bool:
 
 
 def stranded(broker: Broker, queue: str) -> int:
-    """How many messages of a queue Artemis counts as being delivered, although none of its consumers has them."""
+    """Return the number of messages that Artemis counts as being delivered, although no consumer has them."""
     if broker.name != "artemis":
         return 0
-    # With a content-length the request would be bytes, and no request.
+    # With a content-length the request would be a BytesMessage, which is not a request.
     with RawStomp(broker, auto_content_length=False) as raw:
         answers = f"management.{uuid.uuid4().hex}"
         raw.subscribe(answers)
@@ -68,7 +68,7 @@ def stranded(broker: Broker, queue: str) -> int:
 
 
 def give_back(broker: Broker, queue: str) -> int:
-    """Restart Artemis if it has stranded messages of this queue; return how many. What is persistent comes again."""
+    """Restart Artemis if it has stranded messages of this queue; return their number. It redelivers persistent ones."""
     count = stranded(broker, queue)
     if count:
         print(f"\nArtemis has stranded {count} of {queue}, and is restarted (docs/measured-stomp.md, n)")
@@ -79,9 +79,9 @@ def give_back(broker: Broker, queue: str) -> int:
 def eventually_given_back(
     predicate: Callable[[int], object], broker: Broker, queue: str, interval: float = 0.05, message: str = ""
 ) -> int:
-    """Wait as `eventually` does, for twice 30 s; in between Artemis gives back what it has stranded: how many.
+    """Wait as `eventually` does, for twice 30 s; in between, restart Artemis if it has stranded messages.
 
-    The predicate is given that number: what is not persistent does not come again.
+    Return their number. The predicate gets it, too: non-persistent messages are not redelivered.
     """
     try:
         eventually(lambda: predicate(0), STANDSTILL, interval, message)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def test_tls(any_broker: Broker, unique_queue: str) -> None:
-    """A message goes out and comes in over TLS, and the certificate is checked."""
+    """A message is sent and received over TLS, and the certificate is verified."""
     uri = any_broker.uri(protocol="amqp", tls=True, redelivery__tlsCaFile=any_broker.ca_pem)
     with redelivery.connect(uri) as connection:
         connection.send(unique_queue, b"\0\xff" * 100_000)
@@ -33,14 +33,14 @@ def test_tls(any_broker: Broker, unique_queue: str) -> None:
 
 
 def test_a_certificate_that_nobody_signed(any_broker: Broker) -> None:
-    """Without the authority's file the connection is refused, in one sentence."""
+    """A certificate without the authority's file is refused, with an error of one sentence."""
     with pytest.raises(redelivery.TransportError, match="certificate is not trusted") as caught:
         redelivery.connect(any_broker.uri(protocol="amqp", tls=True)).__enter__()
     assert "\n" not in str(caught.value)
 
 
 def test_wrong_password(any_broker: Broker) -> None:
-    """Refused at once, and neither tried again nor shown."""
+    """A wrong password is refused at once, not retried, and not shown."""
     uri = (
         f"failover:(amqp://127.0.0.1:{any_broker.ports['amqp']})?jms.userName=tester&jms.password=wr0ng-pass"
     )
@@ -53,7 +53,7 @@ def test_wrong_password(any_broker: Broker) -> None:
 
 
 def test_a_port_that_speaks_something_else(broker: Broker) -> None:
-    """AMQP to a STOMP port, and STOMP to an AMQP port: one error each, within the time-out."""
+    """A connection to the port of the other protocol is one error, within the time-out."""
     for scheme, service in (("amqp", "stomp"), ("stomp", "amqp")):
         uri = f"{scheme}://127.0.0.1:{broker.ports[service]}?redelivery.connectTimeout=3000"
         with pytest.raises(redelivery.TransportError) as caught:
@@ -64,7 +64,7 @@ def test_a_port_that_speaks_something_else(broker: Broker) -> None:
 def test_a_destination_that_nobody_may_use(
     any_broker: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
 ) -> None:
-    """A consumer and a send are refused, each with the broker's reason, and the connection goes on."""
+    """A consumer and a send without permission are refused with the broker's reason; the connection stays open."""
     proxy = make_proxy(any_broker.ports["amqp"], opaque=True)
     with redelivery.connect(any_broker.uri(protocol="amqp", port=proxy.port)) as connection:
         for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_destination_that_nobody_may_use(
 
 
 def test_a_dead_letter_destination_that_refuses(any_broker: Broker, unique_queue: str) -> None:
-    """An AdapterError, which names it but on Broker-J; nothing is acknowledged, and each message is there once."""
+    """A dead-letter queue that refuses is an AdapterError; no message is acknowledged, and each is there once."""
     policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     uri = any_broker.uri(
         protocol="amqp",
@@ -96,7 +96,7 @@ def test_a_dead_letter_destination_that_refuses(any_broker: Broker, unique_queue
             raise ValueError(message.text)
 
         connection.listen(unique_queue, handle)
-        # Broker-J refuses it within the transaction in a way that ends the connection ("no such channel"), three times.
+        # Broker-J's refusal within the transaction ends the connection ("no such channel"), three times.
         names = "closed the connection 3 times" if any_broker.name == "brokerj" else r"denied\.dlq"
         with pytest.raises(redelivery.AdapterError, match=names):
             connection.run()
@@ -112,7 +112,7 @@ def test_a_dead_letter_destination_that_refuses(any_broker: Broker, unique_queue
 def test_a_queue_that_does_not_exist(
     brokerj: Broker, rabbitmq: Broker, make_proxy: Callable[..., LinkProxy]
 ) -> None:
-    """One error with the broker's reason, and the connection goes on; RabbitMQ takes, and drops, what is sent there."""
+    """A missing queue is one error with the broker's reason; RabbitMQ accepts and drops a message to it."""
     for broker, destination in ((brokerj, "absent.q"), (rabbitmq, "native:///amq/queue/absent")):
         proxy = make_proxy(broker.ports["amqp"], opaque=True)
         with redelivery.connect(broker.uri(protocol="amqp", port=proxy.port)) as connection:
@@ -129,7 +129,7 @@ def test_a_queue_that_does_not_exist(
 def test_a_message_that_is_too_large(
     any_broker: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
 ) -> None:
-    """One error that names the broker's limit, on a connection that goes on; without a limit it arrives whole."""
+    """A message that is too large is one error with the broker's limit; without a limit it arrives whole."""
     proxy = make_proxy(any_broker.ports["amqp"], opaque=True)
     largest = any_broker.largest
     body = b"x" * ((largest or 8 << 20) + 1)
@@ -148,7 +148,7 @@ def test_a_message_that_is_too_large(
 
 
 def received(consumer: redelivery.Consumer, body: bytes) -> None:
-    """The next message has this body."""
+    """Check the body of the next message."""
     message = consumer.receive(timeout=60)
     assert message is not None
     assert message.body == body
@@ -158,7 +158,7 @@ def received(consumer: redelivery.Consumer, body: bytes) -> None:
 def test_frames_are_shown_without_credentials(
     any_broker: Broker, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log of the wire has each frame, of the log-in only that it was, of a message only its size."""
+    """The wire log has each frame, without the content of the log-in, and with only the size of a message."""
     caplog.set_level(logging.DEBUG, "redelivery.wire")
     with redelivery.connect(any_broker.uri(protocol="amqp")) as connection:
         connection.send(unique_queue, "tell-tale")
@@ -181,7 +181,7 @@ def test_frames_are_shown_without_credentials(
 
 
 def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
-    """It answers nothing: the connection is lost after two heart-beats that did not come."""
+    """A frozen broker is noticed: the connection is lost after two missing heart-beats."""
     uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=1000)
     with redelivery.connect(uri) as connection:
         any_broker.pause()
@@ -192,12 +192,12 @@ def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
             any_broker.resume()
         took = time.monotonic() - started
         print(f"{any_broker.name}: noticed after {took:.1f} s")
-        assert took < 6 + SLACK, "not by what TCP or the broker gives up after"
+        assert took < 6 + SLACK, "not by the time-outs of TCP or of the broker"
         eventually(lambda: connection.connected, 60, message="connected again")
 
 
 def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queue: str) -> None:
-    """5 s of work with heart-beats of 1 s: the connection stands, and another message is redelivered meanwhile."""
+    """A handler of 5 s with heart-beats of 1 s keeps its connection, and another message is redelivered meanwhile."""
     over = threading.Event()
     times: list[float] = []
     policy = redelivery.RedeliveryPolicy(
@@ -232,7 +232,7 @@ def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queu
 def test_a_wildcards_consumer_believes_no_other_destination(
     request: pytest.FixtureRequest, name: str, unique_queue: str
 ) -> None:
-    """A producer that says it sent to another queue chooses neither the policy nor where a redrive sends."""
+    """A producer's forged destination selects neither the policy nor the destination of a redrive."""
     broker: Broker = request.getfixturevalue(name)
     once = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     graves = f"{unique_queue}_dead"
@@ -250,7 +250,7 @@ def test_a_wildcards_consumer_believes_no_other_destination(
             assert came is not None
             seen.append(came.destination)
             came.fail("bad")
-    # Classic writes there itself where a message is.
+    # Classic writes the real destination there itself.
     unknown = 1 if name == "artemis" else 0
     right = f"queue://{unique_queue}.orders"
     assert seen == [f"queue://{unique_queue}.>" if unknown else right, right]

@@ -1,4 +1,4 @@
-"""What an AMQP producer sends and a STOMP consumer cannot handle: it is copied whole, or left where it is."""
+"""Bodies of AMQP producers that STOMP consumers cannot handle: they are copied whole, or stay on their queue."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture(params=["activemq", "artemis"])
 def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
-    """Each broker that hands AMQP messages to STOMP consumers, mostly."""
+    """Each broker that sends most AMQP messages to STOMP consumers."""
     return session.broker(request.param)
 
 
 def plain(value: object) -> object:
-    """A body as one can compare it: a text and bytes by their bytes."""
+    """Return a body for comparison: a text or bytes as bytes."""
     value = bytes(value) if isinstance(value, memoryview) else value
     return value.encode() if isinstance(value, str) else value or b""
 
@@ -50,11 +50,11 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("durable", [True, False])
 def test_no_body_is_lost(broker: Broker, unique_queue: str, name: str, *, durable: bool) -> None:
-    """In the dead letter or still on its queue it is what was sent, whatever of it arrives over STOMP."""
+    """A body is unchanged in the dead letter or on its queue, whatever part of it arrives over STOMP."""
     lost_nothing(broker, unique_queue, VALUES[name](), durable=durable)
 
 
-# Of what the broker itself writes to tell of a body; a producer's may be an answer with all properties of a question.
+# Headers by which the broker marks a body. A producer may have copied them, with all properties of a question.
 CLAIMS: dict[str, dict[str, object]] = {
     "a JMS client's": {"__AMQ_CID": "ID:x"},
     "an encoding": {"JMS_AMQP_ORIGINAL_ENCODING": 6},
@@ -69,7 +69,7 @@ CLAIMS: dict[str, dict[str, object]] = {
 def test_no_copied_property_hides_what_did_not_arrive(
     broker: Broker, unique_queue: str, name: str, claim: str
 ) -> None:
-    """The broker's own names among a producer's properties excuse no body that is not what was sent."""
+    """A body is unchanged even if the producer's properties have the names of the broker's headers."""
     if (broker.name, claim) == ("activemq", "a length"):
         pytest.skip("such a frame has no end; test_forged_frames has it")
     if broker.name == "artemis" and claim.startswith("an encoding") and name in ("integer", "symbol", "uuid"):
@@ -80,7 +80,7 @@ def test_no_copied_property_hides_what_did_not_arrive(
 def lost_nothing(
     broker: Broker, unique_queue: str, value: object, *, durable: bool, **claims: object
 ) -> None:
-    """Have a message of an AMQP producer fail over STOMP, and find its body where it is then."""
+    """Fail a message of an AMQP producer over STOMP, and check its body where it is after that."""
     dead, work = f"{unique_queue}.dead", Work()
     with RawAmqp(broker) as raw:
         raw.send(unique_queue, value, durable=durable, properties={"key": "bad", **claims})

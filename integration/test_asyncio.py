@@ -1,4 +1,4 @@
-"""The asyncio twin on real brokers."""
+"""Connections with asyncio on real brokers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ POLICIES = redelivery.RedeliveryPolicyMap(
 
 
 async def tick() -> None:
-    """Let 10 ms of the loop pass."""
+    """Wait 10 ms on the event loop."""
     await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def test_consume_fail_poison_and_send(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """One message is done, one fails once, one always; the loop goes on while they wait."""
+    """One message succeeds, one fails once, one always; the event loop runs while they are parked."""
     seen: list[tuple[str, float]] = []
     beats = 0
 

@@ -47,7 +47,7 @@ def run(command: str, uri: str, rest: list[str]) -> Ended:
 
 
 def check(ended: Ended, code: int, *words: str) -> None:
-    """One line with these words, nothing on stdout, no traceback, no credentials."""
+    """Check for one line with these words, without stdout, traceback and credentials."""
     assert ended.code == code, ended
     lines = ended.err.strip().splitlines()
     assert len(lines) == 1, ended.err
@@ -59,33 +59,33 @@ def check(ended: Ended, code: int, *words: str) -> None:
 
 
 def login_refused(broker: Broker) -> str:
-    """What the broker says then."""
+    """Return the broker's text for a wrong password."""
     return "access refused for user" if broker.name == "rabbitmq" else "password is invalid"
 
 
 @pytest.mark.parametrize(("command", "rest"), COMMANDS)
 def test_a_wrong_password(broker: Broker, command: str, rest: list[str]) -> None:
-    """The broker refuses: 1, or 77 of `consume`, and not for ever tried again."""
+    """A wrong password ends the command with 1, or 77 for `consume`, without endless retries."""
     uri = broker.uri().replace(f"jms.password={broker.password}", "jms.password=hunter2")
     code = REFUSED if command == "consume" else FAILED
     check(run(command, uri, rest), code, login_refused(broker), str(broker.stomp_port))
 
 
 def test_no_login_at_all(broker: Broker) -> None:
-    """The same without a user."""
+    """A missing user ends the command like a wrong password."""
     check(run("send", broker.uri().partition("?")[0], ["orders", "x"]), FAILED, login_refused(broker))
 
 
 @pytest.mark.parametrize(("command", "rest"), COMMANDS)
 def test_nobody_listens(command: str, rest: list[str]) -> None:
-    """69, with the address."""
+    """A port without a server ends the command with 69 and the address."""
     (port,) = free_ports(1)
     uri = f"stomp://tester:hunter2@127.0.0.1:{port}"
     check(run(command, uri, rest), UNREACHABLE, "connection refused", str(port))
 
 
 def test_a_host_that_does_not_exist() -> None:
-    """69, with the name."""
+    """An unknown host ends the command with 69 and its name."""
     check(
         run("send", "stomp://no-such-host.invalid:61613", ["orders", "x"]),
         UNREACHABLE,
@@ -94,12 +94,12 @@ def test_a_host_that_does_not_exist() -> None:
 
 
 def test_a_certificate_that_is_not_trusted(broker: Broker) -> None:
-    """69, and the word certificate."""
+    """A certificate that is not trusted ends the command with 69 and the word certificate."""
     check(run("send", broker.uri(tls=True), ["orders", "x"]), UNREACHABLE, "certificate is not trusted")
 
 
 def test_a_certificate_of_another_host(broker: Broker) -> None:
-    """69, although its authority is trusted."""
+    """A certificate of another host ends the command with 69, although its authority is trusted."""
     proxy = LinkProxy(broker.stomps_port, opaque=True)
     proxy.host = "127.0.0.2"
     with proxy:
@@ -109,13 +109,13 @@ def test_a_certificate_of_another_host(broker: Broker) -> None:
 
 
 def test_a_file_of_authorities_that_is_not_there(broker: Broker, tmp_path: Path) -> None:
-    """78, with the option and the file."""
+    """A missing file of authorities ends the command with 78, the option and the file."""
     uri = broker.uri(tls=True, redelivery__tlsCaFile=tmp_path / "none.pem")
     check(run("send", uri, ["orders", "x"]), MISCONFIGURED, "redelivery.tlsCaFile", "none.pem")
 
 
 def test_the_wrong_port(broker: Broker) -> None:
-    """STOMP to the TLS port, TLS to the STOMP port, either to the port of OpenWire, AMQP or Artemis' own: 69."""
+    """STOMP or TLS to the port of another protocol ends the command with 69."""
     other = next(broker.ports[name] for name in ("openwire", "core", "amqp") if name in broker.ports)
     cases: list[tuple[str, str]] = [
         (broker.uri(port=broker.stomps_port), "port"),
@@ -125,7 +125,7 @@ def test_the_wrong_port(broker: Broker) -> None:
     ]
     for uri, word in cases:
         if broker.name == "artemis" and uri == broker.uri(port=other):
-            continue  # that acceptor speaks every protocol, STOMP too
+            continue  # that acceptor has every protocol, including STOMP
         ended = run("send", f"{uri}&redelivery.connectTimeout=3000", ["orders", "x"])
         check(ended, UNREACHABLE, word, uri.partition("?")[0])
         assert ended.took < 15
@@ -140,9 +140,9 @@ def test_the_wrong_port(broker: Broker) -> None:
     ],
 )
 def test_what_the_broker_refuses(broker: Broker, command: str, rest: list[str]) -> None:
-    """1, in the broker's words, about what was refused and nothing else; notes may stand before and behind.
+    """A refusal ends the command with 1 and the broker's text about it; notes may come before and after.
 
-    A selector on RabbitMQ is refused here, with 78: it would ignore any.
+    A selector on RabbitMQ is refused here, with 78: RabbitMQ would ignore it.
     """
     ended = run(command, broker.uri(), rest)
     (told,) = [line for line in ended.err.splitlines() if line.startswith("redelivery: ")]
@@ -165,6 +165,6 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("option", sorted(OPTIONS))
 def test_options_that_make_no_sense(activemq: Broker, option: str) -> None:
-    """78 before any connection, with the option's name."""
+    """A wrong option ends the command with 78 and its name, before any connection."""
     ended = run("send", activemq.uri(**{option: OPTIONS[option]}), ["orders", "x"])
     check(ended, MISCONFIGURED, option.replace("__", ".").rpartition(".")[2])

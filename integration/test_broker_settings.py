@@ -1,4 +1,4 @@
-"""What the descriptions of Broker-J and RabbitMQ promise: rights, dead letters, limits."""
+"""Settings of the test brokers as their docstrings describe them: rights, dead letters, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_nobody_may_touch_what_is_denied(any_broker: Broker, new_queue: Callable[[], str], verb: str) -> None:
-    """Over AMQP the link, or the message, is refused; over STOMP other tests say so."""
+    """A link, or a message, to `denied.` is refused over AMQP; other tests check STOMP."""
     queue = f"denied.{new_queue()}"
     with pytest.raises(AmqpError):
         RawAmqp(any_broker).send(queue) if verb == "send" else _receive(any_broker, queue)
@@ -30,12 +30,12 @@ def test_nobody_may_touch_what_is_denied(any_broker: Broker, new_queue: Callable
 
 
 def _receive(broker: Broker, queue: str) -> None:
-    # The time to wait for a message is no time-out of the link.
+    # The time to wait for a message is not a time-out of the link.
     RawAmqp(broker).receive(queue, timeout=0.5)
 
 
 def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue: Callable[[], str]) -> None:
-    """A message may fail any number of times, or three times and is then a dead letter."""
+    """A message on Broker-J may fail any number of times, or goes to the DLQ after three, by the queue's name."""
     forever, thrice = new_queue(), f"max3.{new_queue()}"
     for queue, limit, expected in ((forever, 15, 15), (thrice, 15, 3)):
         put(brokerj, "amqp", queue, queue.encode())
@@ -48,7 +48,7 @@ def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue
 def test_rabbitmq_dead_letters_only_where_the_name_says_so(
     rabbitmq: Broker, new_queue: Callable[[], str]
 ) -> None:
-    """A refused message goes to DLQ, or is gone."""
+    """A rejected message on RabbitMQ goes to DLQ, or is dropped, by the queue's name."""
     dropped, kept = new_queue(), f"dlx.{new_queue()}"
     for queue in (dropped, kept):
         put(rabbitmq, "stomp", queue, queue.encode())
@@ -63,14 +63,14 @@ def test_rabbitmq_dead_letters_only_where_the_name_says_so(
 
 
 def test_rabbitmq_has_a_second_virtual_host(rabbitmq: Broker, unique_queue: str) -> None:
-    """A queue there is not the queue of that name here."""
+    """A queue of the second virtual host is not the queue of that name in the first."""
     with RawStomp(rabbitmq, vhost="second") as raw:
         raw.send(unique_queue, b"there")
     assert take(rabbitmq, "stomp", unique_queue, timeout=0.5) is None
 
 
 def test_rabbitmqs_stranger_may_enter_and_touch_nothing(rabbitmq: RabbitMQ, unique_queue: str) -> None:
-    """A login says nothing about rights."""
+    """RabbitMQ's user `stranger` may log in, but use no queue."""
     put(rabbitmq, "stomp", unique_queue)
     raw = RawStomp(rabbitmq).connect(rabbitmq.stranger, rabbitmq.password)
     raw.subscribe(unique_queue)
@@ -82,7 +82,7 @@ def test_rabbitmqs_stranger_may_enter_and_touch_nothing(rabbitmq: RabbitMQ, uniq
 
 
 def test_rabbitmqs_quorum_queues_count(rabbitmq: Broker, unique_queue: str) -> None:
-    """From the second delivery on a header says how often the message came before."""
+    """A message of a quorum queue has a header with its earlier deliveries, from the second delivery on."""
     counts: list[str | None] = []
     for _ in range(3):
         with RawStomp(rabbitmq) as raw:
@@ -98,7 +98,7 @@ def test_rabbitmqs_quorum_queues_count(rabbitmq: Broker, unique_queue: str) -> N
 
 
 def test_rabbitmqs_consumer_timeout_can_be_set(unique_queue: str) -> None:
-    """A consumer that holds a message for too long loses its connection; from 4.3 on of a quorum queue only."""
+    """A consumer that keeps a message too long loses its connection; from 4.3 on, only on a quorum queue."""
     skip_or_fail("rabbitmq", RabbitMQ.unavailable())
     with RabbitMQ(consumer_timeout_ms=1000, tick_ms=500) as broker:
         newer = broker.release >= (4, 3)

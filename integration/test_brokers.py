@@ -37,7 +37,7 @@ TLS = [(name, service) for name in sorted(BROKERS) for service in BROKERS[name].
 def test_java_client_gives_back_what_it_sent(
     session: Session, name: str, client: str, unique_queue: str, kind: str
 ) -> None:
-    """Body, kind, properties and headers survive the way through the broker."""
+    """A message of the Java client keeps body, kind, properties and headers through the broker."""
     broker = session.broker(name)
     java = session.java(broker, client)
     body = "Grüße\n".encode() if kind == "text" else b"\x00\xff\r\n:"
@@ -60,7 +60,7 @@ def test_java_client_gives_back_what_it_sent(
 
 
 def test_a_durable_message_survives_a_kill(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """The same data and the same ports are there after SIGKILL and a new start."""
+    """A broker has the same data and the same ports after SIGKILL and a restart."""
     broker, protocol = peer
     put(broker, protocol, unique_queue, b"kept")
     ports, pid = dict(broker.ports), broker.pid
@@ -73,7 +73,7 @@ def test_a_durable_message_survives_a_kill(peer: tuple[Broker, str], unique_queu
 
 @pytest.mark.parametrize("login", [("tester", "wrong"), ("", ""), ("guest", "guest")])
 def test_any_other_login_is_refused(peer: tuple[Broker, str], login: tuple[str, str]) -> None:
-    """Otherwise no test of a login would mean anything."""
+    """Any other log-in is refused: without this, tests of a log-in would prove nothing."""
     broker, protocol = peer
     if protocol == "stomp":
         raw = RawStomp(broker)
@@ -86,14 +86,14 @@ def test_any_other_login_is_refused(peer: tuple[Broker, str], login: tuple[str, 
 
 
 def test_an_anonymous_amqp_connection_is_refused(any_broker: Broker) -> None:
-    """Not even the mechanism that asks for nothing gets in."""
+    """An AMQP connection with the anonymous mechanism is refused."""
     with pytest.raises(AmqpError):
         RawAmqp(any_broker, mechanism="ANONYMOUS")
 
 
 @pytest.mark.parametrize(("name", "service"), TLS)
 def test_tls_with_the_brokers_certificate(session: Session, name: str, service: str) -> None:
-    """The TLS port serves, for a name and for an address, to who trusts `ca_pem`, and to nobody else."""
+    """The TLS port serves a name and an address for clients that trust `ca_pem`, and no others."""
     broker = session.broker(name)
     for trusted in (True, False):
         context = ssl.create_default_context(cafile=broker.ca_pem if trusted else None)
@@ -111,7 +111,7 @@ def _handshake(context: ssl.SSLContext, broker: Broker, port: int, name: str) ->
 
 
 def test_amqp_over_tls(any_broker: Broker, unique_queue: str) -> None:
-    """What is sent over TLS is received in clear."""
+    """A message that is sent over TLS is received without TLS."""
     with RawAmqp(any_broker, ca=any_broker.ca_pem) as secure:
         secure.send(unique_queue, b"sealed")
     assert take(any_broker, "amqp", unique_queue) == b"sealed"
@@ -119,7 +119,7 @@ def test_amqp_over_tls(any_broker: Broker, unique_queue: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, protocol in PEERS if protocol == "stomp"])
 def test_a_frozen_stomp_link_goes_on(session: Session, name: str, unique_queue: str) -> None:
-    """After pause nothing answers; after resume everything does, and what was sent meanwhile is there."""
+    """A frozen STOMP connection gets no answer; after resume it gets all, and messages sent meanwhile are there."""
     broker = session.broker(name)
     with RawStomp(broker) as raw:
         broker.pause()
@@ -133,7 +133,7 @@ def test_a_frozen_stomp_link_goes_on(session: Session, name: str, unique_queue: 
 
 
 def test_a_frozen_amqp_link_goes_on(any_broker: Broker, unique_queue: str) -> None:
-    """After pause nothing is accepted; after resume everything is, what was sent meanwhile too."""
+    """A frozen AMQP connection gets no outcome; after resume it gets all, also for messages sent meanwhile."""
     with RawAmqp(any_broker) as raw:
         raw.declare(unique_queue)
         any_broker.pause()
@@ -146,7 +146,7 @@ def test_a_frozen_amqp_link_goes_on(any_broker: Broker, unique_queue: str) -> No
 
 
 def test_servers_die_with_the_test_run(tmp_path: Path) -> None:
-    """SIGKILL of the program that started a server ends the server."""
+    """A server ends at SIGKILL of the program that started it."""
     code = (
         "import sys; from pathlib import Path; from integration.brokers.process import ServerProcess;"
         "s = ServerProcess(['sh', '-c', 'echo READY; exec tail -f /dev/null'], log=Path(sys.argv[1]),"
@@ -168,7 +168,7 @@ def test_servers_die_with_the_test_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_broker_by_hand_ends_at_a_signal(unique_queue: str, end: signal.Signals) -> None:
-    """`python -m integration.brokers NAME` prints URIs that can be used; the broker ends with it."""
+    """`python -m integration.brokers NAME` prints usable URIs, and its end ends the broker."""
     available("artemis")
     root = Path(__file__).resolve().parent.parent
     with Program(["-m", "integration.brokers", "artemis"], folder=root) as program:
@@ -188,7 +188,7 @@ def test_a_broker_by_hand_ends_at_a_signal(unique_queue: str, end: signal.Signal
 
 
 def _gone(pid: int) -> bool:
-    # Where nobody reaps orphans a dead process stays as a zombie.
+    # If no process reaps orphans, a dead process stays as a zombie.
     status = Path(f"/proc/{pid}/status")
     return not status.exists() or "State:\tZ" in status.read_text()
 
@@ -205,18 +205,18 @@ def _gone(pid: int) -> bool:
     ],
 )
 def test_who_is_required(monkeypatch: pytest.MonkeyPatch, value: str, *, expected: bool) -> None:
-    """REDELIVERY_REQUIRE_BROKERS says all, none, or which."""
+    """REDELIVERY_REQUIRE_BROKERS requires all brokers, none, or the named ones."""
     monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", value)
     assert required("artemis") is expected
 
 
 def test_every_broker_can_be_required() -> None:
-    """The names that the environment may give are the brokers."""
+    """Each broker is a valid name in the environment."""
     assert sorted(ALL_BROKERS) == sorted(NAMES)
 
 
 def test_a_misspelt_requirement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise it would silently require nothing."""
+    """A misspelt name is an error: it would silently require no broker."""
     monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", "artemys")
     with pytest.raises(BrokerError, match="artemys"):
         required("artemis")

@@ -1,4 +1,4 @@
-"""Lists of messages that bypass the engine, on real brokers: taken, stored, restored, accepted, and gone."""
+"""Lists of messages that bypass the engine, on real brokers: received, stored, restored, accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MESSAGES = 3000
 CREDIT = 1000
 QUEUE = "bulk.intake"
 PATIENCE = 30.0
-# Of every size up to 2 kB, and each another one.
+# All sizes up to 2 kB, each body different.
 BODIES = [b"%d " % number + b"\0\xff\r\n" * (number % 500) for number in range(MESSAGES)]
 
 
@@ -45,7 +45,7 @@ def consumed(
 
 
 def test_lists_are_restored_and_accepted(pair: tuple[Broker, str]) -> None:
-    """All come, each restored delivery shows what the original does, and nothing is left on the queue."""
+    """All messages arrive, each restored delivery equals the original, and the queue is empty after the acceptances."""
     broker, protocol = pair
     queue = f"{QUEUE}.{protocol}"
     fill(broker, protocol, queue, BODIES)
@@ -67,7 +67,7 @@ def test_lists_are_restored_and_accepted(pair: tuple[Broker, str]) -> None:
 
 
 def test_what_is_not_accepted_comes_again(pair: tuple[Broker, str]) -> None:
-    """What was taken or waits when the connection ends goes back: all that was accepted is gone, and nothing else."""
+    """Messages that are not accepted when the connection ends are released; exactly the accepted ones are gone."""
     broker, protocol = pair
     queue = f"{QUEUE}.again.{protocol}"
     fill(broker, protocol, queue, BODIES[:300])

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "2"))
 MESSAGES = 20  # per round, every other one poison
-# The copy and the acceptance of the original are one transaction on the others, or the broker drops the second copy.
+# On the others the copy and the acceptance of the original are one transaction, or the broker drops a second copy.
 MAY_DUPLICATE = {("rabbitmq", "stomp"), ("rabbitmq", "amqp"), ("activemq", "stomp")}
 
 
 class Round(NamedTuple):
-    """One kill and what was found after it."""
+    """One kill, and the messages that were found after it."""
 
     point: Point
     handled: Counter[str]
@@ -42,15 +42,15 @@ class Round(NamedTuple):
 
     @property
     def duplicates(self) -> int:
-        """Dead letters above one a message."""
+        """Number of dead letters beyond one for each message."""
         return sum(self.dead.values()) - len(self.dead)
 
 
 class Kills:
-    """Rounds of: send, a consumer process that is killed at a point, a second consumer that finishes."""
+    """Rounds of: send, a consumer process that is killed at a point, a second consumer that handles the rest."""
 
     def __init__(self, uri: str, java: JavaClient, queue: str, dead_letters: str) -> None:
-        """Both consumers have the same URI and policy."""
+        """Set the URI and the policy of both consumers."""
         self._uri = uri
         self._java = java
         self._queue = queue
@@ -58,14 +58,14 @@ class Kills:
         self._dice = random.Random(7)
 
     def round(self, number: int, log: Path) -> Round:
-        """Kill once, and return when every message has been handled or is a dead letter."""
+        """Kill once; return when every message has been handled or is a dead letter."""
         point = POINTS[number % len(POINTS)]
         bodies = [f"{'bad' if i % 2 else 'good'}-{number}-{i}" for i in range(MESSAGES)]
         with self._connect() as connection:
             for body in bodies:
                 connection.send(self._queue, body)
         self._killed(log, point, self._dice.randint(1, MESSAGES // 2))
-        # Another thread of the process may have handled one more before it died.
+        # Another thread of the process may have handled one more message before the kill.
         handled = [line for line in log.read_text().splitlines() if line != f"killed {point}"]
         found = Round(point, Counter(handled), Counter())
 
@@ -77,7 +77,7 @@ class Kills:
         return found
 
     def finish(self, idle: float, found: Round) -> None:
-        """Consume until nothing has come for `idle` seconds, and add what was handled and what is dead-lettered."""
+        """Consume until no message arrives for `idle` seconds; add the handled messages and the dead letters."""
         work = Work()
         with self._connect() as connection:
             connection.listen(self._queue, work, workers=4)
@@ -103,7 +103,7 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_dead_letter(
     unique_queue: str,
     tmp_path: Path,
 ) -> None:
-    """Each message is handled or is a dead letter; twice only where the broker can neither join nor tell apart."""
+    """Each message is handled or is a dead letter; twice only if the broker has no transactions and drops no copy."""
     broker, protocol = peer
     java = java_client(broker, "qpid" if protocol == "amqp" else None)
     dead_letters = f"{unique_queue}.dead"
@@ -111,12 +111,12 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_dead_letter(
         protocol=protocol,
         redelivery__deadLetter="forward",
         redelivery__deadLetterDestination=dead_letters,
-        redelivery__connectTimeout=60_000,  # of a loaded machine
+        redelivery__connectTimeout=60_000,  # for a busy machine
     )
     kills = Kills(uri, java, unique_queue, dead_letters)
     began = time.monotonic()
     rounds = [kills.round(number, tmp_path / f"{number}.log") for number in range(ROUNDS)]
-    # Originals of dead letters, which the broker may have been slow to give back.
+    # Originals of dead letters, which the broker may redeliver late.
     kills.finish(1.0, rounds[-1])
     by_point = Counter[str]()
     for one in rounds:

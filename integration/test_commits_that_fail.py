@@ -1,4 +1,4 @@
-"""A broker that freezes in a commit and goes on, or refuses one: nothing is lost, and nothing is done twice."""
+"""A broker that freezes in a commit, or refuses one: no message is lost, and none is handled twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLICIES = redelivery.RedeliveryPolicyMap(
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
-    """Each broker and protocol that has transactions."""
+    """Each broker and protocol with transactions."""
     name, protocol = request.param
     return session.broker(name), protocol
 
@@ -44,7 +44,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 def test_a_broker_frozen_in_a_commit(
     pair: tuple[Broker, str], at: str, end: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clear error; when it goes on, each message is handled once, or comes again, and what was sent goes with it."""
+    """A frozen commit is an error; after that each message is either committed with its result, or redelivered."""
     broker, protocol = pair
     queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
     heartbeat = 20_000 if end == "answered late" else 1000
@@ -94,7 +94,7 @@ def test_a_broker_frozen_in_a_commit(
 def test_a_refused_commit_over_amqp(
     session: Session, name: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What had a part in it is not settled again over the same connection: it comes over a new one, charged."""
+    """Messages of a refused commit are not settled again on that connection: a new one redelivers them, charged."""
     queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
     discharge = Transfer._discharge
 
@@ -133,7 +133,7 @@ def test_a_refused_commit_over_amqp(
 
 
 def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) -> list[int]:
-    """Receive all messages, and send each on; return their counts."""
+    """Receive all messages, and send a result for each; return their counts."""
     counts: list[int] = []
     for _ in BODIES:
         message = consumer.receive(30)
@@ -144,7 +144,7 @@ def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) 
 
 
 def aftermath(consumer: redelivery.Consumer, results: redelivery.Consumer) -> tuple[set[str], list[str]]:
-    """Wait until it is known what became of a commit; return what came again, and the results found so far."""
+    """Wait until the result of a commit is known; return the redelivered messages, and the results found so far."""
     again: set[str] = set()
     found: list[str] = []
 
@@ -165,7 +165,7 @@ def aftermath(consumer: redelivery.Consumer, results: redelivery.Consumer) -> tu
 
 
 def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:
-    """Freeze the broker when the library writes the begin of a transaction, or what ends it."""
+    """Freeze the broker when the library writes the begin of a transaction, or its end."""
     begin, discharge, write = Transfer.begin, Transfer._discharge, StompConnection.write
 
     def beginning(transfer: Transfer) -> None:

@@ -1,4 +1,4 @@
-"""docs/brokers.md says what the runs have shown, and the library knows the versions that they have seen."""
+"""docs/brokers.md has the results of the runs, and the library knows the versions that they have tested."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from integration.compatibility.page import PAGE, drawn, in_page
 from integration.compatibility.record import known
 from redelivery.core.tested_versions import TESTED
 
-# Brokers that the tests call otherwise than the library.
+# Brokers with another name in the tests than in the library.
 OTHERWISE = {"brokerj": "qpid-broker-j"}
 
 
 def test_the_page_has_the_tables_that_the_runs_have_made() -> None:
-    """`python -m integration.compatibility --write` writes them."""
+    """The page has the tables of the recorded runs; `python -m integration.compatibility --write` writes them."""
     assert in_page(PAGE.read_text(encoding="utf-8")) == drawn(known())
 
 
 def test_the_library_counts_as_tested_what_the_tests_run_with() -> None:
-    """`redelivery doctor` and the log say so of any other version."""
+    """The library counts exactly the tested versions as tested; `redelivery doctor` and the log report any other."""
     for broker, run in versions.tested_versions().items():
         assert set(run) <= set(TESTED[OTHERWISE.get(broker, broker)]), broker
 
 
 def test_every_tested_version_was_seen_by_the_conformance_suite() -> None:
-    """On each protocol that the library speaks with it, without a failure."""
+    """Every tested version has passed the conformance suite on each of its protocols."""
     results = known()
     for name in versions.names():
         for version in TESTED[OTHERWISE.get(name, name)]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class OnBroker(Conformance):
-    """The suite on a broker that a Java client can talk to."""
+    """The suite on a broker with a Java client."""
 
     pair: ClassVar[Pair]
     client: ClassVar[str | None] = None
-    """The kind of the other client; None: the broker's own."""
+    """Kind of the other client; None: the broker's own."""
 
     @pytest.fixture
     def broker_under_test(self, session: Session) -> Iterator[BrokerUnderTest]:
@@ -37,7 +37,7 @@ class OnBroker(Conformance):
 
 
 class TestClassicOverStomp(OnBroker):
-    """ActiveMQ Classic; no JMS body but Text and Bytes arrives, and a NACK keeps the original."""
+    """ActiveMQ Classic: only Text and Bytes of JMS arrive, and a NACK moves the original to the dead-letter queue."""
 
     pair = Pair(
         "activemq",
@@ -64,7 +64,7 @@ class TestClassicOverStomp(OnBroker):
 
 
 class TestArtemisOverStomp(OnBroker):
-    """ActiveMQ Artemis; a Stream is never sent to a STOMP consumer, poison leaves by a confirmed copy."""
+    """ActiveMQ Artemis: no Stream is sent to a STOMP consumer; poison is dead-lettered by a confirmed copy."""
 
     pair = Pair(
         "artemis",
@@ -86,7 +86,7 @@ class TestArtemisOverStomp(OnBroker):
 
 
 class TestClassicOverAmqp(OnBroker):
-    """ActiveMQ Classic; every body arrives whole, and rejected keeps a durable message."""
+    """ActiveMQ Classic: every body arrives whole, and `rejected` moves a durable message to the dead-letter queue."""
 
     pair = Pair(
         "activemq",
@@ -108,13 +108,13 @@ class TestClassicOverAmqp(OnBroker):
             individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
-        beyond_credit=6,  # while credit changes it sets messages aside for the link, at most one a flow frame
+        beyond_credit=6,  # while credit changes it reserves messages for the link, at most one for each flow frame
         typed_headers=True,
     )
 
 
 class TestArtemisOverAmqp(OnBroker):
-    """ActiveMQ Artemis; poison leaves in a transaction."""
+    """ActiveMQ Artemis: poison is dead-lettered in a transaction."""
 
     pair = Pair(
         "artemis",
@@ -140,7 +140,7 @@ class TestArtemisOverAmqp(OnBroker):
 
 
 class TestBrokerJ(OnBroker):
-    """Qpid Broker-J, without a maximum delivery count; poison leaves in a transaction."""
+    """Qpid Broker-J, without a maximum delivery count: poison is dead-lettered in a transaction."""
 
     pair = Pair(
         "brokerj",
@@ -197,7 +197,7 @@ RELEASE = rabbitmq_release()
 
 
 class TestRabbitMQOverAmqp(OnBroker):
-    """RabbitMQ with classic queues, before 4.0 with its AMQP 1.0 plugin; poison leaves by a confirmed copy."""
+    """RabbitMQ with classic queues, before 4.0 with its AMQP plugin: poison is dead-lettered by a confirmed copy."""
 
     pair = Pair(
         "rabbitmq",
@@ -208,16 +208,16 @@ class TestRabbitMQOverAmqp(OnBroker):
         holds_back=RELEASE != (4, 3),
         persistence=RELEASE != (4, 0),
         prefix="dlx.",
-        beyond_credit=8,  # it takes each flow for a fresh start, and forgets what it sent on the one before
+        beyond_credit=8,  # it treats each flow as new credit, and forgets the messages on the wire
         patience=0.7,
         typed_headers=True,
-        # Else a new queue that is to hold back what waits is made a quorum queue.
+        # Otherwise a new queue for delayed messages would be declared as a quorum queue.
         options={"redelivery.queueArguments": "x-queue-type:classic"} if RELEASE == (4, 3) else {},
     )
 
 
 class TestRabbitMQ4OverAmqp(OnBroker):
-    """RabbitMQ from 4.3 on with quorum queues: it holds back what waits; poison leaves by a confirmed copy."""
+    """RabbitMQ from 4.3 on with quorum queues: it delays messages; poison is dead-lettered by a confirmed copy."""
 
     client = "qpid"
     pair = Pair(
@@ -251,9 +251,9 @@ RABBITMQ_STOMP = Capabilities(
 
 
 class TestRabbitMQOverStomp(OnBroker):
-    """RabbitMQ with its STOMP plugin, on classic queues; poison leaves by a confirmed copy.
+    """RabbitMQ with its STOMP plugin, on classic queues: poison is dead-lettered by a confirmed copy.
 
-    The other client speaks STOMP too: an AMQP 1.0 client's message does not arrive whole, and it sees no headers.
+    The other client also uses STOMP: an AMQP 1.0 client's message does not arrive whole, and it gets no headers.
     """
 
     client = "stomp"

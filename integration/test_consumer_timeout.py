@@ -1,4 +1,4 @@
-"""RabbitMQ 4.3 takes a message back from a consumer that holds it for too long; nothing starves, nothing is lost."""
+"""RabbitMQ 4.3 takes a message back from a consumer that keeps it too long: the others flow, and none is lost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Whose tests these are.
+# Broker and protocol of these tests.
 PAIR = ("rabbitmq4", "amqp")
-# Seconds: of the node; and when it has looked at the latest.
+# Seconds. The node's consumer timeout, and the latest time of its check.
 TIMEOUT = 10.0
 LATEST = TIMEOUT + 30.0
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RabbitMQ4]:
-    """Return a node of the newest version, which gives a consumer little time."""
+    """Return a node of the newest version with a short consumer timeout."""
     available("rabbitmq4")
     with RabbitMQ4(consumer_timeout_ms=int(TIMEOUT * 1000)) as node:
         yield node
@@ -37,7 +37,7 @@ class Handler:
     """Hangs with the first delivery of one message, and then raises; counts the deliveries of each."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Begin without deliveries."""
         self.hangs = threading.Event()
         self.counts: dict[str, list[int]] = {}
         self.times: dict[str, float] = {}
@@ -54,7 +54,7 @@ class Handler:
 def test_what_is_taken_back_is_stale_and_the_others_flow(
     broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One handler hangs past the timeout: one warning, others flow within a second, its late failure is charged."""
+    """A handler that exceeds the timeout logs one warning, others flow within a second, its late failure is charged."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
     uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=0)
@@ -89,7 +89,7 @@ def test_what_is_taken_back_is_stale_and_the_others_flow(
 def test_a_consumer_asks_for_more_time_than_the_broker_gives(
     broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default, so that what its policy may hold is not taken back: the timeout of the broker passes twice."""
+    """A consumer asks for its policy's time by default: no message is taken back after twice the broker's timeout."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
     with redelivery.connect(broker.uri(protocol="amqp")) as connection:
@@ -100,7 +100,7 @@ def test_a_consumer_asks_for_more_time_than_the_broker_gives(
         ):
             message = consumer.receive(timeout=10.0)
             assert message is not None
-            # What is said of the queue when a consumer begins.
+            # Remove the log lines about the queue at the consumer's start.
             caplog.clear()
             assert consumer.receive(timeout=2 * TIMEOUT + 5.0) is None
             assert message.accept() is True
@@ -112,7 +112,7 @@ def test_a_consumer_asks_for_more_time_than_the_broker_gives(
 def test_what_is_prefetched_goes_back_with_what_hangs(
     broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another process gets all of it, uncounted, and this one gets what is sent next."""
+    """Prefetched messages go to another process, uncounted, while a handler hangs; this one gets later ones."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
     names = [f"order {number}" for number in range(5)]
@@ -134,7 +134,7 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
         second = redelivery.connect(broker.uri(protocol="amqp"))
         second.listen(unique_queue, lambda message: others.setdefault(message.text, message.delivery_count))
         with second.running():
-            # The one that hangs gets its share again each time.
+            # The consumer that hangs gets its share again each time.
             eventually(
                 lambda: len(others) == len(names), 3 * LATEST, 0.02, "the other process has all of them"
             )
@@ -144,7 +144,7 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
     assert others == dict.fromkeys(names, 1)
     assert seen == [names[0], "fresh"]
     lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
-    # The broker takes them back one by one, or a few at once; of more than one line in ten seconds one is written.
+    # The broker takes them back one by one, or a few at once; at most one line in ten seconds is written.
     assert "and their results will be stale" in lines[0]
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == []
@@ -153,10 +153,10 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
 def test_what_waits_here_for_longer_is_taken_back_and_still_comes_when_it_is_due(
     broker: RabbitMQ4, unique_queue: str
 ) -> None:
-    """Its delay is two and a half times the timeout: it is charged once, nothing starves, and it is not early."""
+    """A parked message with a delay of 2.5 times the timeout is charged once, is not early, and blocks no other."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
-    # No multiple of the timeout: there the acknowledgement would meet the next time that the broker takes it back.
+    # Not a multiple of the timeout: the acknowledgement could meet the next time that the broker takes it back.
     delay = 2.5 * TIMEOUT
     uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
     uri += f"&jms.redeliveryPolicy.initialRedeliveryDelay={int(delay * 1000)}"

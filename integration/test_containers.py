@@ -1,4 +1,4 @@
-"""The same brokers in containers: what is different there from a local process."""
+"""The same brokers in containers: differences to a local process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_a_durable_message_survives_a_kill(contained: Broker) -> None:
-    """The same data and the same ports are there after `docker kill` and `docker start`, over each protocol."""
+    """A broker has the same data and ports after `docker kill` and `docker start`, over each protocol."""
     protocols = [protocol for name, protocol in PEERS if name == contained.name]
     for protocol in protocols:
         put(contained, protocol, f"kept.{protocol}", protocol.encode())
@@ -29,21 +29,21 @@ def test_a_durable_message_survives_a_kill(contained: Broker) -> None:
 
 
 def test_its_ports_are_published_on_this_machine_only(contained: Broker) -> None:
-    """Nobody else can reach a test's broker."""
+    """The ports of a container are open on this machine only."""
     assert isinstance(contained.server, ServerContainer)
     published = contained.server.published()
     assert published == {contained.ports[service]: "127.0.0.1" for service in contained.services}
 
 
 def test_tls_through_a_published_port(contained: Broker) -> None:
-    """The certificate is for the name that clients use outside of the container."""
+    """The certificate is valid for the name that clients use outside of the container."""
     with RawAmqp(contained, ca=contained.ca_pem) as secure:
         secure.send("sealed", b"sealed")
     assert take(contained, "amqp", "sealed") == b"sealed"
 
 
 def test_a_frozen_link_goes_on(contained: Broker) -> None:
-    """After `docker pause` nothing is accepted; after `docker unpause` everything is."""
+    """A frozen container accepts no message after `docker pause`, and all after `docker unpause`."""
     with RawAmqp(contained) as raw:
         raw.declare("frozen")
         contained.pause()

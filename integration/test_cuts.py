@@ -1,9 +1,9 @@
 """A conversation of six messages, cut at every frame in both directions, by FIN, by RST, and in the middle of a frame.
 
-What may happen twice: a message that was accepted, but whose ACK did not reach the broker, comes again. The consumer
-knows it again where the broker marks the copy (`redelivered:true`), and acknowledges it without handling it. Classic
-and RabbitMQ mark every copy. Artemis marks the first of the messages that it sends again, and the others as it happens
-to: an unmarked copy is handled once more, because it could be a new message with a used id.
+Duplicates: the broker redelivers an accepted message if its ACK did not arrive. The consumer recognises it by the
+redelivered flag (`redelivered:true`), and acknowledges it without handling it. Classic and RabbitMQ set the flag of
+every redelivery. Artemis sets the flag of the first message, and of the others by chance: a message without the flag
+is handled once more, because it could be a new message with a used id.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAXIMUM = 2
 POLICIES = redelivery.RedeliveryPolicyMap(
     default=POLICY(maximum_redeliveries=MAXIMUM, initial_redelivery_delay=0.02, redelivery_delay=0.03)
 )
-# key, persistent: poison leaves as a copy.
+# key, persistent: poison is dead-lettered by a copy.
 SCRIPT = [
     ("good-1", True),
     ("once-1", True),
@@ -50,18 +50,18 @@ WAYS: tuple[Direction, ...] = ("to_broker", "to_client")
 
 @dataclass
 class Result:
-    """What one run of the conversation led to."""
+    """Result of one run of the conversation."""
 
     name: str
     work: Work
     queue: str
     cuts: int
     deduplicated: int
-    stranded: int  # by Artemis, until it was restarted
+    stranded: int  # by Artemis, until its restart
     frames: dict[Direction, list[str]] = field(default_factory=dict)
 
     def duplicates(self) -> list[str]:
-        """The keys of what was handled successfully more than once."""
+        """Keys of the messages that were handled successfully more than once."""
         return [key for key, count in self.work.done.items() if count > 1]
 
 
@@ -69,12 +69,12 @@ class Conversation:
     """Runs the script through the proxy, on a new queue each time."""
 
     def __init__(self, broker: Broker, proxy: LinkProxy, new_queue: Callable[[], str]) -> None:
-        """`direct` sends without the proxy; it is open as long as the block."""
+        """`direct` sends without the proxy; it is open during the block."""
         self.run_id = uuid.uuid4().hex
         self._broker = broker
         self._proxy = proxy
         self._new_queue = new_queue
-        # Cuts of the very first link are tried again too.
+        # A cut of the first connection is also retried.
         self._uri = (
             broker.uri(port=proxy.port)
             .replace("stomp://", "failover:(stomp://")
@@ -82,7 +82,7 @@ class Conversation:
         )
 
     def run(self, direct: redelivery.Connection, name: str, arm: Callable[[LinkProxy], None]) -> Result:
-        """Send the script directly, consume it through the proxy, which cuts; one more message goes through it."""
+        """Send the script directly, consume it through the proxy, which cuts; send one more message by the proxy."""
         queue, work = self._new_queue(), Work()
         for key, persistent in SCRIPT:
             direct.send(queue, key, headers=self._headers(name, key), persistent=persistent)
@@ -103,7 +103,7 @@ class Conversation:
                 )
                 assert not running.ended, f"{name}: run() has ended early: {running.error!r}"
                 eventually(lambda: at_rest(connection), 60, 0.01, message=f"{name}: nothing is held")
-                # A dead letter whose confirmation was lost is not counted: then until nothing moves any more.
+                # A dead letter whose confirmation was lost is not counted: wait until no more frames pass.
                 settled(self._frames, QUIET, interval=0.01)
             assert running.error is None
         self._proxy.disarm()
@@ -121,13 +121,13 @@ class Conversation:
 
     @staticmethod
     def _done(work: Work, lost: int) -> bool:
-        """Whether all is done, but for as many that are not persistent as Artemis has lost in its restart."""
+        """True if all is handled, except the non-persistent messages that Artemis has lost in its restart."""
         missing = unfinished(work)
         return not missing or (missing <= FLEETING and len(missing) <= lost)
 
 
 def unfinished(work: Work) -> set[str]:
-    """The keys of what was not handled, or not to its limit."""
+    """Return the keys of messages that were not handled, or not up to their limit."""
     attempts = work.counts()
     good = ["good-sent", *(key for key, _ in SCRIPT if not key.startswith("bad"))]
     bad = [key for key, _ in SCRIPT if key.startswith("bad")]
@@ -137,13 +137,13 @@ def unfinished(work: Work) -> set[str]:
 
 
 def at_rest(connection: redelivery.Connection) -> bool:
-    """Whether the connection stands, and nothing waits or is in doubt."""
+    """True if the connection is open, and no message is parked, unconfirmed or in doubt."""
     engines = [dispatcher.engine for dispatcher in connection._dispatchers]
     return connection.connected and not any(engine.load.parked or engine.load.running for engine in engines)
 
 
 def arm_cut(way: Direction, number: int, how: str) -> Callable[[LinkProxy], None]:
-    """Cut behind the frame with this number (from 1) with FIN or RST, or in its middle."""
+    """Cut after the frame with this number (from 1) with FIN or RST, or in its middle."""
     if how == "half":
         return lambda proxy: proxy.drop_half_frame(way, number)
     return lambda proxy: proxy.cut_after_frames(way, number, reset=how == "rst")
@@ -155,12 +155,12 @@ def arm_cut(way: Direction, number: int, how: str) -> Callable[[LinkProxy], None
 def test_a_cut_at_any_frame_loses_nothing(
     broker: Broker, java: JavaClient, proxy: LinkProxy, new_queue: Callable[[], str], how: str
 ) -> None:
-    """Whichever frame is the last: all is handled, none beyond its limit, and each poison message is a dead letter.
+    """A cut at any frame loses no message: all are handled within their limits, and each poison one is a dead letter.
 
-    Duplicates: a message handled twice must have come without the broker's mark the second time (see above); on
-    Classic there are none. The message that is sent through the cut link is there twice if its RECEIPT was lost and it
-    was sent again. A dead letter is there once on Artemis, which drops the second copy by its `_AMQ_DUPL_ID`; on
-    Classic and RabbitMQ it may be there twice.
+    Duplicates: a message that was handled twice had no redelivered flag the second time (see above); on Classic there
+    are none. The message that is sent through the cut connection is there twice if its RECEIPT was lost and it was sent
+    again. A dead letter is there once on Artemis, which drops the second copy by its `_AMQ_DUPL_ID`; on Classic and
+    RabbitMQ it may be there twice.
     """
     talk = Conversation(broker, proxy, new_queue)
     with redelivery.connect(broker.uri()) as direct:
@@ -175,7 +175,7 @@ def test_a_cut_at_any_frame_loses_nothing(
 
 
 def check(broker: Broker, java: JavaClient, talk: Conversation, whole: Result, results: list[Result]) -> None:
-    """What must hold after all the cuts."""
+    """Check the results of all the cuts."""
     cuts = sum(result.cuts for result in results)
     repeats = [(result, key) for result in results for key in result.duplicates()]
     dead = Counter(
@@ -194,11 +194,11 @@ def check(broker: Broker, java: JavaClient, talk: Conversation, whole: Result, r
     left = {r.name: [m.properties["key"] for m in java.browse(r.queue)] for r in [whole, *results]}
     print(f"still on their queues: { {name: keys for name, keys in left.items() if keys} }")
     for result in [whole, *results]:
-        # What is still there when the consumer leaves early is not lost: the next one gets it.
+        # Messages that are on the queue after the consumer's end are not lost: the next one gets them.
         for key in set(bad) - unfinished(result.work):
             assert (result.name, key) in dead or key in left[result.name], f"{result.name}: {key} is lost"
     assert set(dead) <= {(r.name, key) for r in [whole, *results] for key in bad}
-    # Classic and RabbitMQ know a second copy by nothing: one whose RECEIPT was lost is sent again.
+    # Classic and RabbitMQ cannot recognise a second copy: one whose RECEIPT was lost is sent again.
     assert set(dead.values()) <= ({1} if broker.name == "artemis" else {1, 2})
     for result, key in repeats:
         assert broker.name == "artemis" or key == "good-sent", f"{result.name}: {key} twice, on {broker.name}"
@@ -206,5 +206,5 @@ def check(broker: Broker, java: JavaClient, talk: Conversation, whole: Result, r
     for result in results:
         gone = unfinished(result.work)
         assert {result.work.counts()[key] for key in bad if key not in gone} == {MAXIMUM + 1}, result.name
-    # Artemis may give a message to the connection that is gone, and take it back only after the consumer has left.
+    # Artemis may send a message to the lost connection, and release it only after the consumer has ended.
     assert broker.name == "artemis" or not any(left.values()), "the queues end empty"

@@ -1,4 +1,4 @@
-"""Links cut in the middle of a subscription: the consumer stands once on the next one, with its whole credit."""
+"""Connections cut in the middle of a subscription: the consumer has one link on the next one, with its whole credit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import Direction, LinkProxy
 
-# Of what a subscription writes and reads: begins and attaches of the dead letters' link and of its own, and a flow.
+# Frames of a subscription: begins and attaches of the dead letters' link and of its own, and a flow.
 PLACES: list[tuple[Direction, int]] = [
     *(("to_broker", count) for count in (1, 60, 150, 250, 350, 450)),
     *(("to_client", count) for count in (1, 60, 150, 250, 350, 450)),
@@ -24,7 +24,7 @@ MESSAGES = 5
 def test_a_link_cut_in_the_middle_of_an_attach(
     any_broker: Broker, make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """Wherever it is cut, each message comes: a second link of the same consumer would keep some for itself."""
+    """Each message arrives after a cut at any place: a second link of the same consumer would keep some."""
     proxy = make_proxy(any_broker.ports["amqp"], opaque=True)
     address, _, login = any_broker.uri(protocol="amqp", port=proxy.port).partition("?")
     uri = f"failover:({address})?{login}&initialReconnectDelay=5&maxReconnectDelay=50"
@@ -33,7 +33,7 @@ def test_a_link_cut_in_the_middle_of_an_attach(
             queue = new_queue()
             proxy.cut_after_bytes(direction, count, reset=count % 100 == 0)
             with connection.consumer(queue, credit=MESSAGES) as consumer:
-                proxy.disarm()  # where the subscription was shorter
+                proxy.disarm()  # if the subscription was shorter
                 for number in range(MESSAGES):
                     raw.send(queue, str(number))
                 got = [consumer.receive(timeout=30) for _ in range(MESSAGES)]

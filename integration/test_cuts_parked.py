@@ -1,4 +1,4 @@
-"""Links that are cut while messages are parked: Artemis loses few of them, as few subscriptions hold them."""
+"""Connections that are cut while messages are parked: with few subscriptions, Artemis loses few messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PARKED = 100
 CUTS = 8
-# Of each subscription Artemis loses the first message now and then (docs/measured-stomp.md, n). With one for each
-# parked message 83 were lost; with three, none to seven.
+# Artemis sometimes loses the first message of each subscription (docs/measured-stomp.md, n). With one subscription for
+# each parked message 83 were lost; with three, none to seven.
 SUBSCRIPTIONS = 3
 QUIET = 0.5  # seconds without a frame
 
@@ -30,7 +30,7 @@ QUIET = 0.5  # seconds without a frame
 def test_cut_links_cost_few_parked_messages(
     artemis: Broker, make_proxy: Callable[[int], LinkProxy], unique_queue: str, credit: int | str
 ) -> None:
-    """100 wait for ten minutes while 8 links are cut: hardly any is lost until the broker's restart."""
+    """Few of 100 parked messages are lost until the broker's restart while 8 connections are cut."""
     proxy, work = make_proxy(artemis.stomp_port), Work()
     with redelivery.connect(artemis.uri()) as connection:
         for number in range(PARKED):
@@ -49,7 +49,7 @@ def test_cut_links_cost_few_parked_messages(
             settled(lambda: proxy.to_client.frames, QUIET)
             begun = proxy.to_broker.log.count("SUBSCRIBE")
     if deadlocked(artemis):
-        # Over a link that breaks while DISCONNECT is answered: docs/measured-stomp.md, o.
+        # A deadlock after a connection that broke while DISCONNECT was answered: docs/measured-stomp.md, o.
         artemis.restart()
     lost = stranded(artemis, unique_queue)
     print(

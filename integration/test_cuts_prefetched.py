@@ -1,4 +1,4 @@
-"""Links that are cut again and again under a consumer that holds many messages nobody has seen yet."""
+"""Connections that are cut again and again while a consumer has many prefetched messages."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ MAX_DELIVERY_ATTEMPTS = 10  # Artemis' default
 
 
 class Held:
-    """A handler that holds its first message until the gate opens."""
+    """A handler that keeps its first message until the gate opens."""
 
     def __init__(self) -> None:
-        """The gate is closed."""
+        """Begin with the gate closed."""
         self.gate = threading.Event()
         self.numbers: list[int] = []
 
     def __call__(self, message: redelivery.Message) -> None:
-        """Wait, and keep the message's number."""
+        """Wait, and record the message's number."""
         self.gate.wait(60.0)
         self.numbers.append(int(message.headers["number"]))
 
 
 def quick(broker: Broker, proxy: LinkProxy) -> str:
-    """The URI through the proxy; the pauses between connections that do not last would grow to seconds."""
+    """Return the URI through the proxy, with short reconnect delays, which would grow to seconds."""
     uri = broker.uri(port=proxy.port, maxReconnectDelay=50)
     return uri.replace("stomp://", "failover:(stomp://", 1).replace("?", ")?", 1)
 
 
 def cut_when_held(proxy: LinkProxy, *, all_may_be_dead: bool = False) -> None:
-    """Cut the link when messages have come over it; wait for the next one, and for messages, if any must be left."""
+    """Cut the connection after messages have arrived; wait for the next one, and for messages, if any must be left."""
     links = proxy.links_ever
     held = proxy.to_client.log.count("MESSAGE")
     settled(lambda: proxy.to_client.frames, 0.15, interval=0.02)
@@ -61,10 +61,10 @@ def cut_when_held(proxy: LinkProxy, *, all_may_be_dead: bool = False) -> None:
 def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     broker: Broker, java: JavaClient, proxy: LinkProxy, unique_queue: str, cuts: int
 ) -> None:
-    """More cuts than redeliveries, while 100 messages wait behind one handler: none is dead-lettered by us.
+    """The library dead-letters none of 100 prefetched messages after more cuts than redeliveries.
 
-    Artemis itself counts what a lost link had, and dead-letters at its `max-delivery-attempts` (10): the first message
-    after 10 links, and the others too if so many links were counted for them (docs/measured-stomp.md, i).
+    Artemis itself counts the messages of a lost connection, and dead-letters at its `max-delivery-attempts` (10): the
+    first message after 10 connections, the others too if it counted as many for them (docs/measured-stomp.md, i).
     """
     run = uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
@@ -100,7 +100,7 @@ def test_artemis_counts_lost_links(
     make_proxy: Callable[[int], LinkProxy],
     unique_queue: str,
 ) -> None:
-    """Each lost link counts for the first message that it held; some links count for all the others too."""
+    """Artemis counts each lost connection for its first unsettled message, and some for all the others, too."""
     cuts, proxy = 5, make_proxy(artemis.stomp_port)
     with RawAmqp(artemis) as raw:
         for _ in range(PREFETCHED):
@@ -124,7 +124,7 @@ def test_artemis_dead_letters_what_nobody_saw(
     make_proxy: Callable[[int], LinkProxy],
     unique_queue: str,
 ) -> None:
-    """After 10 lost links it gives up the first message of the queue; each other is seen, or given up too."""
+    """Artemis dead-letters a queue's first message after 10 lost connections; each other is received or also dead."""
     java, proxy, run = java_client(artemis, None), make_proxy(artemis.stomp_port), uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
     with redelivery.connect(quick(artemis, proxy)) as connection:
@@ -144,6 +144,6 @@ def test_artemis_dead_letters_what_nobody_saw(
         eventually(all_found, message="each is seen, or dead-lettered by the broker")
     print(f"\nartemis: {len(seen)} seen, dead-lettered unseen: {[m.properties['number'] for m in dead]}")
     assert sorted([*seen, *(m.properties["number"] for m in dead)]) == list(range(PREFETCHED))
-    # How many of the lost links count for the others differs from run to run (docs/measured-stomp.md, i).
+    # The number of lost connections that count for the others differs from run to run (docs/measured-stomp.md, i).
     assert 0 in [m.properties["number"] for m in dead]
     assert {m.properties["_AMQ_ORIG_ADDRESS"] for m in dead} == {unique_queue}

@@ -1,4 +1,4 @@
-"""Dead-letter strategies on real brokers; what is in the dead-letter queues is looked at by another client."""
+"""Dead-letter strategies on real brokers; another client reads the dead-letter queues."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ INDIVIDUAL: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "individ
 DISCARDING: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "discarding"}
 QUEUE_PREFIX = {"activemq": "ActiveMQ.DLQ.Queue."}
 TOPIC_PREFIX = {"activemq": "ActiveMQ.DLQ.Topic."}
-LETTERS = "DLQ."  # of all the others
+LETTERS = "DLQ."  # prefix of all the others
 WILD = [pair for pair in PAIRS if pair[0] in ("activemq", "artemis")]
 JMS_PAIRS = [pair for pair in PAIRS if pair != ("rabbitmq", "stomp")]
 on_each_pair = pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)
 
 
 def fail(message: redelivery.Message) -> None:
-    """Never succeed."""
+    """Fail always."""
     raise ValueError(f"no {message.text}")
 
 
 def settled(connection: redelivery.Connection, poisoned: int, discarded: int = 0) -> None:
-    """Wait until so many messages have been dead-lettered and dropped."""
+    """Wait until these numbers of messages have been dead-lettered and discarded."""
 
     def done() -> bool:
         report = connection.report()
@@ -48,7 +48,7 @@ def settled(connection: redelivery.Connection, poisoned: int, discarded: int = 0
 
 
 def own(client: Client, queue: str, run: str) -> list[JmsMessage]:
-    """Take what is of this run from a queue; RabbitMQ heeds no selector over AMQP 1.0, and gives others' as well."""
+    """Receive the messages of this run from a queue; RabbitMQ ignores a selector over AMQP 1.0, and sends all."""
     found = client.drain(queue, selector=f"run = '{run}'")
     return [message for message in found if message.properties.get("run") == run]
 
@@ -57,7 +57,7 @@ def own(client: Client, queue: str, run: str) -> list[JmsMessage]:
 def test_each_queue_has_its_own(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """Persistent or not, a poison message is in the queue named after its own, with its cause."""
+    """A poison message, persistent or not, is in the queue that is named after its own, with its cause."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     queues = [f"{unique_queue}.{name}" for name in ("a", "b")]
@@ -88,7 +88,7 @@ def test_each_queue_has_its_own(
 def test_behind_a_wildcard_and_from_a_topic(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """The message's own queue names the dead-letter queue; so does a topic; prefix and suffix are the user's."""
+    """The message's own queue or topic names the dead-letter queue, with the user's prefix and suffix."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     names: dict[str, Any] = {
@@ -99,7 +99,7 @@ def test_behind_a_wildcard_and_from_a_topic(
     with redelivery.connect(broker.uri(protocol=protocol, **INDIVIDUAL, **names)) as connection:
         connection.listen(f"{unique_queue}.w.*", fail)
         connection.listen(f"topic://{unique_queue}.t", fail)
-        connection.start()  # Artemis gives a wildcard, and all a topic, only what comes from then on
+        connection.start()  # for a wildcard on Artemis, and for topics: earlier messages do not arrive
         with Running(connection):
             for queue in queues:
                 client.send(queue, b"from a queue", properties={"run": run})
@@ -114,7 +114,7 @@ def test_behind_a_wildcard_and_from_a_topic(
 def test_each_durable_subscription_has_its_own(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """With `destinationPerDurableSubscriber`: named after topic, client and subscription."""
+    """With `destinationPerDurableSubscriber` the queue is named after topic, client and subscription."""
     broker, protocol = peer
     client, run, me = client_for(broker, protocol), uuid.uuid4().hex, f"me-{uuid.uuid4().hex[:6]}"
     each: dict[str, Any] = {"redelivery__destinationPerDurableSubscriber": "true", "jms__clientID": me}
@@ -132,7 +132,7 @@ def test_each_durable_subscription_has_its_own(
 def test_discarding_by_pattern(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """What a regular expression names is gone; the rest is in the shared dead-letter queue."""
+    """A cause that a regular expression matches is discarded; other messages are in the shared dead-letter queue."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     pattern: dict[str, Any] = {"redelivery__discard": rf"NO.SUCH {unique_queue}\.LOG\.[0-9]{{3}}"}
@@ -155,7 +155,7 @@ def test_discarding_by_pattern(
 def test_expired_here(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str, process: bool
 ) -> None:
-    """What expires while it waits here is in the individual queue with cause `expired`, or dropped if so configured."""
+    """A message that expires while it is parked is in the individual queue with cause `expired`, or is dropped."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     options = {**INDIVIDUAL, "redelivery__processExpired": str(process).lower()}
@@ -183,7 +183,7 @@ def test_expired_here(
 def test_a_dead_letter_that_expires(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """`deadLetterExpiration` is on every dead letter, also where the broker would have poisoned it itself."""
+    """Every dead letter has `deadLetterExpiration`, even if the broker could have dead-lettered it itself."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     options = {**ONCE, "redelivery__deadLetterExpiration": 600_000}
@@ -200,7 +200,7 @@ def test_a_dead_letter_that_expires(
 def test_dropped_when_used_up(
     peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str
 ) -> None:
-    """`sendToDlqIfMaxRetriesExceeded=false` drops what has used up its redeliveries, and nothing else."""
+    """`sendToDlqIfMaxRetriesExceeded=false` drops exactly the messages that have used up their redeliveries."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
     options = {**ONCE, "redelivery__sendToDlqIfMaxRetriesExceeded": "false"}
@@ -223,7 +223,7 @@ def test_dropped_when_used_up(
 def test_a_consumer_that_meets_a_message_of_the_wrong_type(
     peer: tuple[Broker, str], java_client: Callable[[Broker, str | None], JavaClient], unique_queue: str
 ) -> None:
-    """Its handler raises TypeError: the classifier poisons it at its first delivery, and the others are done."""
+    """A message of the wrong type is poison at its first delivery, because its handler raises TypeError."""
     broker, protocol = peer
     java, run, tried = java_client(broker, "qpid"), uuid.uuid4().hex, 0
 
@@ -254,7 +254,7 @@ def test_a_consumer_that_meets_a_message_of_the_wrong_type(
 def test_beside_artemis_own_dead_letter_queue(
     artemis: Broker, client_for: Callable[[Broker, str], Client], unique_queue: str, protocol: str
 ) -> None:
-    """It makes one of the same name at another address: a consumer is refused at its start; with a prefix it is not."""
+    """A consumer is refused if Artemis has its own dead-letter queue with that name; with a prefix it starts."""
     queue, run, client = f"ind.{unique_queue}", uuid.uuid4().hex, client_for(artemis, protocol)
     with RawAmqp(artemis) as amqp:
         amqp.send(queue, b"the broker's", properties={"run": run})

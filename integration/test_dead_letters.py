@@ -1,4 +1,4 @@
-"""The tools of a dead-letter queue on real brokers: looking, putting back, dropping."""
+"""The tools of a dead-letter queue on real brokers: browse, redrive, purge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pairs = pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)
 
 
 def poison(connection: Connection, queue: str, count: int) -> None:
-    """Send and poison so many messages, odd ones with another cause."""
+    """Send and poison this number of messages, odd ones with another cause."""
     before = connection.report().poisoned
     for number in range(count):
         connection.send(queue, f"body {number}", headers={"number": str(number)}, correlation_id=f"c{number}")
@@ -35,14 +35,14 @@ def poison(connection: Connection, queue: str, count: int) -> None:
 
 
 def is_poisoned(connection: Connection, count: int) -> bool:
-    """Whether so many are dead."""
+    """True if this number of messages is dead-lettered."""
     return connection.report().poisoned == count
 
 
 def received(
     connection: Connection, queue: str, count: int, timeout: float = 20.0
 ) -> list[redelivery.Message]:
-    """Take so many messages, and see that there are no more."""
+    """Receive this number of messages, and check that there are no more."""
     consumer = connection.consumer(queue)
     found: list[redelivery.Message] = []
     while len(found) <= count:
@@ -64,13 +64,13 @@ def address(peer: tuple[Broker, str], unique_queue: str) -> str:
 
 
 def tools(address: str, peer: tuple[Broker, str]) -> DeadLetterQueue:
-    """The tools, which take where the pair cannot show."""
+    """The tools, which consume if the broker cannot browse."""
     return redelivery.dead_letters(address, take=(peer[0].name, peer[1]) not in BROWSE, idle=1.0)
 
 
 @pairs
 def test_a_handful(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Listed, counted, put back by cause, dead again, put in quarantine, dropped: each exactly once."""
+    """A few dead letters are listed, counted, redriven by cause, quarantined and purged, each exactly once."""
     origin, quarantine = f"queue://{unique_queue}", f"{unique_queue}.quarantine"
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 6)
@@ -86,7 +86,7 @@ def test_a_handful(peer: tuple[Broker, str], address: str, unique_queue: str) ->
             planned = dead.redrive(cause="ValueError", dry_run=True)
             done = dead.redrive(cause="ValueError")
             assert (planned.redriven, planned.skipped, done.redriven) == (3, 3, 3)
-            assert done.skipped in (0, 3), "a broker with selectors does not hand out what is not meant"
+            assert done.skipped in (0, 3), "a broker with selectors sends only matched messages"
             assert done.destinations == {origin: 3}
             assert done.complete
             back = received(connection, unique_queue, 3)
@@ -107,7 +107,7 @@ def test_a_handful(peer: tuple[Broker, str], address: str, unique_queue: str) ->
 
 
 def check_letters(letters: list[DeadLetter], origin: str) -> None:
-    """What each tells of itself."""
+    """Check the properties of each dead letter."""
     assert [one.body for one in letters] == [f"body {n}".encode() for n in range(6)]
     for number, one in enumerate(letters):
         assert one.original_destination == origin
@@ -118,7 +118,7 @@ def check_letters(letters: list[DeadLetter], origin: str) -> None:
 
 
 def check_back(message: redelivery.Message, ids: dict[bytes, str | None]) -> None:
-    """It is the message that it was, with its first id."""
+    """Check that the message is the original, with its first id."""
     names = set(message.headers)
     assert {"redeliveryOriginalId", "redeliveryRedrives", "number"} <= names
     stale = {
@@ -139,7 +139,7 @@ def check_back(message: redelivery.Message, ids: dict[bytes, str | None]) -> Non
 def test_what_fails_again_goes_to_quarantine(
     peer: tuple[Broker, str], address: str, unique_queue: str
 ) -> None:
-    """After two redrives it goes there, with the id that it had first; and no run sends a message twice."""
+    """A message goes to the quarantine after two redrives, with its first id; no run sends a message twice."""
     quarantine = f"{unique_queue}.quarantine"
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         connection.send(unique_queue, "bad")
@@ -163,7 +163,7 @@ def test_what_fails_again_goes_to_quarantine(
 
 @pairs
 def test_looking_changes_nothing(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Where the pair can show a queue its messages are as fresh as before; elsewhere it is refused, with the reason."""
+    """A browse changes no message; if the broker cannot browse, it is refused with the reason."""
     broker, protocol = peer
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 4)
@@ -186,9 +186,9 @@ TELLS_MISSING = {("rabbitmq", "stomp"), ("rabbitmq", "amqp"), ("brokerj", "amqp"
 
 @pairs
 def test_a_queue_that_is_not_there(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Where the broker makes none by its being looked at, one sentence names it, each time; elsewhere it is empty."""
+    """A missing queue is an error with its name if a browse does not create it; else it is empty."""
     broker, protocol = peer
-    queue = f"absent.{unique_queue}"  # the name that Broker-J's configuration makes no queue for
+    queue = f"absent.{unique_queue}"  # Broker-J's configuration creates no queue with this name
     for take in (True, (broker.name, protocol) not in BROWSE):
         with redelivery.dead_letters(broker.uri(protocol=protocol), queue, take=take, idle=0.5) as tools:
             if (broker.name, protocol) in TELLS_MISSING:

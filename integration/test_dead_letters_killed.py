@@ -1,6 +1,6 @@
-"""Many dead letters of seven causes: counted in seconds; one cause put back by a process that is killed on its way.
+"""Many dead letters of seven causes: counted in seconds; one cause redriven by a process that is killed meanwhile.
 
-REDELIVERY_DEAD_LETTERS says how many (2,100), REDELIVERY_REDRIVE_KILLS how many kills as fast as they go (4).
+REDELIVERY_DEAD_LETTERS is their number (2,100), REDELIVERY_REDRIVE_KILLS the number of kills at full speed (4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COUNT = int(os.environ.get("REDELIVERY_DEAD_LETTERS", "2100"))
 RATE = 500
-# Of the one that is killed: it is at work for another second at least when half of its letters are back.
+# Rate of the redrive that is killed: it works for another second at least when half of its dead letters are redriven.
 SLOW = 125
 CHOSEN = "TypeError"
 # Each takes about two seconds.
@@ -37,13 +37,13 @@ KILLED = int(os.environ.get("REDELIVERY_REDRIVE_KILLS", "4"))
 KILLED_OF = 7 * 40 * (KILLED + 1)
 KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
 TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
-# Else, over STOMP, Artemis drops the second copy.
+# Over STOMP Artemis drops the second copy.
 ATOMIC = [("artemis", "amqp")]
 
 
 @contextmanager
 def started(uri: str, queue: str, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
-    """The command line in a process of its own, which is killed at the end."""
+    """Run the command line in a process of its own, which is killed at the end."""
     command = [sys.executable, "-m", "redelivery.cli", "dlq", *arguments]
     environment = {**os.environ, "REDELIVERY_URL": uri, "NO_COLOR": "1"}
     with subprocess.Popen([*command, queue], env=environment, stdout=subprocess.PIPE) as process:
@@ -54,14 +54,14 @@ def started(uri: str, queue: str, *arguments: str) -> Generator[subprocess.Popen
 
 
 def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
-    """Redrive the same again, and return how that ended; a few times, if after ten seconds not all of it has come."""
+    """Redrive the same again, and return the exit code; a few times, if not all messages arrive within ten seconds."""
     again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
     for _ in range(tries):
         with started(uri, dead, "redrive", *again) as process:
             out, _ = process.communicate(timeout=300)
         print(f"resumed: {json.loads(out)['redriven']}")
         try:
-            # What was sent back last may still be on its way to its consumer; nothing would be meant by another run.
+            # The last redriven messages may still be on the way to their consumer; another run would match none.
             eventually(done, 10.0, message="all that was redriven has come")
             break
         except AssertionError:
@@ -71,7 +71,7 @@ def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
 
 @pytest.mark.parametrize("peer", KILLS, ids="-".join, indirect=True)
 def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """None is missing at its origin, one at most is there twice, with the same first id; the others have stayed."""
+    """A killed redrive loses no message, and makes one duplicate at most, with the same first id; the others stay."""
     broker, protocol = peer
     browses = (broker.name, protocol) not in TAKES
     uri, dead = broker.uri(protocol=protocol), f"wide.{unique_queue}.dead"
@@ -103,13 +103,13 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
         print(
             f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
         )
-        # Artemis may show nothing for a while of what a cut STOMP link held, and cannot be asked: docs/dead-letters.md.
+        # Artemis may show none of a cut STOMP connection's messages for a while, without notice: docs/dead-letters.md.
         tries = 5 if (broker.name, protocol) == ("artemis", "stomp") else 1
         status = gone_on(uri, dead, tries, lambda: arrived(len(expected)))
         eventually(lambda: arrived(len(expected)), 60, message="all are back")
         arrived(COUNT)
         print(f"{found.total() - len(expected)} twice")
-    # Classic cannot tell that its page was raised, so the tools say that more may be left.
+    # Classic does not report that its page size was raised: the tools warn that more may be left.
     assert status == (3 if broker.name == "activemq" and COUNT > 400 else 0)
     assert set(found) == expected
     most = 0 if (broker.name, protocol) in ATOMIC else 1
@@ -121,7 +121,7 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
 
 @pytest.mark.parametrize("peer", [("rabbitmq", "amqp")], ids="-".join, indirect=True)
 def test_each_kill_of_a_redrive_leaves_one_twice_at_most(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Killed again and again, as fast as it goes: the acceptances that a cut takes back are of one copy."""
+    """Each kill of a redrive at full speed leaves one duplicate at most."""
     broker, protocol = peer
     uri, dead = broker.uri(protocol=protocol), f"{unique_queue}.dead"
     fill(broker, protocol, dead, unique_queue, KILLED_OF)
@@ -139,7 +139,7 @@ def test_each_kill_of_a_redrive_leaves_one_twice_at_most(peer: tuple[Broker, str
             return message is not None
 
         for _ in range(KILLED):
-            # The ones that are twice show when the next run has sent their other copy.
+            # A duplicate shows after the next run has sent its second copy.
             enough, before = found.total() + dice.randint(1, 25), found.total() - len(found)
             with started(uri, dead, "redrive", "--cause", CHOSEN) as process:
                 while found.total() < enough and process.poll() is None:

@@ -1,4 +1,4 @@
-"""Looks and redrives at once after each other, over one connection and over several: each finds all there is."""
+"""Browses and redrives without a pause, over one connection and over several: each finds all dead letters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from integration.test_dead_letters import BROWSE, received
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
-# Looks without a pause in each of eight threads: many show what RabbitMQ does once in two thousand times.
+# Browses without a pause in each of eight threads: many show a behaviour of RabbitMQ that occurs once in 2,000 times.
 LOOKS = int(os.environ.get("REDELIVERY_LOOKS", "20"))
-MANY = 3500  # RabbitMQ takes a noticeable time to take back as many
+MANY = 3500  # RabbitMQ needs a noticeable time to release this number
 FEW = 350  # Classic shows no more than 400
 
 
@@ -30,7 +30,7 @@ FEW = 350  # Classic shows no more than 400
 def test_one_after_the_other(
     peer: tuple[Broker, str], unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each counts all that is left, sends what is meant exactly once, and keeps its connection."""
+    """Each run counts all dead letters that are left, redrives the matched ones once, and keeps its connection."""
     broker, protocol = peer
     many = (broker.name, protocol) == ("rabbitmq", "amqp") or (FULL and broker.name != "activemq")
     count = MANY if many else FEW
@@ -59,12 +59,12 @@ def test_one_after_the_other(
 def test_looks_without_a_pause(
     peer: tuple[Broker, str], unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each shows all, though RabbitMQ under load leaves the end of a session without an answer now and then."""
+    """Each browse shows all dead letters, though RabbitMQ under load sometimes does not answer the end of a session."""
     broker, protocol = peer
     uri = broker.uri(protocol=protocol)
 
     def look(queue: str) -> int:
-        """Look often at a queue of its own; return how often it took seconds."""
+        """Browse a queue of its own often; return how often it took seconds."""
         fill(broker, protocol, queue, unique_queue, 3)
         late = 0
         with redelivery.dead_letters(uri, queue, take=True, idle=0.1) as tools:

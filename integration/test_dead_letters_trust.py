@@ -1,4 +1,4 @@
-"""What producers wrote on dead letters of real brokers neither chooses where they are redriven nor stops the tools."""
+"""Properties that producers wrote on dead letters neither select the destination of a redrive nor stop the tools."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TYPED: tuple[dict[str, Any], ...] = (
 
 
 def uri_of(broker: Broker, protocol: str, *options: str) -> str:
-    """The broker's URI with more options."""
+    """Return the broker's URI with more options."""
     uri = broker.uri(protocol=protocol)
     return uri + "".join(f"{'&' if '?' in uri or at else '?'}{option}" for at, option in enumerate(options))
 
 
 @pairs
 def test_bogus_origins_stay(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Each is counted as without origin and stays; all others go back; `to` takes those that stayed."""
+    """A dead letter with a bogus origin stays, unless `to` is given; all others are redriven."""
     dead_queue = f"{unique_queue}.dead"
     with redelivery.connect(f"{address.removesuffix('.dead')}.other", policies=NO_RETRY) as connection:
         for number, origin in enumerate((f"queue://{unique_queue}", *BOGUS, f"queue://{unique_queue}")):
@@ -61,7 +61,7 @@ def test_bogus_origins_stay(peer: tuple[Broker, str], address: str, unique_queue
 
 @pairs
 def test_absurd_properties_stop_nothing(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Such letters are listed, counted and put back like the others."""
+    """Dead letters with absurd properties are listed, counted and redriven like the others."""
     broker, protocol = peer
     origin = {"redeliveryOriginalDestination": f"queue://{unique_queue}"}
     count = len(ABSURD)
@@ -92,7 +92,7 @@ DEPUTIES = [
 def test_a_producer_does_not_choose_where_its_poison_is_redriven(
     peer: tuple[Broker, str], unique_queue: str, sends: str, reads: str
 ) -> None:
-    """Classic as it is by default, Artemis with its own poison acknowledgement: it goes back to where it was."""
+    """Poison is redriven to its real queue on Classic, and on Artemis with the broker's own poison acknowledgement."""
     broker, consumes = peer
     run, admin = uuid.uuid4().hex, f"{unique_queue}.admin"
     forged = {
@@ -107,7 +107,7 @@ def test_a_producer_does_not_choose_where_its_poison_is_redriven(
         "JMS_AMQP_MA_x-opt-ORIG-ADDRESS": admin,
     }
     if broker.name == "artemis" and sends == "stomp":
-        # There it makes two records that differ: see the next test.
+        # On that pair it makes two different records: see the next test.
         del forged["JMS_AMQP_MA_x-opt-ORIG-ADDRESS"]
     if broker.name == "artemis" and sends == "amqp":
         del forged["_AMQ_ORIG_ADDRESS"]
@@ -128,7 +128,7 @@ def test_a_producer_does_not_choose_where_its_poison_is_redriven(
 
 
 def poison_one(uri: str, queue: str) -> None:
-    """Take a message and call it poison."""
+    """Receive a message and fail it as poison."""
     with redelivery.connect(uri, policies=NO_RETRY) as connection:
         consumer = connection.consumer(queue)
         message = consumer.receive(timeout=20)
@@ -142,7 +142,7 @@ def poison_one(uri: str, queue: str) -> None:
     ("sends", "name"), [("stomp", "JMS_AMQP_MA_x-opt-ORIG-ADDRESS"), ("amqp", "_AMQ_ORIG_ADDRESS")]
 )
 def test_two_records_that_differ(peer: tuple[Broker, str], unique_queue: str, sends: str, name: str) -> None:
-    """Over AMQP one of them is a producer's, and nobody can tell which: it stays; over STOMP Artemis shows its own."""
+    """With two different records over AMQP the origin is unknown, and the message stays; STOMP shows only Artemis'."""
     broker, _ = peer
     run = uuid.uuid4().hex
     with redelivery.connect(uri_of(broker, sends)) as connection:
@@ -158,7 +158,7 @@ def test_two_records_that_differ(peer: tuple[Broker, str], unique_queue: str, se
 
 @pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
 def test_what_classic_has_expired(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Its cause is Classic's own, so its property is its producer's: the record tells over STOMP, nobody over AMQP."""
+    """The origin of an expired message is Classic's record, which only STOMP shows, not its producer's property."""
     broker, protocol = peer
     run = uuid.uuid4().hex
     claim = {
@@ -168,7 +168,7 @@ def test_what_classic_has_expired(peer: tuple[Broker, str], unique_queue: str) -
     }
     with redelivery.connect(uri_of(broker, protocol)) as connection:
         connection.send(unique_queue, "late", headers=claim, ttl=0.01)
-        # Classic looks at what has expired when somebody asks for it.
+        # Classic finds expired messages when a consumer asks for them.
         assert received(connection, unique_queue, 0) == []
         with redelivery.dead_letters(uri_of(broker, protocol)) as dead:
             eventually(lambda: any(one.headers.get("run") == run for one in dead), 60)
@@ -180,7 +180,7 @@ def test_what_classic_has_expired(peer: tuple[Broker, str], unique_queue: str) -
 def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
     peer: tuple[Broker, str], unique_queue: str
 ) -> None:
-    """The original destination that Classic writes there is no producer's: the broker keeps it as ever."""
+    """The original destination that Classic writes for a virtual topic is trusted: its own acknowledgement is used."""
     broker, protocol = peer
     topic, queue = f"VirtualTopic.{unique_queue}", f"Consumer.A.VirtualTopic.{unique_queue}"
     options = ("redelivery.deadLetter=ack",) if protocol == "stomp" else ()
@@ -198,7 +198,7 @@ def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
 
 
 def send_odd(broker: Broker, queue: str, *odd: dict[str, Any]) -> None:
-    """Send messages with such properties from an AMQP producer."""
+    """Send messages with unusual properties from an AMQP producer."""
     with RawAmqp(broker) as raw:
         for number, properties in enumerate(odd):
             raw.send(queue, f"{number}", properties={"run": queue, **properties})
@@ -217,19 +217,19 @@ def send_odd(broker: Broker, queue: str, *odd: dict[str, Any]) -> None:
 def test_no_property_becomes_classics_record(
     activemq: Broker, unique_queue: str, consumes: str, odd: dict[str, Any]
 ) -> None:
-    """Whichever protocol consumes it and whichever shows it: its letter goes back to where it was, or stays."""
+    """A dead letter goes back to its real queue, or stays, for each protocol of its consumer and of the tools."""
     send_odd(activemq, unique_queue, odd)
     poison_one(uri_of(activemq, consumes), unique_queue)
     for reads in ("stomp", "amqp"):
         with redelivery.dead_letters(uri_of(activemq, reads)) as dead:
             (letter,) = [one for one in dead if one.headers.get("run") == unique_queue]
-            # Over AMQP Classic shows no record on what it has dead-lettered itself.
+            # Over AMQP Classic shows no record on messages that it dead-lettered itself.
             unknown = (None,) if (consumes, reads) == ("amqp", "amqp") and "destination" in odd else ()
             assert letter.original_destination in (f"queue://{unique_queue}", *unknown)
 
 
 def test_what_is_shown_over_stomp_is_all_that_is_there(activemq: Broker, unique_queue: str) -> None:
-    """Letters with properties named like the headers that a look goes by neither end it nor stop it."""
+    """Properties with the names of the headers of a browse neither end it nor stop it."""
     odd = [
         {},
         {"ack": "same"},
@@ -248,7 +248,7 @@ def test_what_is_shown_over_stomp_is_all_that_is_there(activemq: Broker, unique_
 def test_the_letter_that_stops_the_tools_over_stomp_is_named(
     activemq: Broker, unique_queue: str, odd: dict[str, Any]
 ) -> None:
-    """Over STOMP nobody gets past it; one sentence says which it is, and over AMQP it can be taken away."""
+    """A dead letter that stops the tools over STOMP is named in the error; over AMQP it can be removed."""
     send_odd(activemq, unique_queue, {}, odd, {})
     with redelivery.dead_letters(uri_of(activemq, "amqp"), unique_queue) as dead:
         (bad,) = [letter for letter in dead if "content-length" in letter.headers]

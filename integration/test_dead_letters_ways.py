@@ -1,4 +1,4 @@
-"""The tools of a dead-letter queue where a broker has its own ways: native poison, refusals, partial bodies, pages."""
+"""The tools of a dead-letter queue with a broker's own behaviour: its dead letters, refusals, partial bodies, pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TELLS = {("activemq", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")}
 
 @pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
 def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Where the broker tells its origin it goes back, elsewhere it stays unless `to` is given; few tell its cause."""
+    """A message that the broker dead-lettered goes back if the broker records its origin; else only with `to`."""
     broker, protocol = peer
     queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
     uri = broker.uri(protocol=protocol)
@@ -70,7 +70,7 @@ def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_qu
 
 @pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
 def test_a_ledger_tells_why(peer: tuple[Broker, str], unique_queue: str, tmp_path: Path) -> None:
-    """What the broker has poisoned itself the consumer's ledger knows, while in use: why, when, from where."""
+    """The ledger of a running consumer has cause, time and origin of a message that the broker dead-lettered."""
     broker, protocol = peer
     queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
     uri, url = broker.uri(protocol=protocol), f"sqlite:///{tmp_path}/ledger.db"
@@ -106,7 +106,7 @@ def test_a_ledger_tells_why(peer: tuple[Broker, str], unique_queue: str, tmp_pat
 
 
 def received_from(uri: str, queue: str, count: int) -> list[str]:
-    """Take so many messages with a connection that has no ledger."""
+    """Receive this number of messages on a connection without a ledger."""
     with redelivery.connect(uri, policies=NO_RETRY) as connection:
         return [message.text for message in received(connection, queue, count)]
 
@@ -115,7 +115,7 @@ def received_from(uri: str, queue: str, count: int) -> list[str]:
 def test_where_it_cannot_go(
     peer: tuple[Broker, str], address: str, unique_queue: str, new_queue: Callable[[], str]
 ) -> None:
-    """A queue that refuses is named in one sentence, and the dead letter stays; so is a dead-letter queue that does."""
+    """A queue that refuses a redrive, or is refused as its source, is an error with its name; dead letters stay."""
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 1)
     with tools(address, peer) as dead:
@@ -138,7 +138,7 @@ def test_where_it_cannot_go(
 def test_a_body_that_does_not_arrive_whole(
     peer: tuple[Broker, str], unique_queue: str, client_for: Callable[[Broker, str], Any]
 ) -> None:
-    """A JMS Map is left where it is and counted, and is still whole; a text beside it goes back."""
+    """A JMS Map stays in its queue, is counted, and is still whole; a text next to it is redriven."""
     broker, protocol = peer
     dead = f"{unique_queue}.dead"
     java = client_for(broker, protocol)
@@ -155,12 +155,12 @@ def test_a_body_that_does_not_arrive_whole(
     assert back.body == b"text"
 
 
-MARKS = {("activemq", "stomp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")}  # what was taken and given back
+MARKS = {("activemq", "stomp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")}  # after a release
 
 
 @pairs
 def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Taken and given back, all are there, once; the marks are those of docs/dead-letters.md."""
+    """Messages that were consumed and released are all there, once, with the flags of docs/dead-letters.md."""
     broker, protocol = peer
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 3)
@@ -172,14 +172,14 @@ def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, uniqu
         seen = received(connection, f"{unique_queue}.dead", 3)
     assert len(seen) == 3
     assert {message.redelivered for message in seen} == {(broker.name, protocol) in MARKS}
-    # A classic queue of RabbitMQ 4.3 counts what is on its way to a link that ends.
+    # A classic queue of RabbitMQ 4.3 counts messages that are on the wire when their link ends.
     counts = (broker.name, protocol) == ("rabbitmq", "amqp") and broker.release >= (4, 3)
     assert counts or not any(message.broker_count for message in seen)
 
 
 @pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
 def test_a_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """It shows 400, and the tools say that there may be more; a redrive is handed all, and says it if so many stay."""
+    """Classic shows 400, and the tools warn that there may be more; a redrive gets all, and reports if as many stay."""
     broker, protocol = peer
     dead, count = f"{unique_queue}.dead", 1000
     fill(broker, protocol, dead, unique_queue, count)
@@ -197,7 +197,7 @@ def test_a_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
 
 @pytest.mark.parametrize("peer", [("activemq", "amqp"), ("activemq", "stomp")], ids="-".join, indirect=True)
 def test_a_wide_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Where its page was raised each look shows every letter, once, and leaves it there."""
+    """With a larger page of Classic each browse shows every dead letter, once, and leaves it there."""
     broker, protocol = peer
     dead, count = f"wide.{unique_queue}", 3000
     fill(broker, protocol, dead, unique_queue, count)

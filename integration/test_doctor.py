@@ -1,4 +1,4 @@
-"""`redelivery doctor` against real brokers: what is well, each mistake by its name, and nothing taken on the way."""
+"""`redelivery doctor` with real brokers: correct settings, each mistake by its name, and no message consumed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
 
 CERTIFICATES = Path(__file__).parents[1] / "tests" / "cli" / "certificates"
-# A policy without a warning: a message is dead after 151 s.
+# A policy without a warning: a message is dead-lettered after 151 s.
 PATIENT: dict[str, Any] = {"jms__redeliveryPolicy__redeliveryDelay": 30000}
-# For what is not answered.
+# For connections without an answer.
 HASTY: dict[str, Any] = {"redelivery__connectTimeout": 1500}
 
 
 class Diagnosis:
-    """What the doctor has said."""
+    """Output of the doctor."""
 
     def __init__(self, uri: str, *args: str) -> None:
         done = subprocess.run(
@@ -49,19 +49,19 @@ class Diagnosis:
             assert secret not in done.stdout
 
     def text(self, subject: str, level: str) -> str:
-        """Return what is said of a subject, at this level."""
+        """Return the text about a subject, at this level."""
         found = [text for each, about, text in self.findings if (each, about) == (level, subject)]
         assert found, self.findings
         return found[0]
 
     @property
     def levels(self) -> set[str]:
-        """All levels that occur."""
+        """All levels in the output."""
         return {level for level, _, _ in self.findings}
 
 
 def test_all_is_well(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Nothing fails or warns; a message that waits on the queue is neither taken nor marked; a probe comes back."""
+    """Correct settings have no failure or warning; a message on the queue is neither consumed nor flagged."""
     broker, protocol = peer
     put(broker, protocol, unique_queue)
     uri = broker.uri(protocol=protocol, **PATIENT)
@@ -87,7 +87,7 @@ def test_all_is_well(peer: tuple[Broker, str], unique_queue: str) -> None:
 
 
 def test_a_wrong_password(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """The log-in is refused: 77."""
+    """A wrong password is a refused log-in: 77."""
     broker, protocol = peer
     uri = broker.uri(protocol=protocol).replace("jms.password=secret", "jms.password=hunter2%26wrong")
     found = Diagnosis(uri, unique_queue)
@@ -96,7 +96,7 @@ def test_a_wrong_password(peer: tuple[Broker, str], unique_queue: str) -> None:
 
 
 def test_a_queue_without_permission(peer: tuple[Broker, str]) -> None:
-    """The broker refuses a consumer; over STOMP RabbitMQ is not asked."""
+    """A queue without permission is reported; over STOMP RabbitMQ is not asked."""
     broker, protocol = peer
     found = Diagnosis(broker.uri(protocol=protocol, **PATIENT), "denied.orders")
     if (broker.name, protocol) == ("rabbitmq", "stomp"):
@@ -107,7 +107,7 @@ def test_a_queue_without_permission(peer: tuple[Broker, str]) -> None:
 
 
 def test_a_dead_letter_queue_without_permission(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Poison could not leave; on Broker-J only the first message would show it."""
+    """A dead-letter queue without permission is reported; Broker-J reports it with the first message only."""
     broker, protocol = peer
     uri = broker.uri(protocol=protocol, redelivery__deadLetterDestination="denied.dlq", **PATIENT)
     found = Diagnosis(uri, unique_queue)
@@ -119,7 +119,7 @@ def test_a_dead_letter_queue_without_permission(peer: tuple[Broker, str], unique
 
 
 def test_a_dead_letter_queue_that_is_not_there(brokerj: Broker, unique_queue: str) -> None:
-    """Broker-J makes no queue for a link: 1."""
+    """A missing dead-letter queue is reported on Broker-J, which creates no queue for a link: 1."""
     uri = brokerj.uri(redelivery__deadLetterDestination="absent.dlq", **PATIENT)
     found = Diagnosis(uri, unique_queue)
     assert found.code == 1
@@ -132,7 +132,7 @@ def test_a_dead_letter_queue_that_is_not_there(brokerj: Broker, unique_queue: st
 def test_a_policy_that_is_longer_than_the_broker_allows(
     rabbitmq: Broker, protocol: str, unique_queue: str
 ) -> None:
-    """RabbitMQ would take the message back in the middle of a delay: 78; a limit of time makes it fit.
+    """A policy that is longer than RabbitMQ's consumer timeout is refused: 78; a limit of time makes it fit.
 
     Over AMQP a consumer of 4.3 asks for the time that it needs.
     """
@@ -149,7 +149,7 @@ def test_a_policy_that_is_longer_than_the_broker_allows(
 
 
 def test_the_port_of_the_other_protocol(broker: Broker) -> None:
-    """It is recognised, with the URI that would do: 69."""
+    """The port of the other protocol is recognised, with the right URI: 69."""
     stomp, amqp = broker.ports["stomp"], broker.ports["amqp"]
     found = Diagnosis(broker.uri(protocol="amqp", port=stomp, **HASTY))
     assert (found.code, f"write stomp://127.0.0.1:{stomp}" in found.text("protocol", "FAIL")) == (69, True)
@@ -158,7 +158,7 @@ def test_the_port_of_the_other_protocol(broker: Broker) -> None:
 
 
 def test_tls_where_there_is_none_and_none_where_there_is(broker: Broker) -> None:
-    """Either is said in one sentence: 69."""
+    """TLS to a port without it, and the reverse, are each an error of one sentence: 69."""
     plain, encrypted = broker.ports["stomp"], broker.ports["stomp+ssl"]
     found = Diagnosis(broker.uri(tls=True, port=plain, **HASTY))
     assert (found.code, f"write stomp://127.0.0.1:{plain}" in found.text("protocol", "FAIL")) == (69, True)
@@ -170,7 +170,7 @@ def test_tls_where_there_is_none_and_none_where_there_is(broker: Broker) -> None
 
 
 def test_a_port_that_nothing_listens_on(broker: Broker) -> None:
-    """Nor is there anything else to be found: 69."""
+    """A port without a server is one error: 69."""
     (port,) = free_ports(1)
     found = Diagnosis(broker.uri(port=port))
     assert (found.code, f"nothing listens on 127.0.0.1, port {port}" in found.text("tcp", "FAIL")) == (
@@ -180,13 +180,13 @@ def test_a_port_that_nothing_listens_on(broker: Broker) -> None:
 
 
 def test_openwire_is_recognised(activemq: Broker) -> None:
-    """A port of the Java client's own protocol."""
+    """The port of OpenWire, the Java client's own protocol, is recognised."""
     found = Diagnosis(activemq.uri(port=activemq.ports["openwire"], **HASTY))
     assert (found.code, "speaks OpenWire" in found.text("protocol", "FAIL")) == (69, True)
 
 
 def test_certificates(broker: Broker, unique_queue: str) -> None:
-    """One that is trusted; one whose authority is not known; one that is not looked at."""
+    """Certificates are reported as trusted, of an unknown authority, or not verified."""
     found = Diagnosis(broker.uri(tls=True, redelivery__tlsCaFile=broker.ca_pem, **PATIENT), unique_queue)
     assert (found.code, "the certificate is trusted" in found.text("tls", "ok")) == (0, True)
     found = Diagnosis(broker.uri(tls=True), unique_queue)
@@ -197,7 +197,7 @@ def test_certificates(broker: Broker, unique_queue: str) -> None:
 
 @contextmanager
 def behind(port: int, certificate: str) -> Iterator[int]:
-    """Serve TLS with a certificate before a broker's plain port; what is decrypted goes on to the broker."""
+    """Serve TLS with a certificate in front of a broker's plain port, and forward the decrypted bytes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / f"{certificate}.pem", CERTIFICATES / "server.key")
     server = socket.create_server(("127.0.0.1", 0))
@@ -232,7 +232,7 @@ def behind(port: int, certificate: str) -> Iterator[int]:
 
 
 def test_an_expired_certificate(broker: Broker, unique_queue: str) -> None:
-    """It is said since when; its authority is trusted."""
+    """An expired certificate of a trusted authority is reported with its date."""
     for certificate, code in (("valid", 0), ("expired", 69)):
         authority = CERTIFICATES / f"{certificate}.pem"
         with behind(broker.ports["stomp"], certificate) as port:

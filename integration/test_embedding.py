@@ -1,4 +1,4 @@
-"""The programs of `examples/embedding`, against a real Artemis: they work, drain at SIGTERM, and lose nothing."""
+"""The programs of `examples/embedding` with a real Artemis: they work, drain at SIGTERM, and lose no message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["protocol", "uri"]
 
 # Seconds of `send_timeout` in the examples.
 SEND_TIMEOUT = 5.0
-# uvicorn sends itself the signal again when it has ended in good order.
+# uvicorn sends the signal to itself again after a clean shutdown.
 IN_GOOD_ORDER = {0, -signal.SIGTERM}
 SLOW = """
 import asyncio
@@ -53,7 +53,7 @@ def fastapi(uri: str, app: str = "fastapi_app:app", folder: Path = EXAMPLES) -> 
 
 
 def test_fastapi_sends_and_consumes(uri: str) -> None:
-    """A request sends, the same process handles it, and probes say that it is in use."""
+    """A request sends a message, the same process handles it, and the probes succeed."""
     with fastapi(uri) as program:
         eventually(lambda: status(f"{program.url}/health/readyz") == 200)
         assert asked(f"{program.url}/orders/bolt", b"")[0] == 202
@@ -66,7 +66,7 @@ def test_fastapi_sends_and_consumes(uri: str) -> None:
 
 
 def test_fastapi_drains(uri: str, protocol: str, artemis: Broker, unique_queue: str, tmp_path: Path) -> None:
-    """SIGTERM lets the handler that runs finish; what waits stays on the broker."""
+    """SIGTERM lets a running handler finish; prefetched messages stay on the broker."""
     (tmp_path / "slow_app.py").write_text(SLOW.format(queue=unique_queue), encoding="utf-8")
     with fastapi(artemis.uri(protocol=protocol), "slow_app:app", tmp_path) as program:
         sent(uri, 3, unique_queue)
@@ -84,7 +84,7 @@ def test_fastapi_drains(uri: str, protocol: str, artemis: Broker, unique_queue: 
 def test_fastapi_without_a_broker(
     uri: str, artemis: Broker, make_proxy: Callable[..., LinkProxy], protocol: str, how: str
 ) -> None:
-    """A request that sends fails in `send_timeout`, it stays live, and SIGTERM ends it within what a pod is given."""
+    """Without a broker a request fails in `send_timeout`, the process stays live, and SIGTERM ends it in time."""
     proxy = make_proxy(artemis.ports[protocol], opaque=protocol == "amqp")
     with fastapi(artemis.uri(protocol=protocol, port=proxy.port)) as program:
         eventually(lambda: status(f"{program.url}/health/readyz") == 200)
@@ -93,7 +93,7 @@ def test_fastapi_without_a_broker(
             proxy.cut()
             eventually(lambda: status(f"{program.url}/health/readyz") == 503)
         else:
-            # It never flows again: a DISCONNECT and the end that arrive together may deadlock Artemis' STOMP.
+            # It never resumes: a DISCONNECT that arrives with the end of the stream may deadlock Artemis' STOMP.
             proxy.stall()
         began = time.monotonic()
         assert asked(f"{program.url}/orders/bolt", b"")[0] == 503
@@ -106,7 +106,7 @@ def test_fastapi_without_a_broker(
 def test_fastapi_starts_before_its_broker(
     uri: str, artemis: Broker, make_proxy: Callable[..., LinkProxy]
 ) -> None:
-    """It starts without a broker, live and not ready, and consumes when there is one."""
+    """The application starts without a broker, live and not ready, and consumes when the broker starts."""
     proxy = make_proxy(artemis.ports["stomp"])
     proxy.refuse()
     with fastapi(artemis.uri(port=proxy.port)) as program:
@@ -122,7 +122,7 @@ def test_fastapi_starts_before_its_broker(
 
 
 def test_django_command(uri: str, tmp_path: Path) -> None:
-    """It uses settings and database of Django, keeps no database connection, and drains at SIGTERM."""
+    """Django's command uses Django's settings and database, keeps no database connection, and drains at SIGTERM."""
     pytest.importorskip("django", reason="the extra `test` has it")
     database = tmp_path / "orders.sqlite"
     environment = {"REDELIVERY_URL": uri, "DATABASE": str(database)}
@@ -139,7 +139,7 @@ def test_django_command(uri: str, tmp_path: Path) -> None:
                     return []
 
         eventually(lambda: written() == sorted(bodies))
-        # That of the main thread alone, which made the table.
+        # Only the connection of the main thread, which made the table.
         eventually(lambda: open_files(program.process.pid).count(str(database)) <= 1)
         assert program.terminated() == 0
         assert "Report(accepted=20, redelivered=0, poisoned=0" in program.output
@@ -147,7 +147,7 @@ def test_django_command(uri: str, tmp_path: Path) -> None:
 
 
 def open_files(pid: int) -> list[str]:
-    """Return what a process has open, where that can be seen."""
+    """Return the open files of a process, if the system shows them."""
     folder = f"/proc/{pid}/fd"
     found: list[str] = []
     for each in os.listdir(folder) if os.path.isdir(folder) else []:

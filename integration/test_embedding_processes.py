@@ -1,4 +1,4 @@
-"""Examples of consumers in several processes, and `redelivery consume` for a supervisor, against a real Artemis."""
+"""Examples of consumers in several processes, and `redelivery consume` for a supervisor, with a real Artemis."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gunicorn(uri: str, conf: str = "gunicorn_conf.py", folder: Path = EXAMPLES) 
 
 
 def test_gunicorn(uri: str) -> None:
-    """Each of two workers has its connection; SIGTERM drains both, and no order is lost or handled twice."""
+    """Each of two workers has its own connection; SIGTERM drains both, and no order is lost or handled twice."""
     with gunicorn(uri) as program:
         eventually(lambda: program.output.count("consuming orders") == 2)
         bodies = [f"item-{number}" for number in range(30)]
@@ -63,7 +63,7 @@ def test_gunicorn(uri: str) -> None:
 
 
 def test_gunicorn_without_a_broker(uri: str, artemis: Broker, make_proxy: Callable[..., LinkProxy]) -> None:
-    """A request that sends is answered with 503, and SIGTERM ends it in good order."""
+    """Without a broker a request gets 503, and SIGTERM ends gunicorn with a clean shutdown."""
     proxy = make_proxy(artemis.ports["stomp"])
     with gunicorn(artemis.uri(port=proxy.port)) as program:
         eventually(lambda: program.output.count("consuming orders") == 2)
@@ -74,7 +74,7 @@ def test_gunicorn_without_a_broker(uri: str, artemis: Broker, make_proxy: Callab
 
 
 def test_a_connection_made_before_the_fork(uri: str, tmp_path: Path) -> None:
-    """A worker that uses its parent's connection gets an error that says so; nothing is sent."""
+    """A worker that uses its parent's connection gets an error that explains it, and sends nothing."""
     (tmp_path / "conf.py").write_text(BEFORE_THE_FORK, encoding="utf-8")
     with gunicorn(uri, str(tmp_path / "conf.py")) as program:
         eventually(lambda: status(program.url) == 500)
@@ -99,7 +99,7 @@ def test_pool(uri: str) -> None:
 
 @pytest.mark.parametrize("which", ["child", "parent"])
 def test_pool_that_loses_a_process(uri: str, artemis: Broker, which: str) -> None:
-    """If one of its processes is killed, all end, and the orders are handled or on the broker."""
+    """All processes of the pool end if one is killed, and each order is handled or on the broker."""
     with Program(["process_pool.py", uri]) as program:
         bodies = sent(uri, 50)
         eventually(lambda: len(handled(program)) > 1)
@@ -113,13 +113,13 @@ def test_pool_that_loses_a_process(uri: str, artemis: Broker, which: str) -> Non
         found.update(left(uri, QUEUE))
         return found == set(bodies)
 
-    # The killed one may have handled a message whose acknowledgement was not out: it may be handled again. What it
-    # held, Artemis may give back seconds later, or strand.
+    # The killed process may have handled a message without writing its acknowledgement: it may be handled again.
+    # Artemis may release its other messages seconds later, or strand them.
     eventually_given_back(all_are_there, artemis, QUEUE, message="the orders are handled or on the broker")
 
 
 def alive_in_group(group: int) -> bool:
-    """Whether a process of a group runs."""
+    """True if a process of a group runs."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -134,7 +134,7 @@ def alive_in_group(group: int) -> bool:
 def test_consume_health(
     artemis: Broker, unique_queue: str, tmp_path: Path, protocol: str, handler: str
 ) -> None:
-    """Live all the time, not ready while the broker is down, ready again after; no password is shown."""
+    """`redelivery consume` is always live, and not ready while the broker is down; no password is shown."""
     (tmp_path / "shop.py").write_text(
         "def handle(message): ...\nasync def handle_async(message): ...\n", encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""What ends consuming under `start()` is seen within 6 s, on a real Artemis, over both protocols, sync and asyncio."""
+"""Failures that end consuming under `start()` are visible within 6 s on Artemis, over both protocols, also asyncio."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOW = 2.0
 
 
 class Consumer:
-    """A connection whose handler is started, with threads or on the loop of a thread of its own."""
+    """A connection with a started handler, with threads or on the event loop of a thread of its own."""
 
     def __init__(
         self, uri: str, queue: str, handler: Callable[[Any], object], asynchronous: bool, **options: Any
@@ -49,7 +49,7 @@ class Consumer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it; what `wait` raised is in `raised`."""
+        """End it; the exception of `wait` is in `raised`."""
         self.connection.stop()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
@@ -82,26 +82,26 @@ class Consumer:
         asyncio.run(main())
 
     def seen(self, since: float) -> float:
-        """Wait until the probe says that it is not live; return after how many seconds."""
+        """Wait until the probe is not live; return the seconds since then."""
         eventually(lambda: not self.connection.health().live, interval=0.02)
         return time.monotonic() - since
 
 
 @pytest.fixture(params=["stomp", "amqp"])
 def uri(request: pytest.FixtureRequest, artemis: Broker) -> str:
-    """Where Artemis is, over each protocol."""
+    """URI of Artemis, over each protocol."""
     return artemis.uri(protocol=request.param)
 
 
 @pytest.fixture(params=[False, True], ids=["threads", "asyncio"])
 def asynchronous(request: pytest.FixtureRequest) -> bool:
-    """Return which kind of connection."""
+    """True for a connection with asyncio."""
     return bool(request.param)
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Return what a handler hangs at; open at the end of the test."""
+    """Return the event that a handler waits for; it is set at the end of the test."""
     made = threading.Event()
     yield made
     made.set()
@@ -119,7 +119,7 @@ def error_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_handler_that_exits(
     uri: str, asynchronous: bool, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`sys.exit` in a handler: seen at once, one ERROR line, `wait` raises it, `on_stopped` was called."""
+    """`sys.exit` in a handler is visible at once: one ERROR line, `wait` raises it, `on_stopped` is called."""
 
     def handle(_: object) -> None:
         raise SystemExit(3)
@@ -136,7 +136,7 @@ def test_a_handler_that_exits(
 def test_a_handler_that_hangs(
     uri: str, asynchronous: bool, unique_queue: str, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At twice its time-out; a WARNING with its stack came before."""
+    """A handler that hangs is not live after twice its time-out; a WARNING with its stack comes before."""
 
     def handle(_: object) -> None:
         gate.wait(PATIENCE)
@@ -155,7 +155,7 @@ def test_a_handler_that_hangs(
 def test_a_ledger_that_is_locked(
     uri: str, asynchronous: bool, unique_queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another program locks its file: seen as soon as SQLite has given up on it."""
+    """A ledger that another program locks is visible when SQLite's time-out is over."""
     path = tmp_path / "ledger.db"
 
     def handle(_: object) -> None:
@@ -177,7 +177,7 @@ def test_a_ledger_that_is_locked(
 def test_a_thread_of_the_connection_that_ends(
     uri: str, asynchronous: bool, unique_queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is given up, and says so."""
+    """A thread of the connection that ends closes the connection with a reason."""
 
     def fault() -> None:
         raise RuntimeError("a fault")
@@ -193,7 +193,7 @@ def test_a_thread_of_the_connection_that_ends(
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_a_broker_that_is_killed(artemis: Broker, protocol: str, unique_queue: str) -> None:
-    """Live all the time, ready again when the broker has confirmed the subscription of the next connection."""
+    """A killed broker leaves the process live; it is ready when the next connection's subscription is confirmed."""
     uri = artemis.uri(protocol=protocol)
     handled: list[object] = []
     with Consumer(uri, unique_queue, handled.append, False) as consumer:
@@ -213,7 +213,7 @@ def test_a_broker_that_is_killed(artemis: Broker, protocol: str, unique_queue: s
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
 def test_a_child_that_closes(uri: str, unique_queue: str) -> None:
-    """The parent's connection goes on: no reconnect, and its sends are confirmed."""
+    """A child process that closes leaves its parent's connection open: no reconnect, and sends are confirmed."""
     with redelivery.connect(uri) as connection:
         child = os.fork()
         if not child:

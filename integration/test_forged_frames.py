@@ -1,4 +1,4 @@
-"""Frames that Classic has not written: in a producer's text with a NUL, or in the name of its property."""
+"""Frames that Classic did not write: in a producer's text with a NUL, or in the name of its property."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FORGED = "destination:/queue/payments\nmessage-id:FORGED\nrole:admin\npersistent
 
 
 def text(hidden: str) -> dict[str, Any]:
-    """A text with frames behind its NUL."""
+    """Return a text with frames behind its NUL."""
     return {"body": f"a\0\n{hidden}"}
 
 
 def guesses(handle: str) -> str:
-    """Well-formed messages under all the ids that a connection could have, each with the victim's handle."""
+    """Return valid messages with all ids that a connection could have, each with the victim's handle."""
     names = ["1", "2", "3", "1.1", "0", "sub-1"]
     return "\0\n".join(f"MESSAGE\nsubscription:{name}\n{FORGED}ack:{handle}\n\nforged" for name in names)
 
 
-# What the producer sends that knows the handle of another message.
+# Messages of a producer that knows the handle of another message.
 CASES: dict[str, Callable[[str], dict[str, Any]]] = {
     "messages": lambda handle: text(guesses(handle)),
     "a message without a subscription": lambda handle: text(f"MESSAGE\n{FORGED}ack:{handle}\n\nforged"),
@@ -56,8 +56,8 @@ def test_what_a_producer_forges_is_not_obeyed(
     new_queue: Callable[[], str],
     case: Callable[[str], dict[str, Any]],
 ) -> None:
-    """No handler sees it, nothing is acknowledged by it, and it stops its consumer; the victim's failure counts."""
-    # Opaque: it would pass on a text's beginning before the rest has come.
+    """A forged frame reaches no handler, acknowledges nothing, and stops its consumer; the victim's failure counts."""
+    # Opaque: otherwise the proxy would forward the begin of a text before the rest has arrived.
     queue, proxy = new_queue(), make_proxy(activemq.stomp_port, opaque=True)
     dead_letters, seen, handles = f"{queue}.dead", list[bytes](), list[str]()
     hold = threading.Event()
@@ -76,7 +76,7 @@ def test_what_a_producer_forges_is_not_obeyed(
             eventually(lambda: handles, message="the victim in work")
             with RawAmqp(activemq) as raw:
                 raw.send(queue, **case(handles[0]))
-                # What another frame would be needed for comes with it.
+                # Another frame, which ends a partial one, follows the text.
                 raw.send(queue, "after it")
             eventually(lambda: proxy.links_ever > 1, message="the end of the connection")
             hold.set()
@@ -94,7 +94,7 @@ def test_what_a_producer_forges_is_not_obeyed(
 def test_what_only_says_that_it_is_persistent_is_not_dropped(
     activemq: Broker, new_queue: Callable[[], str]
 ) -> None:
-    """Classic drops the NACK of a message that is not persistent, and a property of that name looks like its header."""
+    """A message that only claims to be persistent is not NACKed: Classic would drop a non-persistent one."""
     queue = new_queue()
     with RawAmqp(activemq) as raw:
         raw.send(queue, "lost?", durable=False, properties={"persistent": "true", "run": queue})
@@ -111,7 +111,7 @@ def test_what_only_says_that_it_is_persistent_is_not_dropped(
 def test_a_consumer_has_the_policy_of_what_it_consumes(
     activemq: Broker, new_queue: Callable[[], str]
 ) -> None:
-    """A property `destination` names neither its policy nor what its handler sees; within a pattern it may."""
+    """A property `destination` changes neither the policy nor the handler's destination, except within a pattern."""
     queue = new_queue()
     twice = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.01)
     policies = redelivery.RedeliveryPolicyMap({queue: twice, f"{queue}.b": twice}, default=ONCE.default)
@@ -134,7 +134,7 @@ def test_a_consumer_has_the_policy_of_what_it_consumes(
 def test_a_text_that_ends_in_half_a_frame_is_found_out(
     activemq: Broker, new_queue: Callable[[], str]
 ) -> None:
-    """With one credit nothing can come behind it, and the next heart-beat is minutes away: ten seconds each time."""
+    """A text that ends in a part of a frame ends the connection after ten seconds, without another byte."""
     queue = new_queue()
     with RawAmqp(activemq) as raw:
         raw.send(queue, "a\0\nMESSAGE\nfoo:bar")
@@ -146,7 +146,7 @@ def test_a_text_that_ends_in_half_a_frame_is_found_out(
 
 
 def taken(broker: Broker, queue: str) -> list[bytes]:
-    """Take what is on a queue, over AMQP: there a text is whole."""
+    """Receive all messages of a queue, over AMQP, where a text is whole."""
     with redelivery.connect(broker.uri(protocol="amqp"), policies=ONCE) as connection:
         consumer, bodies = connection.consumer(queue), []
         while (message := consumer.receive(timeout=2.0)) is not None:

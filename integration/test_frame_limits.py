@@ -1,4 +1,4 @@
-"""Poison whose copy is larger than the STOMP frames that the broker takes: it stays there, and the others flow."""
+"""A poison message whose copy is too large for the broker's STOMP frames: it stays on its queue, others flow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from integration.proxy import LinkProxy
 
 GOOD = [f"good-{number}" for number in range(5)]
-# RabbitMQ 4.2.6 and later take 100 headers of a SEND; the copy of a message with so many has more.
+# RabbitMQ 4.2.6 and later accept 100 headers in a SEND; the copy of a message with 100 headers has more.
 WIDE = {f"h{number}": "v" for number in range(100)}
 MIB = 1024 * 1024
 
@@ -38,17 +38,17 @@ def rabbitmq4() -> Iterator[RabbitMQ4]:
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[ActiveMQ]:
-    """Return a Classic with the largest frame of the configuration that it is shipped with since 6.2.8."""
+    """Return a Classic with the frame limit of its default configuration since 6.2.8."""
     available("activemq")
     with ActiveMQ(stomp_frames=10 * MIB) as node:
         yield node
 
 
 class Handled:
-    """A handler that fails with all but what is good, and waits with the first until all have arrived."""
+    """A handler that fails for all bodies except good ones, and waits with the first until all have arrived."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Begin without deliveries."""
         self.good: list[str] = []
         self.bad = 0
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Handled:
 def set_aside(
     broker: Broker, proxy: LinkProxy, queue: str, caplog: pytest.LogCaptureFixture, needs: str, **options: Any
 ) -> Handled:
-    """Consume what is there until poison is set aside, and a little longer; what the handler saw."""
+    """Consume until poison is set aside, and a little longer; return what the handler got."""
     seen = Handled()
     uri = broker.uri(port=proxy.port, **options)
     policies = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))
@@ -87,7 +87,7 @@ def set_aside(
             links = proxy.links_ever
             never(lambda: running.ended or proxy.links_ever > links, 2.0)
         assert running.error is None
-    # Two were ended over the copy.
+    # Two connections ended because of the copy.
     assert links == 3
     (line,) = {text for each in caplog.records if "set aside, and" in (text := each.getMessage())}
     assert needs in line
@@ -105,7 +105,7 @@ def test_poison_on_rabbitmq(
     kind: str,
     poison: str,
 ) -> None:
-    """Two connections end over it, then it is set aside, and the log says why; nothing is lost, no DLQ has it."""
+    """Poison is set aside after two lost connections, and the log has the reason; no message is lost."""
     arguments = {"x-queue-type": kind}
     with RawAmqp(rabbitmq4) as raw:
         raw.declare(unique_queue, arguments)
@@ -122,7 +122,7 @@ def test_poison_on_rabbitmq(
     }
     needs = "more than 100 headers" if fields else "raise stomp.max_frame_size"
     seen = set_aside(rabbitmq4, make_proxy(rabbitmq4.stomp_port), unique_queue, caplog, needs, **options)
-    # Without an id nobody knows it from the connection before.
+    # Without an id the message is not recognised after a reconnect.
     assert seen.bad == 3
     with RawAmqp(rabbitmq4) as raw:
         assert [each.body for each in raw.receive(unique_queue, 10, 2.0)] == [body]
@@ -143,7 +143,7 @@ def send(sender: Any, body: bytes, **fields: Any) -> None:
 def test_poison_on_classic(
     shipped: ActiveMQ, make_proxy: Any, unique_queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Classic names the limit in an ERROR: no consumer stops over it, and no other message is suspected."""
+    """Poison on Classic, whose ERROR names the limit, stops no consumer and accuses no other message."""
     body = b"z" * (10 * MIB - 100)
     with RawAmqp(shipped) as raw:
         raw.send(unique_queue, body)

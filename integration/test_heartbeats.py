@@ -1,4 +1,4 @@
-"""Long handlers, frozen and killed brokers, links that stall: heart-beats go on, and a loss is noticed in time."""
+"""Long handlers, frozen and killed brokers, stalled connections: heart-beats continue; a loss is noticed in time."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ LARGE = b"x" * 30_000_000  # more than kernels buffer
 
 
 class Losses(logging.Handler):
-    """When the library said that a connection was lost, and that one was made."""
+    """Times at which the library logged that a connection was lost, and that one was made."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Begin without times."""
         super().__init__(logging.INFO)
         self.lost: list[float] = []
         self.made: list[float] = []
         self.reasons: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take the time."""
+        """Record the time."""
         text = record.getMessage()
         if text.startswith("connection lost"):
             self.reasons.append(text)
@@ -55,7 +55,7 @@ class Losses(logging.Handler):
 
 @pytest.fixture
 def losses() -> Iterator[Losses]:
-    """What becomes of connections during the test."""
+    """The losses of connections during the test."""
     handler, logger = Losses(), logging.getLogger("redelivery")
     level = logger.level
     logger.setLevel(logging.INFO)
@@ -66,7 +66,7 @@ def losses() -> Iterator[Losses]:
 
 
 def secure(broker: Broker, *, tls: bool) -> str:
-    """The URI, with short heart-beats."""
+    """Return the URI, with short heart-beats."""
     options: dict[str, Any] = {"redelivery__tlsCaFile": broker.ca_pem} if tls else {}
     return broker.uri(
         tls=tls, redelivery__heartbeat=HEARTBEAT, redelivery__connectTimeout=3000, maxReconnectDelay=500,
@@ -77,7 +77,7 @@ def secure(broker: Broker, *, tls: bool) -> str:
 def test_a_long_handler_keeps_its_connection(
     artemis: Broker, activemq: Broker, rabbitmq: Broker, new_queue: Callable[[], str], losses: Losses
 ) -> None:
-    """All brokers, TCP and TLS at once: no loss, no second delivery, and others are redelivered on time."""
+    """A long handler causes no loss and no second delivery, on all brokers, also over TLS; others are on time."""
     work, slow = Work(), Work()
 
     def handle(message: redelivery.Message) -> None:
@@ -115,7 +115,7 @@ def test_a_long_handler_keeps_its_connection(
 def test_a_frozen_broker_is_noticed(
     broker: Broker, java: JavaClient, unique_queue: str, losses: Losses, *, tls: bool
 ) -> None:
-    """Its loss within a few heart-beats; when it goes on the consumer does, and nothing is lost."""
+    """A frozen broker is noticed within a few heart-beats; when it continues, the consumer loses no message."""
     work = Work()
     with redelivery.connect(secure(broker, tls=tls), policies=POLICIES) as connection:
         connection.listen(unique_queue, work)
@@ -141,7 +141,7 @@ def test_a_frozen_broker_is_noticed(
 def test_a_killed_broker_is_noticed_over_tls(
     broker: Broker, java: JavaClient, unique_queue: str, losses: Losses
 ) -> None:
-    """The end of the stream is the reason, not the heart-beats; what was not done comes again."""
+    """A killed broker is noticed by the end of the stream, not by heart-beats; unsettled messages are redelivered."""
     work = Work()
     with redelivery.connect(secure(broker, tls=True), policies=POLICIES) as connection:
         connection.listen(unique_queue, work)
@@ -163,7 +163,7 @@ def test_a_killed_broker_is_noticed_over_tls(
 
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 def test_a_write_that_a_frozen_broker_blocks_ends(broker: Broker, unique_queue: str, *, tls: bool) -> None:
-    """A large message cannot be written: the heart-beats end that with a TransportError; later sending works."""
+    """A write that a frozen broker blocks ends with a TransportError by the heart-beats; later sends succeed."""
     with redelivery.connect(secure(broker, tls=tls)) as connection:
         connection.send(unique_queue, "before")
         broker.pause()
@@ -178,7 +178,7 @@ def test_a_write_that_a_frozen_broker_blocks_ends(broker: Broker, unique_queue: 
 
 
 def test_a_link_that_stalls_is_given_up(broker: Broker, proxy: LinkProxy, unique_queue: str) -> None:
-    """Bytes go out and none comes back: a TransportError, and a new link when it flows again."""
+    """A stalled connection ends with a TransportError, and a new one is made when it flows again."""
     with redelivery.connect(
         broker.uri(port=proxy.port, redelivery__heartbeat=HEARTBEAT, redelivery__connectTimeout=2000)
     ) as connection:

@@ -1,4 +1,4 @@
-"""JMS messages of Java clients: delivered as often and when their policies say, and found again as dead letters."""
+"""JMS messages of Java clients: they are redelivered by their policies, and are whole as dead letters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     persistent: bool
 
     def key(self, policy: str) -> str:
-        """A name that fails always."""
+        """Return a key that fails always."""
         return f"bad-{policy}-{self.kind}-{len(self.body)}-{'kept' if self.persistent else 'fleeting'}"
 
 
@@ -71,14 +71,14 @@ SHAPES = [Shape(kind, body, persistent) for persistent in (True, False) for kind
 
 @pytest.fixture(params=[("activemq", "openwire"), ("artemis", "core"), ("artemis", "openwire")], ids="-".join)
 def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, Client]:
-    """Each broker with each JMS client that can talk to it."""
+    """Each broker with each of its JMS clients."""
     name, kind = request.param
     broker = session.broker(name)
     return broker, session.java(broker, kind)
 
 
 def send(java: Client, queue: str, shape: Shape, key: str, run: str) -> None:
-    """Send a message with all that JMS headers and properties may hold."""
+    """Send a message with all kinds of values in JMS headers and properties."""
     java.send(
         queue,
         shape.body,
@@ -96,21 +96,21 @@ class Flow:
     """Messages that succeed at once, sent to every queue while the others are being redelivered."""
 
     def __init__(self, connection: redelivery.Connection, queues: list[str], work: Work) -> None:
-        """Nothing is sent yet."""
+        """Begin without messages."""
         self._connection = connection
         self._queues = queues
         self._work = work
         self._sent: dict[str, float] = {}
 
     def send(self) -> None:
-        """One to each queue."""
+        """Send one message to each queue."""
         for queue in self._queues:
             key = f"good-{len(self._sent)}"
             self._sent[key] = time.monotonic()
             self._connection.send(queue, b"flows", headers={"key": key})
 
     def slowest(self) -> float:
-        """The longest time between the sending of one and its handler."""
+        """Return the longest time between sending a message and its handler."""
         eventually(lambda: self._sent.keys() <= self._work.done.keys(), message="all flow")
         return max(self._work.attempts[key][0].began - sent for key, sent in self._sent.items())
 
@@ -118,7 +118,7 @@ class Flow:
 def test_each_jms_message_is_delivered_as_its_policy_says(
     pair: tuple[Broker, Client], new_queue: Callable[[], str]
 ) -> None:
-    """As often, never early, while others flow; then it is a dead letter for Java, whole."""
+    """A JMS message is redelivered as its policy says, never early, while others flow; then Java finds it whole."""
     broker, java = pair
     stem, work, run = new_queue(), Work(), uuid.uuid4().hex
     queues = {name: f"{stem}.{name}" for name in POLICIES}
@@ -150,7 +150,7 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
     print(f"\n{broker.name}/{java.kind}: late {min(late):.4f}..{max(late):.4f} s, flow {slowest:.3f} s")
     assert min(late) >= 0, "never early"
     assert max(late) <= SLACK
-    assert slowest <= SLACK, "nothing waits for a message that waits"
+    assert slowest <= SLACK, "no message waits for a parked one"
     for key, (shape, _) in ids.items():
         assert {attempt.body for attempt in work.attempts[key]} == {shape.body}
     check_dead_letters(broker, java, ids, queues, run)
@@ -158,7 +158,7 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
 
 
 def delays(name: str) -> list[int]:
-    """The delays of a policy, in milliseconds."""
+    """Return the delays of a policy, in milliseconds."""
     return POLICIES[name].delays_ms(POLICIES[name].maximum_redeliveries)
 
 
@@ -169,7 +169,7 @@ def check_dead_letters(
     queues: dict[str, str],
     run: str,
 ) -> None:
-    """Exactly these are in the dead-letter queue, as a JMS client sees them."""
+    """Check that exactly these are in the dead-letter queue, as a JMS client gets them."""
     dead = java.drain(broker.dead_letter_queue, selector=f"run = '{run}'")
     assert sorted(m.properties["key"] for m in dead) == sorted(ids)
     for message in dead:
@@ -186,14 +186,14 @@ def check_dead_letters(
 
 
 def copied_kind(broker: Broker, shape: Shape) -> str:
-    """What a copy is for JMS: an empty body's kind cannot be told from a text's, save for Bytes on Classic."""
+    """Return the JMS type of a copy: an empty body has the type of a text, except Bytes on Classic."""
     if shape.body or (broker.name == "activemq" and shape.kind == "bytes"):
         return shape.kind
     return "text"
 
 
 def check_copy(message: JmsMessage, shape: Shape, queue: str, deliveries: int) -> None:
-    """The copy has the properties, as text, and says why it is there."""
+    """Check that the copy has the properties, as text, and its cause."""
     found = message.properties
     texts = {
         name: value if isinstance(value, str) else str(value).lower() for name, value in PROPERTIES.items()

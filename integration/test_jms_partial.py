@@ -1,6 +1,6 @@
-"""JMS messages whose body does not arrive over STOMP, or may not have: never copied, never lost.
+"""JMS messages whose body does not arrive over STOMP, or may not have: they are never copied and never lost.
 
-Here a consumer may set nothing aside, and stops; `test_set_aside` has those that go on.
+The consumers here may set no message aside, and stop; `test_set_aside` has those that continue.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ VALUES: dict[str, Any] = {
 
 @pytest.fixture(params=["activemq", "artemis"])
 def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
-    """Each broker where JMS clients and STOMP consumers understand each other, mostly."""
+    """Each broker on which JMS clients and STOMP consumers understand each other, mostly."""
     return session.broker(request.param)
 
 
 def consume(broker: Broker, queue: str, work: Work, **options: Any) -> BaseException | None:
-    """Let every delivery fail until the consumer stops; return why, or None if it went on for a while."""
+    """Fail every delivery until the consumer stops; return its error, or None if it runs on for a while."""
     with (
         redelivery.connect(
             broker.uri(redelivery__maximumSetAside=0, **options), policies=POLICIES
@@ -49,13 +49,13 @@ def consume(broker: Broker, queue: str, work: Work, **options: Any) -> BaseExcep
 
 
 def check_value(message: JmsMessage, kind: str) -> None:
-    """The content is what was sent."""
+    """Check that the content is unchanged."""
     assert message.kind == kind
     check_content(message, kind)
 
 
 def check_content(message: JmsMessage, kind: str) -> None:
-    """What is in it is what was sent, whatever it is called."""
+    """Check that the content is unchanged, of any type."""
     if kind == "map":
         assert VALUES["map"].items() <= message.value.items()
     else:
@@ -66,7 +66,7 @@ def check_content(message: JmsMessage, kind: str) -> None:
 def test_classic_keeps_persistent_ones_by_its_own_acknowledgement(
     activemq: Broker, java_client: Any, unique_queue: str, kind: str
 ) -> None:
-    """Where its user asks for that: the dead letter is the original, whole, though it never came over STOMP."""
+    """Classic's own acknowledgement, on request, keeps the original whole, though it did not arrive over STOMP."""
     java, work = java_client(activemq, None), Work()
     java.send(unique_queue, "Grüße".encode(), kind=kind, properties={"key": "bad", "queue": unique_queue})
     assert consume(activemq, unique_queue, work, redelivery__deadLetter="ack") is None
@@ -77,13 +77,13 @@ def test_classic_keeps_persistent_ones_by_its_own_acknowledgement(
 
 
 CASES = [
-    # It says that it is persistent, and so may any other: by its own acknowledgement Classic would drop that one.
+    # It says that it is persistent. Any message may say that, and Classic's acknowledgement would drop a wrong one.
     ("activemq", "map", True, "stop"),
     ("activemq", "map", False, "stop"),
     ("activemq", "object", False, "stop"),
     ("activemq", "stream", False, "stop"),
     ("artemis", "map", True, "stop"),
-    ("artemis", "map", True, "forward"),  # it arrives as garbage, not as nothing: no user can vouch for that
+    ("artemis", "map", True, "forward"),  # it arrives as garbage, not empty: no user can confirm that
     ("artemis", "map", False, "stop"),
     ("artemis", "object", True, "stop"),
     ("artemis", "object", False, "stop"),
@@ -94,7 +94,7 @@ CASES = [
 def test_a_body_that_did_not_come_stops_the_consumer(
     session: Any, unique_queue: str, *, name: str, kind: str, persistent: bool, empty_body: str
 ) -> None:
-    """An AdapterError names the way out, and the message is still on its queue, with its content."""
+    """A body that did not arrive stops the consumer with an AdapterError; the message stays whole on its queue."""
     broker: Broker = session.broker(name)
     java: JavaClient = session.java(broker)
     work = Work()
@@ -108,7 +108,7 @@ def test_a_body_that_did_not_come_stops_the_consumer(
 
 
 def check_stopped(error: BaseException | None, *, vouch: bool) -> None:
-    """The error says what is wrong and what helps."""
+    """Check that the error names the problem and the remedy."""
     assert isinstance(error, redelivery.AdapterError), error
     assert "AMQP" in str(error)
     assert ("redelivery.emptyBody=forward" in str(error)) == vouch
@@ -118,7 +118,7 @@ def check_stopped(error: BaseException | None, *, vouch: bool) -> None:
 def test_an_empty_body_of_unknown_kind_stops_the_consumer_by_default(
     broker: Broker, java: JavaClient, unique_queue: str, kind: str
 ) -> None:
-    """It could be an Object, whatever it is."""
+    """An empty body of unknown kind stops the consumer by default: it could be an Object."""
     work = Work()
     java.send(
         unique_queue, b"", kind=kind, persistent=False, properties={"key": "bad", "queue": unique_queue}
@@ -133,11 +133,11 @@ def test_an_empty_body_of_unknown_kind_stops_the_consumer_by_default(
 def test_no_property_proves_that_an_empty_body_was_empty(
     broker: Broker, java: JavaClient, unique_queue: str, kind: str
 ) -> None:
-    """Neither those that this library or a STOMP producer adds, as on an answer with all properties of its question."""
+    """No property proves that a body was empty: an answer may have copied all properties of its question."""
     work = Work()
     properties = {"key": "bad", "redeliveryId": "1"}
     if broker.name == "activemq":
-        # Artemis' JMS client has no such names.
+        # Artemis' JMS client allows no such names.
         properties |= {"amq-msg-type": "text", "content-length": "0"}
     java.send(unique_queue, "Grüße".encode(), kind=kind, properties=properties)
     error = consume(broker, unique_queue, work)
@@ -149,7 +149,7 @@ def test_no_property_proves_that_an_empty_body_was_empty(
 def test_a_stopped_consumer_leaves_the_others_unacknowledged_messages(
     broker: Broker, java: JavaClient, unique_queue: str
 ) -> None:
-    """What the consumer held when it stopped is still on the queue; what was done before is not."""
+    """Unsettled messages of a consumer that stopped are still on the queue; accepted ones are not."""
     work = Work()
     java.send(unique_queue, b"good")
     java.send(unique_queue, b"x", kind="object", persistent=False, properties={"key": "bad"})
@@ -164,7 +164,7 @@ def test_a_stopped_consumer_leaves_the_others_unacknowledged_messages(
 def test_a_text_with_nul_does_not_circle_for_ever(
     broker: Broker, java: JavaClient, unique_queue: str
 ) -> None:
-    """Artemis delivers it whole. Classic breaks its own frame with it: the consumer stops, and it stays there."""
+    """A text with NUL arrives whole on Artemis; on Classic it breaks its frame: the consumer stops, the text stays."""
     work = Work()
     java.send(unique_queue, b"bad\0half", properties={"key": "bad", "queue": unique_queue})
     error = consume(broker, unique_queue, work)
@@ -184,9 +184,9 @@ def test_a_text_with_nul_does_not_circle_for_ever(
 def test_on_rabbitmq_no_jms_message_comes_whole(
     rabbitmq: Broker, session: Any, new_queue: Any, kind: str, route: str
 ) -> None:
-    """AMQP 1.0 puts its properties, and most bodies, into its own encoding: the broker itself moves it, or it stays.
+    """No JMS message arrives whole on RabbitMQ, in AMQP's encoding: the broker dead-letters it, or it stays.
 
-    RabbitMQ 4 shows the bytes of such a body, says so by a header `type`, and takes a copy with both for the same body.
+    RabbitMQ 4 shows the bytes of such a body, with a header `type`, and treats a copy with both as the same body.
     """
     java, queue = session.java(rabbitmq, "qpid"), f"dlx.{new_queue()}"
 
@@ -210,7 +210,7 @@ def test_on_rabbitmq_no_jms_message_comes_whole(
         assert found.kind == kind
         assert (found.value if kind in VALUES else found.body) is not None
     elif kind in VALUES:
-        # Its type for JMS is an annotation, which a copy over STOMP cannot have.
+        # The JMS type is an annotation, which a copy over STOMP cannot have.
         check_content(found, kind)
     else:
         assert (found.kind, found.body) == (kind, "Grüße".encode())

@@ -1,4 +1,4 @@
-"""The broker is killed (SIGKILL) and restarted in the middle of the work, again and again."""
+"""The broker is killed (SIGKILL) and restarted during the work, again and again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICY = redelivery.RedeliveryPolicy(
 
 
 class Work:
-    """What the handler saw, and what it must still see."""
+    """Messages that the handler got, and those that it must still get."""
 
     def __init__(self) -> None:
         self.attempts: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class Work:
 
 
 def bodies(number: int) -> list[str]:
-    """The messages of one round."""
+    """Return the messages of one round."""
     kinds = ["bad", "once", *["good"] * 8]
     return [f"{kinds[i % 10]}-{number}-{i}" for i in range(MESSAGES)]
 
@@ -59,9 +59,9 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     client_for: Callable[[Broker, str], Client],
     unique_queue: str,
 ) -> None:
-    """Each message is handled or dead-lettered, none above its limit, though the broker dies in every round."""
+    """Each message is handled or dead-lettered within its limit, though the broker is killed in every round."""
     broker, protocol = peer
-    # What AMQP sends, Java reads over AMQP too: only so is it seen whole.
+    # Java also reads over AMQP what was sent over AMQP: only then it gets it whole.
     java = client_for(broker, protocol)
     dead_letters = broker.dead_letter_queue
     work, dice = Work(), random.Random(5)
@@ -70,7 +70,7 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     if broker.name == "rabbitmq":
         java.drain(unique_queue)  # declares it
     broker.write_down()
-    # Without a bound the pauses between attempts double while the broker starts, and a round takes half a minute.
+    # Without a limit the reconnect delays double while the broker starts, and a round takes half a minute.
     address, _, login = broker.uri(protocol=protocol).partition("?")
     uri = f"failover:({address})?{login}&maxReconnectDelay=500"
     with redelivery.connect(uri, policies=redelivery.RedeliveryPolicyMap(default=POLICY)) as connection:
@@ -112,13 +112,13 @@ def killed_in_the_middle(
 
 
 def text(body: bytes | None) -> str:
-    """The body as text."""
+    """Return the body as text."""
     assert body is not None
     return body.decode()
 
 
 def unfinished(work: Work, sent: list[str]) -> list[str]:
-    """What has neither been handled nor used up its deliveries."""
+    """Return the messages that have neither been handled nor used up their deliveries."""
     return [
         body
         for body in sent

@@ -1,4 +1,4 @@
-"""The ledger on real brokers: messages that kill their process, and processes that are killed over innocent ones."""
+"""The ledger on real brokers: messages that kill their process, and processes that are killed with other messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHOSEN = (
 )
 KILLS = int(os.environ.get("REDELIVERY_LEDGER_KILLS", "6"))
 MAXIMUM = 2
-MESSAGES = 150  # of each 50 one kills
+MESSAGES = 150  # one of each 50 kills
 RANDOM_MAXIMUM = 4
 PATIENCE = 180.0  # seconds for a consumer's process
 
@@ -48,7 +48,7 @@ class Program(NamedTuple):
     maximum: int
 
     def log(self, number: int) -> Path:
-        """What a process has written."""
+        """Return the log file of a process."""
         return self.directory / f"{number}.log"
 
     def start(self, number: int, workers: int, seconds: float = 0.0) -> subprocess.Popen[str]:
@@ -60,7 +60,7 @@ class Program(NamedTuple):
             return subprocess.Popen(argv, stdout=out, stderr=out, text=True)
 
     def lines(self, word: str) -> Counter[str]:
-        """How often each message is in the logs with this word."""
+        """Return how often each message is in the logs with this word."""
         found: Counter[str] = Counter()
         for path in self.directory.glob("*.log"):
             parts = (line.split() for line in path.read_text().splitlines())
@@ -68,7 +68,7 @@ class Program(NamedTuple):
         return found
 
     def counts(self) -> dict[str, list[int]]:
-        """The redelivery counts with which each message was begun."""
+        """Return the redelivery counts at the attempts of each message."""
         found: dict[str, list[int]] = {}
         for path in self.directory.glob("*.log"):
             for parts in (line.split() for line in path.read_text().splitlines()):
@@ -77,7 +77,7 @@ class Program(NamedTuple):
         return found
 
     def end(self, number: int) -> str:
-        """The last words of a process."""
+        """Return the end of a process's output."""
         return (self.directory / f"{number}.out").read_text()[-3000:]
 
 
@@ -118,7 +118,7 @@ def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
     tmp_path: Path,
     workers: int,
 ) -> None:
-    """It starts as often as the limit allows, once more with workers; nobody else is charged, and all are handled."""
+    """A message that kills its process is attempted up to its limit, and no other message is charged."""
     broker, protocol = peer
     client = client_for(broker, protocol)
     dead_letters = f"{unique_queue}.dead"
@@ -161,7 +161,7 @@ def test_kills_at_random_instants_poison_nobody(
     unique_queue: str,
     tmp_path: Path,
 ) -> None:
-    """Two processes share a ledger, and die at any time: nothing is lost, no limit passed, no innocent poisoned."""
+    """Random kills of two processes with one ledger lose no message, exceed no limit, and poison no good message."""
     broker, protocol = peer
     client = client_for(broker, protocol)
     dead_letters = f"{unique_queue}.dead"
@@ -190,7 +190,7 @@ def test_kills_at_random_instants_poison_nobody(
     )
     assert set(done) == set(bodies) - bad, "all innocent ones are handled"
     assert set(dead) == bad, "the bad ones are dead letters, and nobody else is"
-    # A start that a kill ended beside others is not charged: then the same count is begun twice.
+    # An attempt that a kill ended together with others is not charged: the same count is then attempted twice.
     above = {body: begun for body, begun in program.counts().items() if max(begun) > RANDOM_MAXIMUM}
     assert not above, "no limit is passed"
     assert counts == {str(RANDOM_MAXIMUM + 1)}, "each was charged to its limit"
@@ -199,9 +199,9 @@ def test_kills_at_random_instants_poison_nobody(
 def killed_at_random(
     program: Program, plain: str, dice: random.Random, ask_back: Callable[[], object]
 ) -> list[str]:
-    """Kill one of two processes after the other while messages come; let the last ones finish. Return what was sent.
+    """Kill one of two processes after the other while messages arrive; let the last ones end. Return the sent bodies.
 
-    Each kill cuts a link, and Artemis may lose sight of messages then: before the end they are asked back of it.
+    Each kill cuts a connection, and Artemis may strand messages: before the end it is asked for them.
     """
     bodies: list[str] = []
     numbers = itertools.count()
@@ -221,7 +221,7 @@ def killed_at_random(
         processes[victim] = program.start(running[victim], 1 if victim else 4, 0.02)
     for process in processes:
         process.terminate()
-        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # it may not have begun yet
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # it may not have started to consume
     ask_back()
     number = next(numbers)
     assert program.start(number, 4).wait(PATIENCE) == 0, program.end(number)  # what the last kill has left
@@ -229,6 +229,6 @@ def killed_at_random(
 
 
 def text_of(body: bytes | None) -> str:
-    """The body as text."""
+    """Return the body as text."""
     assert body is not None
     return body.decode()

@@ -1,4 +1,4 @@
-"""What a broker sends again after a consumer's link has ended: all of it, and marked where it is said to be."""
+"""Redeliveries after a consumer's connection has ended: all messages, with the redelivered flag by the profile."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_copies_are_marked_as_the_profile_says(
     *,
     reset: bool,
 ) -> None:
-    """Messages that a link held come again, all of them marked where the profile says so.
+    """Unsettled messages of a lost connection are redelivered, with the redelivered flag if the profile says so.
 
-    On Artemis a copy is marked by chance: mostly none after a FIN and all after an RST, which a FIN with bytes
-    still unread becomes.
+    On Artemis the flag is set by chance: mostly for none after a FIN, and for all after an RST, which a FIN with unread
+    bytes becomes.
     """
     broker = session.broker(pair[0])
     fill(broker, pair[1], unique_queue, [b"%d" % number for number in range(HELD)])

@@ -1,4 +1,4 @@
-"""The choice of cases from a matrix, and the groups of tests that one process has."""
+"""Choice of cases from a matrix, and the groups of tests of one process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ONE, TWO, THREE = "abcdefg", "12", "xy"
 
 @pytest.fixture(params=[False, True], ids=["few", "full"])
 def full(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the whole matrix is asked for."""
+    """True if the whole matrix is requested."""
     monkeypatch.setattr(matrix, "FULL", request.param)
     return bool(request.param)
 
 
 def test_each_value_is_covered(*, full: bool) -> None:
-    """Few cases have each value of each axis; all cases are the product."""
+    """The few cases have each value of each axis; all cases are the product."""
     found = matrix.cover(ONE, TWO, THREE)
     assert len(found) == (28 if full else 7)
     for axis, values in enumerate((ONE, TWO, THREE)):
@@ -35,7 +35,7 @@ def test_each_value_is_covered(*, full: bool) -> None:
 
 
 def test_each_two_values_are_covered(*, full: bool) -> None:
-    """Few cases have each two values of two axes; all cases are the product."""
+    """The few cases have each pair of values of two axes; all cases are the product."""
     axes: Sequence[str] = (ONE, TWO, THREE)
     found = matrix.pairwise(*axes)
     assert len(found) == (28 if full else 14)
@@ -44,18 +44,18 @@ def test_each_two_values_are_covered(*, full: bool) -> None:
 
 
 def test_few_stand_for_all(*, full: bool) -> None:
-    """The few are run, or all; what is not one of all is a mistake."""
+    """The few cases run, or all; a case that is not one of all is an error."""
     assert matrix.some("abc", "b") == (["a", "b", "c"] if full else ["b"])
     with pytest.raises(AssertionError):
         matrix.some("abc", "d")
 
 
 def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> None:
-    """A test's group is its broker and protocol, as its parameters, fixtures or class name them; or it has none."""
+    """A test's group is the broker and the protocol in its parameters, fixtures or class; other tests have none."""
     groups = {
         item.nodeid: group_of(item)
         for item in request.session.items
-        # Unit tests have names of brokers too, and no broker.
+        # Unit tests also have names of brokers, but no broker.
         if isinstance(item, pytest.Function) and item.path.is_relative_to(FOLDER)
     }
     assert groups[request.node.nodeid] is None
@@ -70,7 +70,7 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
 
 
 def test_spark_is_dealt_out_first() -> None:
-    """Groups stay together: Spark's come before the others, whatever their sizes, then the larger ones."""
+    """Groups stay together: Spark's come first, of any size, then the larger ones of the others."""
     groups = {
         "a": "rabbitmq-amqp",
         "b": "spark",

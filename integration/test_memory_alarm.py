@@ -1,6 +1,6 @@
-"""A RabbitMQ that is out of memory reads nothing more of who publishes over STOMP, and goes on sending heart-beats.
+"""A RabbitMQ that is out of memory reads nothing more from STOMP publishers, and goes on sending heart-beats.
 
-Over AMQP 1.0 it took everything all the same (3.10.8).
+Over AMQP 1.0 it still reads everything (3.10.8).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
 
 MESSAGES = 10
-LONG = 1.0  # seconds without an answer, in the place of 30
-PATIENCE = 1.5  # seconds without an answer that others wait behind, in the place of 60
+LONG = 1.0  # seconds without an answer, instead of 30
+PATIENCE = 1.5  # seconds without an answer for which other requests wait, instead of 60
 
 
 @contextlib.contextmanager
 def out_of_memory(broker: RabbitMQ, connection: redelivery.Connection, queue: str) -> Iterator[None]:
-    """An alarm in force; the broker has read one more message of this connection, and reads nothing behind it.
+    """Raise the alarm for the block; the broker has read one more message of this connection, and reads nothing more.
 
-    It goes on reading until a message comes; of many that come in one piece it would read all.
+    It reads until a message arrives; it would read all of several that arrive in one piece.
     """
     broker.control("set_vm_memory_high_watermark", "absolute", "1")
     try:
@@ -52,7 +52,7 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What has no answer is waited for, over the same connection; when the alarm is over each copy is there once."""
+    """Dead letters without an answer are waited for on the same connection: each copy is there once after the alarm."""
     assert isinstance(rabbitmq, RabbitMQ)
     monkeypatch.setattr(pending_confirms, "CONFIRM_TIMEOUT", LONG)
     graves = f"{unique_queue}.graves"
@@ -90,7 +90,7 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
 def test_a_consumer_that_begins_during_a_memory_alarm(
     rabbitmq: Broker, unique_queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The connection is not given up over it, which would write what it has written twice; it begins afterwards."""
+    """A consumer that starts during an alarm does not end the connection, which would copy twice; it starts later."""
     assert isinstance(rabbitmq, RabbitMQ)
     monkeypatch.setattr(pending_confirms, "CONFIRM_TIMEOUT", LONG)
     monkeypatch.setattr(

@@ -1,7 +1,7 @@
-"""Several messages with one id that their producer has set, and a link that is cut: each of them is handled.
+"""Several messages with one id from their producer, and a connection that is cut: each of them is handled.
 
-By the old rule, by which an id was proof, the first round with a cut while a handler runs ends it: one is acknowledged
-for the other, which is lost, and the other hangs.
+If an id alone identified a message, the first cut during a handler would fail the test: one message would be
+acknowledged for another, which would be lost.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 
 ROUNDS = int(os.environ.get("REDELIVERY_NAMESAKES", "10"))
 SAID = ("created", "paid", "cancelled", "cancelled")
-"""What the messages of one id say; the last two nobody can tell apart."""
+"""Bodies of the messages with one id; the last two are equal."""
 TIMES = (None, None, 1_700_000_000.0)
 """Creation times: most producers of such ids set none."""
 
 
-# What STOMP producers call their messages. Classic knows only ids of its own there, and closes the connection over the
-# ACK of a message that an AMQP producer has given one: so its messages share the id that our own producers set.
+# Property for a STOMP producer's id. Classic has only ids of its own there, and closes the connection on the ACK of a
+# message with an AMQP producer's id: its messages share the id that this library's producers set.
 STOMP_ID = {"rabbitmq": "amqp_message_id", "activemq": "redeliveryId"}
 
 
 @pytest.fixture(params=PEERS, ids="-".join)
 def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
-    """Each broker and protocol where a producer's ids reach a consumer."""
+    """Each broker and protocol over which a producer's ids reach a consumer."""
     name, protocol = request.param
     return session.broker(name), protocol
 
 
 class Handled:
-    """Counts what was handled. It takes a few milliseconds, or lasts until it is let through."""
+    """A handler that counts its messages. It takes a few milliseconds, or waits until `let` allows it to end."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.running = 0
-        # How many more may end; None: all.
+        # Number of handlers that may still end; None: all.
         self._places: int | None = None
         self._changed = threading.Condition()
 
     def has(self, wanted: Counter[str]) -> bool:
-        """Whether each was handled so often."""
+        """True if each was handled this number of times."""
         return wanted <= self.counts
 
     def let(self, places: int | None) -> None:
-        """Let so many more through, or all from now on."""
+        """Allow this number of further handlers to end; None: all from now on."""
         with self._changed:
             self._places = places
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class Handled:
 
 
 def send(broker: Broker, protocol: str, queue: str, number: int, created: float | None) -> None:
-    """Send the messages of one id, as a producer that uses it for all of them."""
+    """Send several messages with one id, like a producer that uses it for all of them."""
     bodies = [f"{said} {number}" for said in SAID]
     if protocol == "stomp" and broker.name in STOMP_ID:
         named = {STOMP_ID[broker.name]: f"order-{number}"}
@@ -96,7 +96,7 @@ def send(broker: Broker, protocol: str, queue: str, number: int, created: float 
 
 
 def left(broker: Broker, queue: str) -> list[object]:
-    """Take what is still on the queue."""
+    """Receive the messages that are still on the queue."""
     with RawAmqp(broker) as raw:
         return [message.body for message in raw.receive(queue, 10, timeout=0.5)]
 
@@ -104,7 +104,7 @@ def left(broker: Broker, queue: str) -> list[object]:
 def test_messages_with_one_id_are_all_handled_over_a_cut_link(
     pair: tuple[Broker, str], make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """Four messages of one id, a cut when none to three of them are done: each is handled, and nothing is left."""
+    """Each of four messages with one id is handled, over a cut when none to three of them are done."""
     broker, protocol = pair
     queue, rnd, seen = new_queue(), random.Random(1), Handled()
     proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
@@ -127,7 +127,7 @@ def test_messages_with_one_id_are_all_handled_over_a_cut_link(
                 assert proxy.cut() == 1
                 threading.Event().wait(rnd.uniform(0, 0.2))
                 seen.let(None)
-                # Of one time, equal bytes are one message that was sent twice.
+                # With the same time, equal bytes are one message that was sent twice.
                 wanted = Counter(f"{said} {number}" for said in (SAID if created is None else set(SAID)))
                 eventually(partial(seen.has, wanted), message=f"round {number}: all are handled")
                 eventually(lambda: connection.connected, message="the next link")
@@ -151,7 +151,7 @@ def test_what_is_sent_again_on_purpose_is_handled(
     monkeypatch: pytest.MonkeyPatch,
     why: str,
 ) -> None:
-    """The same id, time and bytes after a cut link: an operator who replays a message means it."""
+    """A message with the same id, time and bytes that is sent again later is handled: an operator replays it."""
     broker, protocol = pair
     queue, seen = new_queue(), Handled()
     if why == "it was long ago":
@@ -167,7 +167,7 @@ def test_what_is_sent_again_on_purpose_is_handled(
             threading.Event().wait(1.0)
             for links in range(1 if why == "it was long ago" else 2):
                 proxy.cut()
-                # In this order: before the link is another one, the connection may not know that it is lost.
+                # In this order: the connection may not know the loss before the next connection.
                 eventually(lambda: proxy.links_ever == links + 2, message="another link")  # noqa: B023
                 eventually(lambda: connection.connected, message="the next connection")
             send_one(broker, protocol, queue)
@@ -178,7 +178,7 @@ def test_what_is_sent_again_on_purpose_is_handled(
 def test_an_equal_message_that_went_back_is_handled(
     pair: tuple[Broker, str], make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """One consumer accepts a message, another one releases its equal and closes, and the link is cut: they are two."""
+    """A message that was released is handled, even if another consumer accepted an equal one before a cut."""
     broker, protocol = pair
     queue = new_queue()
     proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
@@ -191,7 +191,7 @@ def test_an_equal_message_that_went_back_is_handled(
         accepted, back = one.receive(timeout=60), other.receive(timeout=60)
         assert accepted is not None
         assert back is not None
-        # It takes up the credit, so that what goes back is at the broker when the link is cut.
+        # It uses up the credit: released messages are at the broker when the connection is cut.
         fill(broker, protocol, queue, [b"blocker"])
         accepted.accept()
         blocker = one.receive(timeout=60)
@@ -213,7 +213,7 @@ def test_an_equal_message_that_went_back_is_handled(
 
 
 def send_one(broker: Broker, protocol: str, queue: str) -> None:
-    """Send the one message, equal in each byte whenever it is sent."""
+    """Send the same message, equal in each byte at each call."""
     if protocol == "stomp" and broker.name in STOMP_ID:
         with RawStomp(broker) as raw:
             raw.send(queue, "order", **{STOMP_ID[broker.name]: "order-1"}, timestamp="1700000000000")
@@ -225,7 +225,7 @@ def send_one(broker: Broker, protocol: str, queue: str) -> None:
 def test_properties_named_like_classics_headers_lose_no_message(
     activemq: Broker, session: Session, make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """Over STOMP a message that was accepted has shown another one's id and time; the link is cut: it is handled."""
+    """A message is handled after a cut, even if an accepted one had its id and time in properties, over STOMP."""
     queue, proxy, seen = new_queue(), make_proxy(activemq.stomp_port), list[str]()
     hold, busy = threading.Event(), threading.Event()
 
@@ -236,7 +236,7 @@ def test_properties_named_like_classics_headers_lose_no_message(
             hold.wait(60)
 
     java = session.java(activemq)
-    # Who sends the last one need not write them: its own may be guessed.
+    # The last producer need not write them: its own values may be guessed.
     forged = {"message-id": "ID:victim-1-1700000000000-1:1:1:1:1", "timestamp": "1700000000000"}
     for body, properties in ((b"evil", forged), (b"blocker", {}), (b"victim", forged)):
         java.send(queue, body, properties=properties)

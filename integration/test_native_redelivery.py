@@ -1,6 +1,6 @@
-"""RabbitMQ 4.3 holds back messages of quorum queues itself: on time, counted, over kills of the node and of consumers.
+"""RabbitMQ 4.3 delays messages of quorum queues itself: on time, counted, over kills of the node and of consumers.
 
-REDELIVERY_NODE_KILLS: how many kills of the node (3, or 50 in the whole form) meet REDELIVERY_WAITING messages (100).
+REDELIVERY_NODE_KILLS: number of kills of the node (3, or 50 in the full run), with REDELIVERY_WAITING messages (100).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Whose tests these are.
+# Broker and protocol of these tests.
 PAIR = ("rabbitmq4", "amqp")
 KILLS = int(os.environ.get("REDELIVERY_NODE_KILLS", "50" if FULL else "3"))
 WAITING = int(os.environ.get("REDELIVERY_WAITING", "100"))
-# Seconds: of the policy; and by which the clocks of a client and a node on one machine may differ.
+# Seconds: delay of the policy; and most difference between the clocks of a client and a node on one machine.
 DELAY, EARLY = 2.0, 0.05
 
 
 @pytest.fixture
 def broker() -> Iterator[RabbitMQ4]:
-    """Return a node of the newest version, that a test may kill."""
+    """Return a node of the newest version, which a test may kill."""
     available("rabbitmq4")
     with RabbitMQ4() as node:
         yield node
@@ -48,7 +48,7 @@ def queue(broker: RabbitMQ4, unique_queue: str) -> str:
 
 
 def uri_of(broker: RabbitMQ4, redeliveries: int, delay: float = DELAY) -> str:
-    """Return a URI with which the broker holds back what waits."""
+    """Return a URI with which the broker delays redeliveries."""
     policy = "jms.redeliveryPolicy."
     options = {
         f"{policy}maximumRedeliveries": redeliveries,
@@ -61,10 +61,10 @@ def uri_of(broker: RabbitMQ4, redeliveries: int, delay: float = DELAY) -> str:
 
 
 class Attempts:
-    """Fails each delivery, and keeps its count and its time."""
+    """Fails each delivery, and records its count and its time."""
 
     def __init__(self) -> None:
-        """None has come."""
+        """Begin without deliveries."""
         self.counts: dict[str, list[int]] = {}
         self.times: dict[str, list[float]] = {}
 
@@ -75,18 +75,18 @@ class Attempts:
         raise ValueError("no stock")
 
     def dispatched(self, times: int, messages: int) -> bool:
-        """Whether so many messages have come so often."""
+        """True if this number of messages was delivered this number of times."""
         return sum(len(each) >= times for each in self.counts.values()) >= messages
 
 
 def dead_letters(broker: RabbitMQ4) -> dict[str, tuple[int | None, str]]:
-    """Return what is in the dead-letter queue: deliveries and cause by text."""
+    """Return the messages of the dead-letter queue: deliveries and cause by text."""
     with redelivery.dead_letters(broker.uri(protocol="amqp"), take=True, idle=2.0) as tools:
         return {letter.body.decode(): (letter.redelivery_count, letter.cause) for letter in tools.list()}
 
 
 def test_each_redelivery_comes_on_time_and_to_whoever_is_there(broker: RabbitMQ4, queue: str) -> None:
-    """Three deliveries, each by another connection; then a dead letter with count and cause."""
+    """A message is delivered three times, on a new connection each, and is then a dead letter with count and cause."""
     with redelivery.connect(broker.uri(protocol="amqp")) as sender:
         sender.send(queue, "bad")
     late, due = [], 0.0
@@ -106,7 +106,7 @@ def test_each_redelivery_comes_on_time_and_to_whoever_is_there(broker: RabbitMQ4
 
 
 def test_a_classic_queue_is_refused_in_one_sentence(broker: RabbitMQ4, unique_queue: str) -> None:
-    """There it would come back at once, again and again."""
+    """A classic queue is refused: it would redeliver at once, again and again."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue, {})
     with (
@@ -119,7 +119,7 @@ def test_a_classic_queue_is_refused_in_one_sentence(broker: RabbitMQ4, unique_qu
 
 
 def test_the_node_is_killed_while_messages_wait(broker: RabbitMQ4, queue: str) -> None:
-    """None is lost, none comes early, each is counted once for each of its failures."""
+    """No delayed message is lost or early over kills of the node, and each is counted once for each failure."""
     dice, attempts = random.Random(KILLS), Attempts()
     names = [f"order {number}" for number in range(WAITING)]
     with redelivery.connect(broker.uri(protocol="amqp")) as sender:
@@ -130,7 +130,7 @@ def test_the_node_is_killed_while_messages_wait(broker: RabbitMQ4, queue: str) -
     with connection.running():
         for kill in range(1, KILLS + 1):
             eventually(lambda: attempts.dispatched(kill, WAITING), 120.0, 0.02, "all have failed so often")  # noqa: B023
-            # What was written last must be read: it is the waiting that is to survive.
+            # The node must have read the last frames: the delay is to survive the kill.
             time.sleep(0.2 + dice.random() * (DELAY - 0.4))
             broker.kill()
             broker.start()

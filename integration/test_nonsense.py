@@ -1,4 +1,4 @@
-"""Messages that make no sense, over AMQP: what a broker passes on is handled, poisoned, and kept byte for byte."""
+"""Nonsensical messages over AMQP: those that a broker accepts are handled, dead-lettered, and kept byte for byte."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ODD = {
     "cut off": (HEADER + PROPERTIES + BODY)[:-2],
     "no sections": b"\xff" * 20,
 }
-# What each of the four takes. Of the others Broker-J refuses each, and RabbitMQ does not even answer.
+# The message that each of the four accepts. Broker-J refuses all others, and RabbitMQ does not answer them.
 EVERYWHERE = "a property that is not UTF-8"
 PASS_ON = {"activemq", "artemis"}
 POLICIES = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
 
 
 def taken(broker: Broker, queue: str, message: bytes) -> bool:
-    """Whether the broker takes it; it may end the connection over it."""
+    """True if the broker accepts it; the broker may close the connection."""
     try:
         with RawAmqp(broker, timeout=10.0) as raw:
             return raw.send_encoded(queue, message)
@@ -42,7 +42,7 @@ def taken(broker: Broker, queue: str, message: bytes) -> bool:
 def test_a_message_that_makes_no_sense_is_poison_and_nothing_worse(
     any_broker: Broker, make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """The handler gets what can be read, or all bytes; so has the dead letter; and both go over one connection."""
+    """A nonsensical message reaches the handler as far as it can be read, or as bytes; its dead letter has the same."""
     proxy, sent = make_proxy(any_broker.ports["amqp"], opaque=True), list[str]()
     for what, message in ODD.items() if any_broker.name in PASS_ON else [(EVERYWHERE, ODD[EVERYWHERE])]:
         queue, seen = new_queue(), list[bytes]()

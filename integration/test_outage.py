@@ -1,6 +1,6 @@
-"""A service that handlers need is down: the breaker keeps the messages. REDELIVERY_OUTAGE=MESSAGES,SECONDS: how many.
+"""A service that handlers need is down: the breaker keeps the messages. REDELIVERY_OUTAGE=MESSAGES,SECONDS.
 
-In the whole of it 5,000 messages and 60 s, by default 1,000 and 6 s.
+In the full run 5,000 messages and 60 s, by default 1,000 and 6 s.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MESSAGES, OUTAGE = (
     int(part) for part in os.environ.get("REDELIVERY_OUTAGE", "5000,60" if FULL else "1000,6").split(",")
 )
 WORKERS = 4
-# Seconds after which the last probe of an outage may still come, and in which the rest is handled.
+# Seconds after an outage in which its last probe runs, and all other messages are handled.
 LATE = 30.0
 DEFAULT_FAILURES = 200
 
@@ -46,14 +46,14 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 
 
 class DatabaseDown(ConnectionError):
-    """What a handler's driver raises."""
+    """Error of a handler's database driver."""
 
 
 class Service:
-    """A handler that needs a service, and counts its calls in vain, and what it has done."""
+    """A handler that needs a service, and counts its failed calls and the handled messages."""
 
     def __init__(self) -> None:
-        """It is down."""
+        """Begin with the service down."""
         self.up = threading.Event()
         self.vain = 0
         self.done: Counter[str] = Counter()
@@ -86,7 +86,7 @@ def consuming(stack: ExitStack, uri: str, queue: str, service: Service) -> Runni
 
 
 def test_an_outage_dead_letters_nothing(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """With default options nothing is dead-lettered, few failures are charged, and all is done soon after."""
+    """An outage with default options dead-letters no message, charges few failures, and all are handled soon after."""
     names, service = filled(pair, unique_queue, MESSAGES), Service()
     with ExitStack() as stack:
         running = consuming(stack, pair[0].uri(protocol=pair[1]), unique_queue, service)
@@ -110,7 +110,7 @@ def test_an_outage_dead_letters_nothing(pair: tuple[Broker, str], unique_queue: 
 
 @pytest.mark.skipif(not FULL, reason="for comparison only")
 def test_the_same_outage_without_a_breaker(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """With the breaker off, messages are dead-lettered as their policy says."""
+    """An outage with the breaker off dead-letters messages by their policy."""
     filled(pair, unique_queue, MESSAGES)
     service = Service()
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def test_the_same_outage_without_a_breaker(pair: tuple[Broker, str], unique_queu
 
 
 def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """What was not handled yet goes to a consumer whose service is up, where a release is not counted (AMQP)."""
+    """Messages that were not handled go to a consumer whose service is up, if a release is not counted (AMQP)."""
     broker, protocol = pair
     if protocol == "stomp" or broker.name == "rabbitmq":
         pytest.skip(
@@ -141,7 +141,7 @@ def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str)
         consuming(stack, broker.uri(protocol=protocol), unique_queue, down)
         eventually(lambda: down.vain >= DEFAULT_FAILURES, message="everything fails here")
         consuming(stack, broker.uri(protocol=protocol), unique_queue, healthy)
-        # What has failed here stays here, for its count is known here only; and one, for the next probe.
+        # Failed messages stay here, as only this process has their counts; and one for the next probe.
         eventually(
             lambda: len(healthy.done) >= MESSAGES - DEFAULT_FAILURES - 20,
             LATE,
@@ -153,12 +153,12 @@ def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str)
 
 
 def reached(service: Service, many: int) -> bool:
-    """Whether so many messages are done."""
+    """True if this number of messages is handled."""
     return len(service.done) >= many
 
 
 def test_a_pause_in_the_middle_of_arrivals_ends_with_all(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """Paused three times while messages are on their way, and resumed, a consumer gets all of them, each once."""
+    """A consumer that is paused and resumed three times during arrivals gets all messages, each once."""
     names, service = filled(pair, unique_queue, 3000), Service()
     service.up.set()
     with ExitStack() as stack:
@@ -170,7 +170,7 @@ def test_a_pause_in_the_middle_of_arrivals_ends_with_all(pair: tuple[Broker, str
             connection.resume()
             eventually(partial(reached, service, many), interval=0.001, message="messages are handled")
             connection.pause()
-            # What is on its way comes, and is given back where that is possible.
+            # Messages on the wire arrive, and are released if that is possible.
             time.sleep(0.3)
             stands = len(service.done)
             time.sleep(0.2)
@@ -179,6 +179,6 @@ def test_a_pause_in_the_middle_of_arrivals_ends_with_all(pair: tuple[Broker, str
         eventually(lambda: len(service.done) == 3000, LATE, message="all are handled after the last resume")
     assert running.report is not None
     print(f"{pair[0].name} {pair[1]}: {running.report}")
-    # Each pause may return what is here, and what is on its way: no message goes to and fro.
+    # Each pause may release the messages that are here and on the wire, but no message again and again.
     assert running.report.released <= 3 * 2 * 1000
     assert service.done == Counter(names)

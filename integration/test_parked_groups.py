@@ -1,4 +1,4 @@
-"""Messages of one group that wait for their redelivery hold up no other message."""
+"""Parked messages of one group block no other message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WORK = 0.005  # seconds of each message
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 
-# Where the default credit is too small: Classic binds groups to a window over STOMP (docs/sharing.md).
+# Pairs with too small a default credit: Classic binds groups to a window over STOMP (docs/sharing.md).
 NAMED = {"activemq-stomp": 1000}
 
 pytestmark = pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 def test_the_other_groups_flow_beside_parked_messages_of_one(
     pair: tuple[Broker, str], unique_queue: str, failing: int
 ) -> None:
-    """All groups have had messages before, so that each is bound to a subscription; then those of one fail."""
+    """Messages of other groups flow while one group is parked, after each group was bound to a subscription."""
     broker, protocol = pair
     with redelivery.connect(broker.uri(protocol=protocol)) as sender:
         for number in range(20):

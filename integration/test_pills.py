@@ -1,4 +1,4 @@
-"""AMQP messages that would kill or stop a consumer: it goes on behind them, and so do the tools."""
+"""AMQP messages that could kill or stop a consumer: the consumer and the tools handle the messages after them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOOD = HEADER + b"\0Su\xa0\x04good"
 
 
 def nested(depth: int) -> bytes:
-    """A list in a list, and so on."""
+    """Return a list in a list, and so on."""
     heads, size = list[bytes](), 1
     for _ in range(depth):
         heads.append(b"\xd0" + struct.pack(">II", size + 4, 1))
@@ -33,12 +33,12 @@ def nested(depth: int) -> bytes:
 
 
 def in_map(section: bytes, key: bytes, value: bytes) -> bytes:
-    """A section with one entry."""
+    """Return a section with one entry."""
     return section + b"\xd1" + struct.pack(">II", len(key + value) + 4, 2) + key + value
 
 
 def one_hash(count: int) -> bytes:
-    """A map whose keys are UUIDs that have one hash in Python."""
+    """Return a map whose keys are UUIDs with the same hash in Python."""
     entries = b"".join(
         b"\x98" + (number * (2**61 - 1)).to_bytes(16, "big") + b"\x40" for number in range(count)
     )
@@ -54,13 +54,13 @@ ODD = {
     "a property that is an array": b"\0St\xc1\x0f\x04\xa1\x01x\xe0\x03\x01\x50\x07\xa1\x01a\xa1\x01b\0Sw\xa1\x02hi",
 }
 PILLS = {
-    # proton's encoder dies of it, and the descriptor with eight bytes had it encoded.
+    # proton's encoder crashes on it, and the descriptor with eight bytes caused it to be encoded.
     "five nulls in an array that says 65,535": bytes.fromhex("00800000000000000077f0000000050000ffff40"),
     "the same, with properties": HEADER
     + PROPERTIES
     + bytes.fromhex("00800000000000000077f0000000050000ffff40"),
     "four billion nulls": HEADER + b"\0Sw\xf0\0\0\0\x05\xff\xff\xff\xff\x40",
-    # proton's Python recurses. (Broker-J itself dies of 2,000 in a property or an annotation.)
+    # proton's Python code recurses. (Broker-J itself crashes on 2,000 in a property or an annotation.)
     "nested values as the body": HEADER + PROPERTIES + b"\0Sw" + nested(2000),
     "nested values as a property": HEADER + in_map(b"\0St", b"\xa1\x01k", nested(1000)) + BODY,
     "nested values as an annotation": HEADER
@@ -80,7 +80,7 @@ PILLS = {
 
 
 def taken(broker: Broker, queue: str, message: bytes) -> bool:
-    """Whether the broker takes it; it may end the connection over it."""
+    """True if the broker accepts it; the broker may close the connection."""
     try:
         with RawAmqp(broker, timeout=10.0) as raw:
             return raw.send_encoded(queue, message)
@@ -89,7 +89,7 @@ def taken(broker: Broker, queue: str, message: bytes) -> bool:
 
 
 def ran(*arguments: str) -> str:
-    """What a program of this machine prints; it must not die."""
+    """Return the output of a program, which must end with 0."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -98,7 +98,7 @@ def ran(*arguments: str) -> str:
 
 
 def listed(uri: str, queue: str, options: list[str]) -> list[dict[str, object]]:
-    """What `redelivery dlq list` says."""
+    """Return the output of `redelivery dlq list`."""
     lines = ran("redelivery.cli", "dlq", "list", uri, queue, "--output", "jsonl", *options)
     return [json.loads(line) for line in lines.splitlines()]
 
@@ -106,13 +106,13 @@ def listed(uri: str, queue: str, options: list[str]) -> list[dict[str, object]]:
 def test_no_message_kills_or_stops_a_consumer(
     any_broker: Broker, new_queue: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Those behind it are handled, it becomes a dead letter, and the tools show it, put it back and drop it."""
+    """A bad message is dead-lettered, those after it are handled, and the tools list, redrive and purge it."""
     queue = new_queue()
     dead_letters, uri = f"{queue}.dead", any_broker.uri(protocol="amqp")
     numbers = itertools.count()
 
     def consumed(goods: int, letters: int) -> None:
-        """A consumer, in a process of its own as it may die, that ends when nothing comes any more."""
+        """Consume in a process of its own, as it may crash, until no message arrives."""
         log = tmp_path / f"log-{next(numbers)}"
         log.touch()
         consuming = any_broker.uri(
@@ -130,7 +130,7 @@ def test_no_message_kills_or_stops_a_consumer(
     print(f"\n{any_broker.name} takes: {'; '.join(sent)}")
     pills = len(sent)
     if not options:
-        # Artemis 2.56 has a message of no bytes there after what it refuses. Nothing is wrong with that one.
+        # Artemis 2.56 stores an empty message for each one that it refuses. It is handled like any other.
         refused = len(PILLS) - pills if any_broker.name == "artemis" else 0
         assert len(listed(uri, queue, options)) == pills + 1 + refused, "not handled yet"
         ran("redelivery.cli", "dlq", "summary", uri, queue)
@@ -139,7 +139,7 @@ def test_no_message_kills_or_stops_a_consumer(
     for identity in {
         letter["message_id"] or letter["original_id"] for letter in listed(uri, dead_letters, options)
     }:
-        # Most have none: a consumer and the tools go on without.
+        # Most have no id: a consumer and the tools work without one.
         if identity is not None:
             ran("redelivery.cli", "dlq", "show", uri, dead_letters, str(identity), *options)
     again = ran("redelivery.cli", "dlq", "redrive", uri, dead_letters)
@@ -151,7 +151,7 @@ def test_no_message_kills_or_stops_a_consumer(
 
 
 def test_the_digest_is_the_same_at_every_delivery(any_broker: Broker, new_queue: Callable[[], str]) -> None:
-    """Whatever a broker writes into header and annotations between two deliveries over two connections."""
+    """A message has the same digest at each delivery, whatever the broker changes in header and annotations."""
     queue, seen = new_queue(), list[list[tuple[bytes, bytes]]]()
     sent = [
         PILLS[name] for name in ("the same, with properties", "nested values as the body", "sections by name")
@@ -169,11 +169,11 @@ def test_the_digest_is_the_same_at_every_delivery(any_broker: Broker, new_queue:
 
 
 def test_an_odd_message_is_its_own_dead_letter(any_broker: Broker, new_queue: Callable[[], str]) -> None:
-    """One field that cannot be what it is: the handler is given the rest, and so is it again after a redrive."""
+    """A message with one wrong field reaches the handler with the others, also after a redrive."""
     sent = list[str]()
     once = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     for what, odd in ODD.items():
-        # Artemis has a message of no bytes there after what it refuses.
+        # Artemis stores an empty message for each one that it refuses.
         queue = new_queue()
         uri = any_broker.uri(protocol="amqp", redelivery__deadLetterDestination=f"{queue}.dead")
         if not taken(any_broker, queue, HEADER + odd):

@@ -1,4 +1,4 @@
-"""Metrics of a real Artemis over both protocols: scraped while the connection is cut and cannot be made again."""
+"""Metrics with a real Artemis over both protocols: scraped while the connection is cut and cannot be restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS: Any = {
 
 
 def handle(message: redelivery.Message) -> None:
-    """Fail with every tenth message, the first time and for good."""
+    """Fail always for every tenth message, and once for the message after it."""
     if int(message.text) % 10 == 0:
         raise ValueError("bad")
     if int(message.text) % 10 == 1 and message.redelivery_count == 0:
@@ -41,7 +41,7 @@ def total(found: Scrape, name: str) -> float:
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_an_outage_is_scraped(artemis: Broker, unique_queue: str, protocol: str) -> None:
-    """The connection is 0 while it is down, the reconnect is counted, and the counts are those of the report."""
+    """The connection metric is 0 during an outage, the reconnect is counted, and the counts equal the report."""
     registry = CollectorRegistry()
     with LinkProxy(artemis.ports[protocol]) as proxy:
         uri = artemis.uri(protocol=protocol, port=proxy.port, **OPTIONS)
@@ -65,13 +65,13 @@ def test_an_outage_is_scraped(artemis: Broker, unique_queue: str, protocol: str)
 
 
 def send(connection: redelivery.Connection, queue: str, first: int) -> None:
-    """Send messages that are numbered."""
+    """Send numbered messages."""
     for number in range(first, first + MESSAGES):
         connection.send(queue, str(number))
 
 
 def seen(registry: CollectorRegistry, happened: Callable[[Scrape], bool]) -> None:
-    """Scrape until it has happened."""
+    """Scrape until `happened` is true."""
     eventually(lambda: happened(scrape(registry)))
 
 
@@ -81,7 +81,7 @@ def check(found: Scrape, report: redelivery.Report) -> None:
     assert {name: getattr(report, name) for name in outcomes} == outcomes
     assert total(found, "redelivery_reconnects_total") >= 1
     dead = found.by("redelivery_dead_letters_total", "error_type")
-    # What was dead-lettered without an answer is poisoned when it is redelivered.
+    # A message that was dead-lettered without an answer is poison again at its redelivery.
     assert set(dead) <= {"ValueError", "other"}
     assert 0 < sum(dead.values()) <= outcomes["poisoned"]
     consumed = found.by("messaging_client_consumed_messages_total", "error_type")

@@ -1,4 +1,4 @@
-"""The link-cutting proxy, against a small server of its own; no broker needed."""
+"""The proxy that cuts connections, with a small server and without a broker."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FRAMES = [
 
 
 class Echo:
-    """Sends back what it gets, and keeps it."""
+    """Sends received bytes back, and keeps them."""
 
     def __init__(self) -> None:
         """Listen."""
         self.seen = bytearray()
-        self.ends: list[str] = []  # how each link ended: "fin" or "rst"
+        self.ends: list[str] = []  # the end of each connection: "fin" or "rst"
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -54,8 +54,8 @@ class Echo:
             try:
                 while data := link.recv(65536):
                     self.seen += data
-                    # A link that ended while its answers were unread refuses more of them, and what had come before
-                    # that is still to be read: a broker reads it, too.
+                    # A connection that ended with unread answers refuses more of them. The bytes before its end must
+                    # still be read: a broker also reads them.
                     with contextlib.suppress(OSError):
                         link.sendall(data)
                 self.ends.append("fin")
@@ -63,7 +63,7 @@ class Echo:
                 self.ends.append("rst")
 
     def close(self) -> None:
-        """Stop listening, and wait for the links."""
+        """Stop listening, and wait for the connections."""
         if self._listening.fileno() < 0:
             return
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -100,7 +100,7 @@ def connect(proxy: LinkProxy) -> socket.socket:
 
 
 def read(link: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes."""
+    """Read exactly this number of bytes."""
     data = b""
     while len(data) < count:
         more = link.recv(count - len(data))
@@ -110,7 +110,7 @@ def read(link: socket.socket, count: int) -> bytes:
 
 
 def rest(link: socket.socket) -> bytes:
-    """What comes until the link ends, in whatever way it ends."""
+    """Read until the connection ends, in any way."""
     data = b""
     try:
         while more := link.recv(65536):
@@ -122,7 +122,7 @@ def rest(link: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_frames_end_where_they_end_however_the_bytes_come(size: int) -> None:
-    """Content-length, NUL inside a body, CRLF heads and heart-beats are understood at any split."""
+    """Frames are split correctly for any pieces: content-length, NUL in a body, CRLF heads and heart-beats."""
     big = b"MESSAGE\ncontent-length:9000\n" + b"x:" + b"y" * 9000 + b"\n\n" + b"\0" * 9001
     stream = b"\n".join([*FRAMES, big, b""])
     splitter = FrameSplitter()
@@ -134,7 +134,7 @@ def test_frames_end_where_they_end_however_the_bytes_come(size: int) -> None:
 
 
 def test_everything_passes_and_is_counted(proxy: LinkProxy, client: socket.socket) -> None:
-    """Without a rule the proxy changes nothing."""
+    """All bytes pass unchanged and are counted without a rule."""
     stream = b"".join(FRAMES)
     client.sendall(stream + b"\n")
     assert read(client, len(stream) + 1) == stream + b"\n"
@@ -147,7 +147,7 @@ def test_everything_passes_and_is_counted(proxy: LinkProxy, client: socket.socke
 def test_cut_ends_every_link_and_lets_new_ones_in(
     proxy: LinkProxy, client: socket.socket, echo: Echo, *, reset: bool
 ) -> None:
-    """RST or FIN arrives on both sides; the next link works."""
+    """A cut arrives as RST or FIN on both sides; the next connection works."""
     client.sendall(FRAMES[0])
     read(client, len(FRAMES[0]))
     assert proxy.cut(reset=reset) == 1
@@ -170,7 +170,7 @@ def test_cut_ends_every_link_and_lets_new_ones_in(
 def test_cut_after_frames_is_exact(
     proxy: LinkProxy, client: socket.socket, echo: Echo, direction: Direction, count: int
 ) -> None:
-    """The n-th frame arrives whole, and not one byte more."""
+    """A cut after frames lets the n-th frame pass whole, and not one byte more."""
     proxy.cut_after_frames(direction, count)
     client.sendall(b"\n" + b"".join(FRAMES))
     got = rest(client)
@@ -184,7 +184,7 @@ def test_cut_after_frames_is_exact(
 
 
 def test_cut_at_a_command_may_swallow_it(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
-    """Cut at the second SEND, which itself does not pass."""
+    """A cut at the second SEND may drop that frame itself."""
     proxy.cut_after_frames("to_broker", 2, command="SEND", forward_last=False)
     client.sendall(b"".join(FRAMES))
     rest(client)
@@ -192,7 +192,7 @@ def test_cut_at_a_command_may_swallow_it(proxy: LinkProxy, client: socket.socket
 
 
 def test_cut_after_bytes_is_exact(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
-    """The n-th byte arrives, the next does not."""
+    """A cut after bytes lets the n-th byte pass, but not the next one."""
     proxy.cut_after_bytes("to_broker", 40)
     client.sendall(b"".join(FRAMES))
     rest(client)
@@ -200,7 +200,7 @@ def test_cut_after_bytes_is_exact(proxy: LinkProxy, client: socket.socket, echo:
 
 
 def test_half_a_frame(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
-    """Half of the frame that comes next passes, whatever was under way."""
+    """A cut in the next frame lets its first half pass, whatever was before."""
     client.sendall(FRAMES[0] + FRAMES[1][:10])
     read(client, len(FRAMES[0]) + 10)
     proxy.drop_half_frame("to_broker")
@@ -212,7 +212,7 @@ def test_half_a_frame(proxy: LinkProxy, client: socket.socket, echo: Echo) -> No
 
 
 def test_half_of_a_later_frame(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
-    """Two frames pass, and half of the third."""
+    """A cut in the third frame lets two frames pass, and half of the third."""
     proxy.drop_half_frame("to_broker", 3)
     client.sendall(b"".join(FRAMES))
     rest(client)
@@ -223,7 +223,7 @@ def test_half_of_a_later_frame(proxy: LinkProxy, client: socket.socket, echo: Ec
 def test_stall_keeps_what_comes(
     proxy: LinkProxy, client: socket.socket, echo: Echo, direction: Direction | None
 ) -> None:
-    """Nothing passes until resume, then all of it, in order; 4 MB are taken meanwhile."""
+    """A stall forwards nothing until resume, then all bytes in order; it accepts 4 MB meanwhile."""
     proxy.stall(direction)
     body = b"SEND\ncontent-length:4000000\n\n" + b"z" * 4_000_000 + b"\0"
     client.sendall(body)
@@ -237,7 +237,7 @@ def test_stall_keeps_what_comes(
 
 
 def test_a_stalled_link_can_be_cut(proxy: LinkProxy, client: socket.socket) -> None:
-    """Stall does not protect from cut, nor does delay."""
+    """A stalled or delayed connection can be cut."""
     eventually(lambda: proxy.links == 1)
     proxy.stall()
     proxy.delay(30.0)
@@ -249,7 +249,7 @@ def test_a_stalled_link_can_be_cut(proxy: LinkProxy, client: socket.socket) -> N
 
 
 def test_delay(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
-    """What is delayed arrives later, not never."""
+    """Delayed bytes arrive later."""
     proxy.delay(0.3, "to_broker")
     client.sendall(FRAMES[0])
     never(lambda: echo.seen, 0.2)
@@ -257,7 +257,7 @@ def test_delay(proxy: LinkProxy, client: socket.socket, echo: Echo) -> None:
 
 
 def test_refuse_and_accept(proxy: LinkProxy, client: socket.socket) -> None:
-    """New links are refused, the open one goes on; afterwards the same port serves again."""
+    """New connections are refused, and the open one continues; after `accept` the same port serves again."""
     eventually(lambda: proxy.links == 1)
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
@@ -271,7 +271,7 @@ def test_refuse_and_accept(proxy: LinkProxy, client: socket.socket) -> None:
 
 
 def test_a_broker_that_is_down_closes_the_link(echo: Echo) -> None:
-    """The proxy accepts and closes at once, as a load balancer does."""
+    """The proxy of a broker that is down accepts and closes at once, like a load balancer."""
     echo.close()
     with LinkProxy(echo.port) as proxy, connect(proxy) as link:
         assert rest(link) == b""

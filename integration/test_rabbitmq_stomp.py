@@ -1,4 +1,4 @@
-"""What is RabbitMQ's own over STOMP: giving back, quorum queues, virtual hosts, its time limit, what it would drop."""
+"""RabbitMQ's own features over STOMP: releases, quorum queues, virtual hosts, its time limit, dropped messages."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def client(rabbitmq: Broker, client_for: Callable[[Broker, str], Client]) -> Cli
 
 
 def pull(consumer: redelivery.Consumer) -> redelivery.Message:
-    """The next message, which must come."""
+    """Return the next message, which must arrive."""
     message = consumer.receive(timeout=20)
-    assert message is not None, f"nothing came from {consumer.destination}"
+    assert message is not None, f"no message arrived from {consumer.destination}"
     return message
 
 
@@ -43,7 +43,7 @@ def pull(consumer: redelivery.Consumer) -> redelivery.Message:
 def test_a_consumer_that_closes_gives_everything_to_others(
     rabbitmq: Broker, client: Client, unique_queue: str, settled: int
 ) -> None:
-    """What it held and what was on its way, at once, though its connection lives on; nothing twice."""
+    """A consumer that closes releases unsettled and late messages at once, on an open connection, none twice."""
     client.send(unique_queue, b"x", copies=400)
     uri = rabbitmq.uri(redelivery__credit=100, redelivery__maxParked=100)
     with redelivery.connect(uri) as leaving, redelivery.connect(uri) as staying:
@@ -68,7 +68,7 @@ def test_a_consumer_that_closes_gives_everything_to_others(
 def test_a_released_message_goes_to_whoever_is_free(
     rabbitmq: Broker, client: Client, unique_queue: str
 ) -> None:
-    """At once, marked, and not charged; the count of a classic queue is nowhere."""
+    """A released message is redelivered at once, with the redelivered flag, and is not charged."""
     client.send(unique_queue, b"x")
     with redelivery.connect(rabbitmq.uri()) as connection:
         first = connection.consumer(unique_queue)
@@ -81,7 +81,7 @@ def test_a_released_message_goes_to_whoever_is_free(
 
 
 def test_quorum_queues(rabbitmq: Broker, client: Client, unique_queue: str) -> None:
-    """Declared with the arguments of the URI, dead letters too; the broker's count is told, and is information."""
+    """A quorum queue is declared with the URI's arguments, also for dead letters; the broker's count is reported."""
     graves = f"{unique_queue}.graves"
     options: dict[str, Any] = {
         "redelivery__queueArguments": QUORUM,
@@ -115,7 +115,7 @@ def test_quorum_queues(rabbitmq: Broker, client: Client, unique_queue: str) -> N
 def test_a_queue_that_is_there_with_other_arguments(
     rabbitmq: Broker, make_proxy: Callable[[int], LinkProxy], unique_queue: str
 ) -> None:
-    """Refused in the broker's words, once; it can be consumed by its own address, which declares nothing."""
+    """A queue with other arguments is refused once, with the broker's text; its native address can be consumed."""
     with redelivery.connect(rabbitmq.uri(redelivery__queueArguments=QUORUM)) as connection:
         connection.send(unique_queue, "there")
     proxy = make_proxy(rabbitmq.stomp_port)
@@ -132,7 +132,7 @@ def test_a_queue_that_is_there_with_other_arguments(
 
 @pytest.mark.parametrize("destination", ["native:///amq/queue/{}", "native:///exchange/{}/key"])
 def test_what_is_not_there(rabbitmq: Broker, unique_queue: str, destination: str) -> None:
-    """A consumer of it is refused; dead letters may not go there, for RabbitMQ would confirm and drop them."""
+    """A missing destination is refused, for a consumer and for dead letters, which RabbitMQ would confirm and drop."""
     missing = destination.format(unique_queue)
     with (
         redelivery.connect(rabbitmq.uri()) as connection,
@@ -149,7 +149,7 @@ def test_what_is_not_there(rabbitmq: Broker, unique_queue: str, destination: str
 
 @pytest.mark.parametrize(("address", "said"), [("/exchange/{}/k", "NOT_FOUND"), ("/{}/k", "not a valid")])
 def test_a_message_to_nowhere(rabbitmq: Broker, unique_queue: str, address: str, said: str) -> None:
-    """An exchange that is not there, and an address of no known kind, are refused in the broker's words."""
+    """A message to a missing exchange, or to an unknown kind of address, is refused with the broker's text."""
     with (
         redelivery.connect(rabbitmq.uri()) as connection,
         pytest.raises(redelivery.AdapterError, match=said),
@@ -158,7 +158,7 @@ def test_a_message_to_nowhere(rabbitmq: Broker, unique_queue: str, address: str,
 
 
 def test_several_messages_to_nowhere(rabbitmq: Broker) -> None:
-    """Those that it got hear the reason, though RabbitMQ often says "Processing error" to what is behind the first."""
+    """Several refused messages get the reason, though RabbitMQ often answers those after the first without one."""
 
     async def refused() -> list[BaseException | str]:
         async with redelivery.connect_async(rabbitmq.uri()) as connection:
@@ -173,7 +173,7 @@ def test_several_messages_to_nowhere(rabbitmq: Broker) -> None:
 
 
 def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:
-    """The default one unless the URI names another; one that is not there is refused at once."""
+    """The virtual host is the default one, or that of the URI; a missing one is refused at once."""
     with (
         redelivery.connect(rabbitmq.uri(redelivery__virtualHost="second")) as there,
         redelivery.connect(rabbitmq.uri()) as here,
@@ -192,9 +192,9 @@ def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:
 def test_a_dead_letter_queue_that_nobody_has_made(
     rabbitmq: Broker, client: Client, unique_queue: str
 ) -> None:
-    """It is declared durable before the first dispatch: a copy is still there when the broker has been restarted.
+    """A missing dead-letter queue is declared durable before the first dispatch: a copy survives a restart.
 
-    Not killed: RabbitMQ may forget a queue that was declared right before a SIGKILL, with what it has confirmed.
+    Not a kill: RabbitMQ may lose a queue that was declared right before a SIGKILL, with confirmed messages.
     """
     graves, work = f"{unique_queue}.graves", Work()
     uri = rabbitmq.uri(redelivery__deadLetterDestination=graves)
@@ -210,7 +210,7 @@ def test_a_dead_letter_queue_that_nobody_has_made(
 
 
 def test_names_that_rabbitmq_escapes(rabbitmq: Broker, unique_queue: str) -> None:
-    """Slashes, percent signs, blanks and umlauts in a name reach the queue of that name, and come back."""
+    """Slashes, percent signs, blanks and umlauts in a name reach the queue of that name, and are read back."""
     name = f"{unique_queue}/50% ü"
     with redelivery.connect(rabbitmq.uri()) as connection:
         connection.send(name, "x", reply_to=name)
@@ -219,9 +219,9 @@ def test_names_that_rabbitmq_escapes(rabbitmq: Broker, unique_queue: str) -> Non
 
 
 def test_a_message_held_too_long_comes_again(unique_queue: str) -> None:
-    """The broker ends the connection over it; the library comes again, charges nothing, and loses nothing.
+    """A message that is kept too long is redelivered on a new connection, uncharged, and none is lost.
 
-    From 4.3 on so does a quorum queue, and a classic queue waits.
+    From 4.3 on this is so for a quorum queue only; a classic queue has no such limit.
     """
     skip_or_fail("rabbitmq", RabbitMQ.unavailable())
     with RabbitMQ(consumer_timeout_ms=1000, tick_ms=500) as broker:
@@ -231,7 +231,7 @@ def test_a_message_held_too_long_comes_again(unique_queue: str) -> None:
             consumer = connection.consumer(unique_queue)
             held = pull(consumer)
             assert held.delivery_count == 1
-            # The next connection is begun when the message's engine has learned of the loss, and not before.
+            # The next connection begins after the message's engine has handled the loss.
             eventually(lambda: connection._driver._epoch > 1, 60, message="the connection is lost")
             assert not held.accept()
             assert held.outcome == "stale"

@@ -1,4 +1,4 @@
-"""A person puts a dead letter back on its queue, by a Java client or the broker's own means, and it is poison again."""
+"""An operator redrives a dead letter by a Java client or the broker's own tools, and it is poison again."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
-DUPLICATE_ID = "_AMQ_DUPL_ID"  # Artemis drops a second message with an id that it knows, and confirms it
+DUPLICATE_ID = "_AMQ_DUPL_ID"  # Artemis confirms and drops a second message with an id that it knows
 POLICIES = redelivery.RedeliveryPolicyMap(
     default=redelivery.RedeliveryPolicy(
         maximum_redeliveries=1, initial_redelivery_delay=0.02, redelivery_delay=0.02
     )
 )
-TIMES = 3  # poison, put back, poison, put back, poison
+TIMES = 3  # poison, redriven, poison, redriven, poison
 
 
 def poisoned_again_and_again(
     broker: Broker, protocol: str, java: JavaClient, queue: str, put_back: Callable[[], int]
 ) -> None:
-    """Each time it is handled anew and ends in the dead-letter queue, whatever id its producer gave it."""
+    """A redriven message is handled again, and dead-lettered again, whatever id its producer gave it."""
     dead_letters, run = broker.dead_letter_queue, uuid.uuid4().hex
     java.drain(dead_letters)  # what other tests have left there
     ids = {DUPLICATE_ID: f"application-{run}"} if broker.name == "artemis" else {}
@@ -54,11 +54,11 @@ def poisoned_again_and_again(
 
 
 def poisoned(connection: redelivery.Connection, times: int) -> bool:
-    """Whether so many dead letters have been confirmed."""
+    """True if this number of dead letters is confirmed."""
     return connection.report().poisoned == times
 
 
-# RabbitMQ's STOMP consumers get a JMS client's bodies and properties in AMQP's encoding: nothing to compare there.
+# Not for RabbitMQ's STOMP consumers, which get a JMS client's bodies and properties in AMQP's encoding.
 JMS_PAIRS = [pair for pair in PAIRS if pair != ("rabbitmq", "stomp")]
 
 
@@ -66,7 +66,7 @@ JMS_PAIRS = [pair for pair in PAIRS if pair != ("rabbitmq", "stomp")]
 def test_a_dead_letter_put_back_by_a_java_client(
     peer: tuple[Broker, str], java_client: Callable[[Broker, str | None], JavaClient], unique_queue: str
 ) -> None:
-    """Received and sent on as it is, with every property that the dead letter has."""
+    """A dead letter that a Java client moves back, with all its properties, is handled and dead-lettered again."""
     broker, protocol = peer
     java = java_client(broker, "qpid" if protocol == "amqp" else None)
 
@@ -83,13 +83,13 @@ def test_a_dead_letter_put_back_by_artemis(
     unique_queue: str,
     protocol: str,
 ) -> None:
-    """`retryMessages` finds the way back by the properties that our copy carries."""
+    """Artemis' `retryMessages` finds the origin by the properties of this library's copy."""
     java = java_client(artemis, "qpid" if protocol == "amqp" else None)
     poisoned_again_and_again(artemis, protocol, java, unique_queue, lambda: retried(artemis))
 
 
 def retried(artemis: Broker) -> int:
-    """Have the broker put back everything in its dead-letter queue; how many that was."""
+    """Run the broker's redrive of its whole dead-letter queue; return the number of messages."""
     with RawAmqp(artemis) as amqp:
         answer = amqp.manage(f"queue.{artemis.dead_letter_queue}", "retryMessages")
     assert isinstance(answer, int), answer

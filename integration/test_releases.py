@@ -1,4 +1,4 @@
-"""A consumer that gives back far more than it may park: on no broker it comes to a standstill."""
+"""A consumer that releases far more messages than it may park: it stops on no broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 
 
 def test_a_consumer_that_releases_goes_on(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """Classic and Artemis take nothing back over STOMP: what was released first comes again."""
+    """A consumer that releases continues: over STOMP on Classic and Artemis, its first released messages return."""
     broker, protocol = pair
     fill(broker, protocol, unique_queue, [f"m{number}".encode() for number in range(MESSAGES)])
     uri = broker.uri(protocol=protocol, redelivery__credit=4, redelivery__maxParked=4)
@@ -33,10 +33,10 @@ def test_a_consumer_that_releases_goes_on(pair: tuple[Broker, str], unique_queue
         with connection.consumer(unique_queue) as consumer:
             for number in range(3 * MESSAGES):
                 message = consumer.receive(timeout=PATIENCE)
-                assert message is not None, f"nothing came behind {number} that were released"
+                assert message is not None, f"no message arrived after {number} that were released"
                 assert message.release()
             done: list[str] = []
-            # Where they are held, the last ones are until the consumer closes.
+            # If they are parked, the last ones stay parked until the consumer closes.
             while len(done) + consumer.parked < MESSAGES:
                 done.append(accepted(consumer))
         print(f"{broker.name} over {protocol}: {MESSAGES - len(done)} come to the next consumer")

@@ -1,4 +1,4 @@
-"""Redelivery by the broker on real brokers: killed clients, and brokers that do not hold messages back."""
+"""Redelivery by the broker on real brokers: killed clients, and brokers that do not delay messages."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
-# Where a client is killed; the last is anywhere, which is by chance.
+# Points at which a client is killed; the last one is random.
 CHOSEN = some(POINTS, POINTS[:2])
 ABLE = [pair for pair in PAIRS if pair != ("rabbitmq", "amqp")]
-# A copy and its original are one transaction, or the broker drops the second copy.
+# A copy and its original are one transaction, or the broker drops a second copy.
 ONCE = {("artemis", "amqp"), ("artemis", "stomp"), ("brokerj", "amqp")}
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
     unique_queue: str,
     tmp_path: Path,
 ) -> None:
-    """Each message is handled or is a dead letter; each kill it lives through may double it where a copy can be two."""
+    """Each message is handled or is a dead letter; each kill may double it if the broker allows a second copy."""
     broker, protocol = peer
     client = "qpid" if protocol == "amqp" else "stomp" if broker.name == "rabbitmq" else None
     java = java_client(broker, client)
@@ -46,25 +46,25 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
         protocol=protocol,
         redelivery__scheduler="broker",
         redelivery__deadLetterDestination=dead_letters,
-        redelivery__connectTimeout=60_000,  # of a loaded machine
+        redelivery__connectTimeout=60_000,  # for a busy machine
     )
     kills = Kills(uri, java, unique_queue, dead_letters)
     rounds = [kills.round(number, tmp_path / f"{number}.log") for number in range(len(CHOSEN))]
-    kills.finish(3.0, rounds[-1])  # second copies, which come when they are due
+    kills.finish(3.0, rounds[-1])  # second copies, which arrive at their due time
     dead = sum((one.dead for one in rounds), Counter[str]())
     twice = dead.total() - len(dead)
     print(f"\n{broker.name} over {protocol}: {len(rounds)} kills, {len(dead)} dead letters, {twice} twice")
     assert java.drain(unique_queue) == [], "the source queue ends empty"
     assert all(body.startswith("bad") for body in dead), "only poison is dead-lettered"
     for number, one in enumerate(rounds):
-        # On a slow machine its second copies may still be about at the next kill.
+        # On a slow machine its second copies may still exist at the next kill.
         most = 1 if (broker.name, protocol) in ONCE else 2 ** (len(rounds) - number)
         assert all(dead[body] <= most for body in one.dead if body.startswith(f"bad-{number}-")), dead
 
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: str) -> None:
-    """A consumer does not start, nothing is dispatched, and the error says what the broker lacks."""
+    """A consumer on a Classic without scheduler does not start, and the error names the missing setting."""
     available("activemq")
     with BROKERS["activemq"](scheduler=False) as broker:  # type: ignore[call-arg]
         broker.start() if not broker.running else None
@@ -80,7 +80,7 @@ def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: s
 
 
 def test_a_queue_of_brokerj_that_holds_nothing_is_refused(brokerj: Broker, unique_queue: str) -> None:
-    """It is found out by a queue whose name begins as the consumer's does, so that the same rule makes it."""
+    """A queue of Broker-J that delays no message is refused, after a probe with a queue of the same name pattern."""
     with redelivery.connect(brokerj.uri(protocol="amqp", redelivery__scheduler="broker")) as connection:
         with pytest.raises(redelivery.AdapterError, match="holdOnPublishEnabled"):
             connection.consumer(f"nohold.{unique_queue}")
@@ -89,7 +89,7 @@ def test_a_queue_of_brokerj_that_holds_nothing_is_refused(brokerj: Broker, uniqu
 
 @pytest.mark.parametrize("peer", ABLE, ids="-".join, indirect=True)
 def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Killed while it holds a confirmed copy, and started again, the broker delivers it, with its count."""
+    """A confirmed delayed copy survives a kill of the broker, and is delivered with its count."""
     broker, protocol = peer
     policies = redelivery.RedeliveryPolicyMap(
         default=redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=8.0)

@@ -1,4 +1,4 @@
-"""The reference's own consumer scenarios, on a real ActiveMQ Classic, wherever they can be expressed there.
+"""The reference's own consumer scenarios, on a real ActiveMQ Classic, if they are possible there.
 
 One of each kind; all of them with REDELIVERY_SCENARIOS=all.
 """
@@ -37,7 +37,7 @@ FLAG_ONLY = "Classic tells a STOMP consumer that a message was delivered before,
 
 
 def chosen(scheme: str) -> list[dict[str, Any]]:
-    """What is played: over this protocol, of each kind one or all."""
+    """Return the scenarios for this protocol: one of each kind, or all."""
     found = [vector for vector in VECTORS if expressible(vector, scheme) is None]
     if os.environ.get("REDELIVERY_SCENARIOS") == "all":
         return found
@@ -50,7 +50,7 @@ def chosen(scheme: str) -> list[dict[str, Any]]:
 
 
 def expressible(vector: dict[str, Any], scheme: str) -> str | None:
-    """Why a scenario cannot be played over this protocol, or None."""
+    """Return why a scenario is not possible over this protocol, or None."""
     if scheme == "stomp" and vector["scenario"] in BROKERS_COUNT:
         return NO_COUNT
     if vector["scenario"] == "client_ack_close_connection_without_ack_loop":
@@ -68,7 +68,7 @@ def test_the_references_scenarios_end_as_there(
     new_queue: Callable[[], str],
     scheme: str,
 ) -> None:
-    """Deliveries, what is left, and the dead letters that a Java client finds are the reference's."""
+    """Deliveries, remaining messages and the dead letters of a Java client equal those of the reference."""
     java, proxy = java_client(activemq, None), make_proxy(activemq.ports[scheme])
     java.drain(activemq.dead_letter_queue)
     wrong: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def test_the_references_scenarios_end_as_there(
             return redelivery.connect(f"{uri}&{options}" if options else uri, policies=policies)
 
         def drop(connection: redelivery.Connection) -> None:
-            proxy.refuse()  # nothing of it comes back: its process is gone
+            proxy.refuse()  # no reconnect: its process is gone
             proxy.cut()
             connection.close()
             proxy.accept()

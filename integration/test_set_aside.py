@@ -1,4 +1,4 @@
-"""Messages that cannot be copied, or not be acknowledged, over STOMP: they stay on their queue, and the others flow."""
+"""Messages that cannot be copied or acknowledged over STOMP: they stay on their queue, and the others flow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOOD = [f"good-{number}" for number in range(20)]
 
 
 class Handled:
-    """A handler that does what is good, and fails with all else; it counts by body."""
+    """A handler that succeeds for good bodies and fails for all others; it counts by body."""
 
     def __init__(self) -> None:
         self.good: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def consume(
         return running.report
 
 
-# RabbitMQ 4 shows the bytes of a map, and takes a copy for the map that it was.
+# RabbitMQ 4 shows the bytes of a map, and treats a copy of them as the map.
 PARTIAL = ["artemis", "activemq", *(["rabbitmq"] if rabbitmq_release() < (4, 0) else [])]
 
 
@@ -76,7 +76,7 @@ PARTIAL = ["artemis", "activemq", *(["rabbitmq"] if rabbitmq_release() < (4, 0) 
 def test_a_poison_map_is_set_aside_and_stays(
     session: Session, unique_queue: str, tmp_path: Path, *, name: str
 ) -> None:
-    """A JMS Map among 20 others, over STOMP: all others are done; started again, nothing is handled again."""
+    """A poison JMS Map is set aside over STOMP, 20 others are handled, and a restart handles none of them again."""
     broker = session.broker(name)
     java, ledger = session.java(broker, "qpid" if name == "rabbitmq" else None), tmp_path / "ledger.db"
     java.send(unique_queue, "Grüße".encode(), kind="map")
@@ -96,7 +96,7 @@ def test_a_poison_map_is_set_aside_and_stays(
 def test_an_id_of_an_amqp_producer_costs_no_connection(
     activemq: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
 ) -> None:
-    """Classic closes the connection over the ACK of such a message: it is set aside unhandled, the others are done."""
+    """A message with an AMQP producer's id is set aside unhandled, as Classic would close the connection on its ACK."""
     proxy = make_proxy(activemq.stomp_port)
     with RawAmqp(activemq) as amqp:
         amqp.send(unique_queue, "the one", id="order-1")

@@ -1,4 +1,4 @@
-"""Work is shared: a consumer with credit N is given about N messages, whatever waits there; the others get the rest."""
+"""Shared work: a consumer with credit N gets about N messages of any queue; the others get the rest."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ CONSUMERS = 4
 MESSAGES = 200
 PARKED = 20
 WORK = 0.01  # seconds of each message
-# Messages that a broker may hand out beyond the credit: over AMQP while that changes (integration/test_conformance.py),
-# over STOMP by room that was not given back yet. Artemis counts bytes over STOMP, so its windows are of about so many.
+# Messages that a broker may send beyond the credit: over AMQP while that changes (integration/test_conformance.py),
+# over STOMP by a further subscription that has not ended. Artemis counts bytes over STOMP: its windows are
+# approximate.
 BEYOND = {"amqp": 8, "stomp": 2, "artemis-stomp": CREDIT}
-# The same for one that has just handled 200 at full speed: 13, 15, 20 and 24 held, 4 times in 100 on a busy machine. At
-# each flow RabbitMQ 3.10 forgets what is still on its way from the queue to the link (docs/measured-amqp.md).
+# The same for a consumer that has just handled 200 at full speed: 13, 15, 20 and 24, in 4 of 100 runs on a busy
+# machine. At each flow RabbitMQ 3.10 forgets the messages between the queue and the link (docs/measured-amqp.md).
 BEYOND_AT_SPEED = {"rabbitmq-amqp": 48}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
@@ -49,7 +50,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 
 
 class Consumer:
-    """One connection with one consumer. It works while its gate is open; "bad" fails, at first or always."""
+    """One connection with one consumer. Its handlers end while the gate is open; "bad" fails, once or always."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Consumer:
 
 @pytest.fixture
 def consumers(pair: tuple[Broker, str], unique_queue: str) -> Iterator[list[Consumer]]:
-    """Four at their gates, on a queue with 200 messages: each begins when those before it have what they get."""
+    """Four consumers with closed gates on 200 messages: each starts when the ones before have their messages."""
     put(pair, unique_queue, "good", MESSAGES)
     with ExitStack() as stack:
         made: list[Consumer] = []
@@ -100,23 +101,23 @@ def consumers(pair: tuple[Broker, str], unique_queue: str) -> Iterator[list[Cons
 
 
 def most(pair: tuple[Broker, str]) -> int:
-    """Return how many messages a consumer may be given that works at none."""
+    """Return the most messages of a consumer whose handlers do not end."""
     broker, protocol = pair
     return CREDIT + BEYOND.get(f"{broker.name}-{protocol}", BEYOND[protocol])
 
 
 def most_at_speed(pair: tuple[Broker, str]) -> int:
-    """Return how many messages a consumer may be given that has just worked at full speed, and works at none now."""
+    """Return the most messages of a consumer whose handlers do not end, after it has worked at full speed."""
     return CREDIT + BEYOND_AT_SPEED.get(f"{pair[0].name}-{pair[1]}", most(pair) - CREDIT)
 
 
 def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:
-    """Send so many messages of a name."""
+    """Send this number of messages with a name."""
     fill(*pair, queue, [f"{name}{number}".encode() for number in range(count)])
 
 
 def test_each_gets_its_share(pair: tuple[Broker, str], consumers: list[Consumer]) -> None:
-    """Four with credit 4, 200 messages of 10 ms: none has more than half as much again as an even share."""
+    """None of four consumers with credit 4 handles more than 1.5 times an even share of 200 messages of 10 ms."""
     for each in consumers:
         each.gate.set()
     eventually(lambda: sum(len(each.done) for each in consumers) == MESSAGES, message="all are done")
@@ -126,7 +127,7 @@ def test_each_gets_its_share(pair: tuple[Broker, str], consumers: list[Consumer]
 
 
 def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consumers: list[Consumer]) -> None:
-    """Three whose handlers do not end keep about 4 each; the fourth does all the others."""
+    """Three consumers whose handlers do not end keep about 4 messages each; the fourth handles all others."""
     *busy, free = consumers
     free.gate.set()
     left = len(busy) * most(pair)
@@ -135,9 +136,9 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 
 
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """One with credit 4 has 20 that wait for ten minutes: it goes on, and while it is busy another gets the rest."""
+    """A consumer with credit 4 and 20 parked messages handles others, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
-    # There room is made for several times what is parked, so that few subscriptions do (docs/measured-stomp.md, n).
+    # The window there grows by several times the parked messages, for few subscriptions (docs/measured-stomp.md, n).
     ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()
@@ -157,7 +158,7 @@ def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], uni
 
 
 def test_room_is_given_back_when_nothing_is_parked(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """When the 20 are done, the consumer holds what its credit says."""
+    """A consumer has no more than its credit after its 20 parked messages are handled."""
     if (pair[0].name, pair[1]) == ("rabbitmq", "stomp"):
         pytest.skip("over STOMP RabbitMQ takes nothing back at the end of a subscription: room stays")
     put(pair, unique_queue, "bad", PARKED)
@@ -179,7 +180,7 @@ def test_room_is_given_back_when_nothing_is_parked(pair: tuple[Broker, str], uni
 
 
 def test_a_group_that_waits_holds_up_nobody(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """Its first message waits for ten minutes; the group, and all that is behind it, goes on."""
+    """A parked message of a group blocks neither the group nor the messages behind it."""
     broker, protocol = pair
     with Consumer(pair, unique_queue, LONG) as first, Consumer(pair, unique_queue, LONG) as second:
         first.gate.set()

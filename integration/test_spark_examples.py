@@ -69,7 +69,7 @@ def test_the_first_program(
     letters = session.client(artemis, "stomp").drain(dead)
     assert {letter.body: letter.properties["redeliveryCause"] for letter in letters} == {
         b'{"price": 2}': "KeyError: 'count'",
-        b"no order": "Poison: it is no JSON",
+        b"no order": "Poison: it is not JSON",
     }
     assert session.client(artemis, "stomp").drain(unique_queue) == []
     # The last dead letter is behind the last batch, after which Spark reports nothing more.

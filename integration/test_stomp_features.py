@@ -1,4 +1,4 @@
-"""What brokers offer over STOMP, through the library: topics, selectors, credit, kinds, headers, expiry, groups."""
+"""Features of brokers over STOMP, through the library: topics, selectors, credit, kinds, headers, expiry, groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEADERS = {
 
 
 def pull(consumer: redelivery.Consumer, timeout: float = PATIENCE) -> redelivery.Message:
-    """The next message, accepted."""
+    """Accept and return the next message."""
     message = consumer.receive(timeout=timeout)
     assert message is not None, "nothing came"
     message.accept()
@@ -39,7 +39,7 @@ def pull(consumer: redelivery.Consumer, timeout: float = PATIENCE) -> redelivery
 
 
 def test_topics(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """Each of two consumers has each message, in the kinds that were sent, to the topic and not to a queue."""
+    """Each of two consumers of a topic gets each message, in the kind that was sent; a queue of that name gets none."""
     with redelivery.connect(broker.uri()) as connection:
         both = [connection.consumer(f"topic://{unique_queue}") for _ in range(2)]
         connection.send(f"topic://{unique_queue}", "from Python")
@@ -51,7 +51,7 @@ def test_topics(broker: Broker, java: JavaClient, unique_queue: str) -> None:
 
 
 def test_a_failing_topic_message_is_redelivered_to_who_failed(broker: Broker, unique_queue: str) -> None:
-    """The policy of the topic applies to one consumer; the other one is done."""
+    """A message of a topic that fails is redelivered to the failed consumer only."""
     topic = f"topic://{unique_queue}"
     policies = redelivery.RedeliveryPolicyMap({topic: POLICY(initial_redelivery_delay=0.05)})
     fails, fine = Work(), Work()
@@ -65,7 +65,7 @@ def test_a_failing_topic_message_is_redelivered_to_who_failed(broker: Broker, un
 
 
 def test_a_durable_subscription_keeps_what_comes_while_away(broker: Broker, unique_queue: str) -> None:
-    """With a client id and a name; unacknowledged messages come again, too."""
+    """A durable subscription keeps messages while its consumer is away, and redelivers unacknowledged ones."""
     topic, uri = f"topic://{unique_queue}", broker.uri(jms__clientID=f"client-{unique_queue}")
     with redelivery.connect(broker.uri()) as sender:
         with redelivery.connect(uri) as connection:
@@ -82,7 +82,7 @@ def test_a_durable_subscription_keeps_what_comes_while_away(broker: Broker, uniq
 
 
 def test_selectors(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """Only what matches comes; the rest stays. Refused on RabbitMQ, which would send everything."""
+    """A selector lets only matched messages arrive; the rest stays. RabbitMQ would send all: refused."""
     for colour in ("red", "blue", "red"):
         java.send(unique_queue, colour.encode(), properties={"colour": colour, "size": 3})
     with redelivery.connect(broker.uri()) as connection:
@@ -98,7 +98,7 @@ def test_selectors(broker: Broker, java: JavaClient, unique_queue: str) -> None:
 
 @pytest.mark.parametrize("credit", [1, 3])
 def test_small_credit(broker: Broker, java: JavaClient, unique_queue: str, credit: int) -> None:
-    """So many messages are handled at a time and no more, whatever the number of workers."""
+    """No more messages than the credit are handled at a time, for any number of workers."""
     java.send(unique_queue, b"x", copies=9)
     lock, running, most = threading.Lock(), 0, 0
 
@@ -119,7 +119,7 @@ def test_small_credit(broker: Broker, java: JavaClient, unique_queue: str, credi
 
 
 def test_large_credit(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """Hundreds may be unsettled at a time; Classic's limit is one on messages that waited before the consumer came."""
+    """Hundreds of messages may be unsettled; Classic's limit is for messages from before the consumer's start."""
     with redelivery.connect(broker.uri()) as connection:
         consumer = connection.consumer(unique_queue, credit=2000)
         java.send(unique_queue, b"x", persistent=False, copies=600)
@@ -131,7 +131,7 @@ def test_large_credit(broker: Broker, java: JavaClient, unique_queue: str) -> No
 
 
 def test_bodies_of_a_megabyte(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """Both ways, both kinds, byte for byte."""
+    """Bodies of a megabyte arrive byte for byte, in both directions and kinds."""
     content = bytes(range(256)) * 4096
     text = ("Grüße " * 150_000).encode()
     with redelivery.connect(broker.uri()) as connection:
@@ -151,7 +151,7 @@ def test_bodies_of_a_megabyte(broker: Broker, java: JavaClient, unique_queue: st
 def test_str_is_text_and_bytes_are_bytes_for_java(
     broker: Broker, java: JavaClient, unique_queue: str, body: str | bytes
 ) -> None:
-    """Empty ones too; but a text with NUL can only be Bytes on Artemis."""
+    """A str is Text and bytes are Bytes for Java, also if empty; a text with NUL can only be Bytes on Artemis."""
     kind = "text" if isinstance(body, str) else "bytes"
     if broker.name == "artemis" and body == "x\0y":
         kind = "bytes"
@@ -162,7 +162,7 @@ def test_str_is_text_and_bytes_are_bytes_for_java(
 
 
 def test_headers_both_ways(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """Characters that STOMP escapes, and the JMS headers, arrive as they were sent."""
+    """Headers arrive unchanged in both directions: characters that STOMP escapes, and JMS headers."""
     with redelivery.connect(broker.uri()) as connection:
         identity = connection.send(
             unique_queue, "x", headers={**HEADERS, "number": 3, "flag": True}, correlation_id="c:\\1",
@@ -189,7 +189,7 @@ def test_headers_both_ways(broker: Broker, java: JavaClient, unique_queue: str) 
 def test_an_answer_reaches_a_temporary_queue_of_another_connection(
     activemq: Broker, unique_queue: str
 ) -> None:
-    """`message.reply_to` can be sent to, although the queue is somebody else's."""
+    """An answer to `message.reply_to` reaches the temporary queue of another connection."""
     with redelivery.connect(activemq.uri()) as asking, redelivery.connect(activemq.uri()) as answering:
         answers = asking.consumer("temp-queue://answers")
         asking.send(unique_queue, "question", reply_to="temp-queue://answers")
@@ -203,7 +203,7 @@ def test_an_answer_reaches_a_temporary_queue_of_another_connection(
 def test_expired_messages_are_never_dispatched(
     broker: Broker, java: JavaClient, unique_queue: str, *, process: bool
 ) -> None:
-    """One that expires here, behind a slow handler, is dead-lettered with cause `expired`, or dropped."""
+    """A message that expires while prefetched, behind a slow handler, is dead-lettered as `expired`, or dropped."""
     work, gate = Work(), threading.Event()
 
     def handle(message: redelivery.Message) -> None:
@@ -227,7 +227,7 @@ def test_expired_messages_are_never_dispatched(
 
 
 def test_ttl_of_a_message_that_nobody_takes(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """The broker itself keeps it from whoever comes later."""
+    """The broker itself delivers no expired message to a later consumer."""
     with redelivery.connect(broker.uri()) as connection:
         before = time.time()
         connection.send(unique_queue, "late", ttl=TTL)
@@ -239,7 +239,7 @@ def test_ttl_of_a_message_that_nobody_takes(broker: Broker, java: JavaClient, un
 
 
 def test_delay(broker: Broker, unique_queue: str) -> None:
-    """A message sent with `delay=` comes after it, not before; RabbitMQ has no delay, and it is refused."""
+    """A message with `delay=` arrives after the delay, not before; RabbitMQ has none, and refuses it."""
     with redelivery.connect(broker.uri()) as connection:
         if broker.name == "rabbitmq":
             with pytest.raises(redelivery.AdapterError, match="delay="):
@@ -255,7 +255,7 @@ def test_delay(broker: Broker, unique_queue: str) -> None:
 
 @pytest.mark.parametrize("end", ["*", ">"])
 def test_a_wildcard_of_classic_gets_what_is_there(activemq: Broker, unique_queue: str, end: str) -> None:
-    """A consumer of several queues is given what was on them before it came, with a window of any size."""
+    """A consumer of several queues gets the messages from before its start, with a window of any size."""
     with redelivery.connect(activemq.uri()) as connection:
         for queue in "abc":
             connection.send(f"{unique_queue}.{queue}", queue)
@@ -267,7 +267,7 @@ def test_a_wildcard_of_classic_gets_what_is_there(activemq: Broker, unique_queue
 
 
 def test_priority(artemis: Broker, unique_queue: str) -> None:
-    """What waits at the broker comes by priority (Classic keeps the order unless its policy says otherwise)."""
+    """Messages on the broker arrive by priority (Classic keeps the order unless its policy says otherwise)."""
     with redelivery.connect(artemis.uri()) as connection:
         for priority in (0, 9, 4):
             connection.send(unique_queue, str(priority), priority=priority)
@@ -276,7 +276,7 @@ def test_priority(artemis: Broker, unique_queue: str) -> None:
 
 
 def test_groups_on_artemis(artemis: Broker, unique_queue: str) -> None:
-    """per_group: behind a message that waits for its redelivery its group waits, the other group flows."""
+    """A parked message blocks its group with `per_group`, and the other group flows."""
     work = Work()
     policies = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
     with redelivery.connect(artemis.uri(), policies=policies) as connection:
@@ -292,7 +292,7 @@ def test_groups_on_artemis(artemis: Broker, unique_queue: str) -> None:
 
 
 def test_groups_on_classic_are_refused(activemq: Broker, new_queue: Callable[[], str]) -> None:
-    """It does not tell a STOMP consumer the group, so the order cannot be kept."""
+    """Groups are refused on Classic, which sends no group to a STOMP consumer: the order cannot be kept."""
     with (
         redelivery.connect(activemq.uri()) as connection,
         pytest.raises(redelivery.ConfigurationError, match=r"per_group.*activemq"),

@@ -1,4 +1,4 @@
-"""What a broker refuses is told at once and clearly; addresses, wildcards and limits are honoured."""
+"""Refusals of a broker are reported at once and clearly; addresses, wildcards and limits work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=1, in
 
 
 def test_sending_without_permission(broker: Broker, unique_queue: str) -> None:
-    """An AdapterError in the broker's words; the connection goes on, or comes again, and serves."""
+    """A send without permission is an AdapterError with the broker's text; the connection works on, or reconnects."""
     with redelivery.connect(broker.uri()) as connection:
         with pytest.raises(redelivery.AdapterError, match=r"denied\.x") as caught:
             connection.send("denied.x", "no")
@@ -38,7 +38,7 @@ def test_sending_without_permission(broker: Broker, unique_queue: str) -> None:
 def test_a_subscription_that_is_refused(
     broker: Broker, proxy: LinkProxy, unique_queue: str, destination: str, selector: str | None
 ) -> None:
-    """An error, then no endless reconnecting; another consumer of the same connection still gets messages."""
+    """A refused subscription is an error without endless reconnects; another consumer still gets messages."""
     with redelivery.connect(broker.uri(port=proxy.port)) as connection:
         other = connection.consumer(unique_queue)
         with pytest.raises((redelivery.AdapterError, redelivery.ConfigurationError)):
@@ -53,7 +53,7 @@ def test_a_subscription_that_is_refused(
 
 
 def test_a_listener_that_is_refused_ends_the_run(broker: Broker) -> None:
-    """`run` raises the broker's refusal."""
+    """A refused listener ends `run`, which raises the broker's refusal."""
     with redelivery.connect(broker.uri()) as connection:
         connection.listen("denied.x", print)
         with pytest.raises(redelivery.AdapterError):
@@ -61,7 +61,7 @@ def test_a_listener_that_is_refused_ends_the_run(broker: Broker) -> None:
 
 
 def test_a_dead_letter_destination_that_refuses(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """An AdapterError before the first dispatch, and nothing is acknowledged."""
+    """A dead-letter queue that refuses is an AdapterError before the first dispatch; no message is acknowledged."""
     java.send(unique_queue, b"bad", copies=5)
     work = Work()
     uri = broker.uri(redelivery__deadLetterDestination="denied.dlq")
@@ -74,7 +74,7 @@ def test_a_dead_letter_destination_that_refuses(broker: Broker, java: JavaClient
 
 
 def test_failover_skips_a_dead_address(broker: Broker, make_proxy: Callable[..., LinkProxy]) -> None:
-    """The first address refuses; the second serves; later the other way round, and nothing is lost."""
+    """Failover skips an address that refuses, later also the other one, and no message is lost."""
     first, second = make_proxy(broker.stomp_port), make_proxy(broker.stomp_port)
     first.refuse()
     _, _, query = broker.uri().partition("?")
@@ -95,7 +95,7 @@ def test_failover_skips_a_dead_address(broker: Broker, make_proxy: Callable[...,
 
 
 def test_no_address_answers(make_proxy: Callable[..., LinkProxy], broker: Broker) -> None:
-    """A TransportError that names each of them, after one try each."""
+    """A connect without an answer is a TransportError with each address, after one try each."""
     dead = [make_proxy(broker.stomp_port) for _ in range(2)]
     for proxy in dead:
         proxy.refuse()
@@ -106,7 +106,7 @@ def test_no_address_answers(make_proxy: Callable[..., LinkProxy], broker: Broker
 
 
 def test_wildcards_use_each_messages_own_policy(broker: Broker, new_queue: Callable[[], str]) -> None:
-    """One consumer of `stem.>` redelivers each message as the policy of its own queue says; refused on RabbitMQ."""
+    """A consumer of a wildcard redelivers each message by the policy of its own queue; refused on RabbitMQ."""
     stem, work = new_queue(), Work()
     if broker.name == "rabbitmq":
         with (
@@ -121,7 +121,7 @@ def test_wildcards_use_each_messages_own_policy(broker: Broker, new_queue: Calla
     })  # fmt: skip
     with redelivery.connect(broker.uri(), policies=policies) as connection:
         connection.listen(f"{stem}.>", work)
-        connection.start()  # what is sent before goes to no subscription on Artemis, but to a queue of its own name
+        connection.start()  # on Artemis earlier messages go to a queue of their own name, not to the subscription
         with Running(connection):
             for name in ("never", "thrice"):
                 connection.send(f"{stem}.{name}", "x", headers={"key": f"bad-{name}"})
@@ -130,7 +130,7 @@ def test_wildcards_use_each_messages_own_policy(broker: Broker, new_queue: Calla
 
 
 def test_native_addresses(broker: Broker, java: JavaClient, unique_queue: str) -> None:
-    """`native://` goes to the broker as it is, for sending and for consuming."""
+    """A `native://` address is sent to the broker unchanged, for sending and for consuming."""
     address = broker.destination(unique_queue)
     with redelivery.connect(broker.uri()) as connection:
         java.send(unique_queue, b"from Java")
@@ -146,7 +146,7 @@ def test_native_addresses(broker: Broker, java: JavaClient, unique_queue: str) -
 
 
 def test_two_consumers_on_one_connection(broker: Broker, new_queue: Callable[[], str]) -> None:
-    """Each has its own queue's messages, redeliveries and end."""
+    """Each of two consumers on one connection has its own queue's messages, redeliveries and end."""
     queues, works = [new_queue(), new_queue()], [Work(), Work()]
     with redelivery.connect(broker.uri(), policies=QUICK) as connection:
         first = connection.consumer(queues[0])
@@ -170,7 +170,7 @@ def test_two_consumers_on_one_connection(broker: Broker, new_queue: Callable[[],
 def test_many_parked_messages_keep_the_others_flowing(
     broker: Broker, java: JavaClient, unique_queue: str, *, persistent: bool
 ) -> None:
-    """150 wait for their redelivery (Classic stalls at 200 unacknowledged ones), and 400 others are handled."""
+    """400 messages are handled while 150 are parked (Classic stalls at 200 unacknowledged ones)."""
     policies = redelivery.RedeliveryPolicyMap(
         default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=600)
     )

@@ -25,7 +25,7 @@ WRONG = "hunter2%wrong"
 
 @pytest.fixture
 def elsewhere(broker: Broker) -> Iterator[LinkProxy]:
-    """The TLS port under an address that its certificate does not name."""
+    """The TLS port, at an address that its certificate does not name."""
     proxy = LinkProxy(broker.stomps_port, opaque=True)
     proxy.host = ELSEWHERE
     with proxy:
@@ -33,7 +33,7 @@ def elsewhere(broker: Broker) -> Iterator[LinkProxy]:
 
 
 def serves(uri: str, queue: str) -> bool:
-    """Whether messages go there and back."""
+    """True if a message can be sent and received."""
     with redelivery.connect(uri) as connection:
         connection.send(queue, "x" * 100_000)
         message = connection.consumer(queue).receive(timeout=60)
@@ -41,12 +41,12 @@ def serves(uri: str, queue: str) -> bool:
 
 
 def test_with_the_authority_given(broker: Broker, unique_queue: str) -> None:
-    """`redelivery.tlsCaFile` names whom to trust."""
+    """An authority in `redelivery.tlsCaFile` is trusted."""
     assert serves(broker.uri(tls=True, redelivery__tlsCaFile=broker.ca_pem), unique_queue)
 
 
 def test_an_unknown_authority_is_refused(broker: Broker, unique_queue: str) -> None:
-    """By default, with a TransportError that says so; the broker never sees the password."""
+    """An unknown authority is refused by default, with a clear TransportError; the password is not sent."""
     with pytest.raises(redelivery.TransportError, match="certificate is not trusted"):
         serves(broker.uri(tls=True), unique_queue)
 
@@ -54,21 +54,21 @@ def test_an_unknown_authority_is_refused(broker: Broker, unique_queue: str) -> N
 def test_a_certificate_of_another_host_is_refused(
     broker: Broker, elsewhere: LinkProxy, unique_queue: str
 ) -> None:
-    """Although its authority is trusted."""
+    """A certificate of another host is refused, although its authority is trusted."""
     uri = broker.uri(tls=True, port=elsewhere.port, redelivery__tlsCaFile=broker.ca_pem)
     with pytest.raises(redelivery.TransportError, match=r"certificate is not trusted.*127\.0\.0\.2"):
         serves(uri.replace(broker.host, ELSEWHERE), unique_queue)
 
 
 def test_verification_can_be_switched_off(broker: Broker, elsewhere: LinkProxy, unique_queue: str) -> None:
-    """`redelivery.tlsVerify=false`: any certificate, any host."""
+    """`redelivery.tlsVerify=false` accepts any certificate and any host."""
     uri = broker.uri(tls=True, port=elsewhere.port, redelivery__tlsVerify="false")
     assert serves(uri.replace(broker.host, ELSEWHERE), unique_queue)
 
 
 @pytest.mark.parametrize("option", ["tlsCaFile", "tlsCertFile"])
 def test_a_file_that_is_no_certificate(broker: Broker, tmp_path: Path, option: str) -> None:
-    """A ConfigurationError names the option and the file."""
+    """A file that is not a certificate is a ConfigurationError with the option and the file."""
     bad = tmp_path / "bad.pem"
     bad.write_text("no certificate")
     options: dict[str, Any] = {f"redelivery__{option}": bad}
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_certificate(broker: Broker, tmp_path: Path, option: s
 def test_credentials_are_never_shown(
     broker: Broker, unique_queue: str, caplog: pytest.LogCaptureFixture, *, tls: bool
 ) -> None:
-    """Neither in any log at any level, nor in a repr, nor in an error with all its causes."""
+    """Credentials are in no log at any level, in no repr, and in no error with all its causes."""
     options: dict[str, Any] = {"redelivery__tlsCaFile": broker.ca_pem} if tls else {}
     uri, shown = broker.uri(tls=tls, **options), []
     for name in (None, "redelivery", "redelivery.wire", "stomp.py"):
@@ -111,17 +111,17 @@ def test_credentials_are_never_shown(
 
 
 def failure(action: Any) -> str:
-    """The error that this must raise, with all its causes."""
+    """Return the text of the error that this must raise, with all its causes."""
     with pytest.raises(redelivery.RedeliveryError) as caught:
         action()
     return "".join(traceback.format_exception_only(caught.value)) + repr(chain(caught.value))
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
-    """The error and its causes."""
+    """Return the error and its causes."""
     return [] if error is None else [error, *chain(error.__cause__ or error.__context__)]
 
 
 def lines_with(secret: str, text: str) -> list[str]:
-    """Where it stands."""
+    """Return the lines with the secret."""
     return [line for line in text.splitlines() if secret in line]

@@ -1,6 +1,6 @@
 """Traces through real brokers: other clients' producers, failure, redelivery, dead letter, redrive, success.
 
-Nothing of the library makes the first span: a program of proton, or a Java client, sets `traceparent` as a property.
+The first span is not the library's: a program of proton, or a Java client, sets `traceparent` as a property.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SYSTEMS = {"activemq": "activemq", "artemis": "activemq", "brokerj": "qpid", "ra
 
 
 class Traced:
-    """A consumer that fails while it is down, and its spans."""
+    """A consumer that fails until its service is up, and its spans."""
 
     def __init__(self) -> None:
-        """It fails."""
+        """Begin with failures."""
         self.exporter = InMemorySpanExporter()
         tracers = TracerProvider()
         tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
@@ -70,7 +70,7 @@ class Traced:
 def through_poison_and_redrive(
     broker: Broker, protocol: str, queue: str, send: Callable[[], object]
 ) -> Traced:
-    """Have one message fail, be dead-lettered, redriven and handled; return what was seen."""
+    """Fail, dead-letter, redrive and handle one message; return the consumer with its spans."""
     uri, traced = broker.uri(protocol=protocol), Traced()
     with redelivery.connect(uri, policies=POLICIES, observers=[traced.telemetry]) as connection:
         connection.listen(queue, traced)
@@ -97,7 +97,7 @@ def own(span: ReadableSpan) -> str:
 
 
 def as_designed(traced: Traced, broker: Broker, queue: str, producer: str = SPAN) -> None:
-    """Three deliveries linked to one producer, a dead letter linked to the second of them and to the producer."""
+    """Check three deliveries linked to one producer, and a dead letter linked to the second and to the producer."""
     runs, (settled,) = traced.spans("process"), traced.spans("settle")
     assert [links(each) for each in runs] == [[producer]] * 3
     assert links(settled) == [own(runs[1]), producer]
@@ -110,7 +110,7 @@ def as_designed(traced: Traced, broker: Broker, queue: str, producer: str = SPAN
     assert {each["messaging.destination.name"] for each in found} == {queue}
     assert {each["messaging.system"] for each in found} == {SYSTEMS[broker.name]}
     assert all(each["server.address"] and each["server.port"] for each in found)
-    # A copy over AMQP has none, unless the producer was of ours.
+    # A copy over AMQP has no id, unless this library sent the message.
     assert all(each["messaging.message.id"] for each in found[:2])
 
 
@@ -122,7 +122,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
 
 
 def test_a_producer_of_proton(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """Its `traceparent`, `tracestate` and `baggage` are application properties, and stay through everything."""
+    """`traceparent`, `tracestate` and `baggage` of a proton producer are properties, and stay through all steps."""
     broker, protocol = pair
     if (broker.name, protocol) == ("rabbitmq", "stomp"):
         pytest.skip("an AMQP producer's message does not arrive whole there (docs/measured-stomp.md)")
@@ -148,7 +148,7 @@ def test_a_java_producer(
     kind: str,
     protocol: str,
 ) -> None:
-    """A JMS client sets the same names as properties of a text."""
+    """The properties of a JMS client with the same names give the same spans."""
     java = java_client(artemis, kind)
     traced = through_poison_and_redrive(
         artemis, protocol, unique_queue, lambda: java.send(unique_queue, b"order", properties=TRACED)
@@ -159,7 +159,7 @@ def test_a_java_producer(
 
 
 def test_our_own_producer(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """The span of the `send` goes along over each protocol of each broker, with its baggage, and its id."""
+    """The span of this library's `send` arrives over each protocol of each broker, with its baggage and its id."""
     broker, protocol = pair
     producer, uri = Traced(), broker.uri(protocol=protocol)
 
@@ -176,7 +176,7 @@ def test_our_own_producer(pair: tuple[Broker, str], unique_queue: str) -> None:
 
 
 def test_a_name_with_a_dash_arrives(pair: tuple[Broker, str], unique_queue: str) -> None:
-    """Names of other propagators: as they are, and as OpenTelemetry's agent for Java writes them."""
+    """Names of other propagators arrive, unchanged and as OpenTelemetry's agent for Java writes them."""
     broker, protocol = pair
     names = {"uber-trace-id": "a:b:c:1", "uber__dash__trace__dash__id": "a:b:c:1", "X-B3-TraceId": "80f1"}
     with redelivery.connect(

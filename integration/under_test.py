@@ -1,4 +1,4 @@
-"""Real brokers for the conformance suite: what a Java client sends and finds, links through a proxy."""
+"""Real brokers for the conformance suite: a Java client that sends and receives, and connections through a proxy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is known of one adapter on one broker. `scheme` is also the name of the broker's port."""
+    """Facts of one adapter on one broker. `scheme` is also the name of the broker's port."""
 
     broker: str
     scheme: str
@@ -38,14 +38,14 @@ class Pair:
     holds_back: bool = True
     persistence: bool = True
     patience: float = 0.0
-    """How long, in seconds, the other client must wait to know that nothing is there."""
+    """Seconds without a message after which the other client knows that a queue is empty."""
 
 
 class JmsUnderTest(BrokerUnderTest):
-    """A running broker that a JMS client, or what stands for one, can talk to, whatever protocol the library uses."""
+    """A running broker with a JMS client, or its substitute, for any protocol of the library."""
 
     def __init__(self, pair: Pair, broker: Broker, java: Client) -> None:
-        """Nothing is connected yet; use it in a `with`."""
+        """Set broker and client; nothing is connected. Use it in a `with`."""
         self.capabilities = pair.capabilities
         self.kinds = pair.kinds
         self.features = pair.features
@@ -75,7 +75,7 @@ class JmsUnderTest(BrokerUnderTest):
 
     @property
     def address(self) -> str:
-        """The proxy's."""
+        """Address of the proxy."""
         return f"{self._scheme}://{self._proxy.host}:{self._proxy.port}"
 
     def send(
@@ -87,7 +87,7 @@ class JmsUnderTest(BrokerUnderTest):
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
     ) -> None:
-        """As a JMS client does."""
+        """Send with the JMS client."""
         if kind not in self.kinds:
             raise ValueError(f"this client sends no {kind}")
         if kind in ("map", "stream"):
@@ -98,17 +98,17 @@ class JmsUnderTest(BrokerUnderTest):
         self._java.send(queue, data, kind=kind, properties=headers, persistent=persistent)
 
     def take(self, queue: str) -> Sequence[Found]:
-        """All that there is now."""
+        """Receive all messages on a queue."""
         return [_found(message) for message in self._java.drain(queue, timeout=self._patience)]
 
     def cut(self) -> int:
-        """At the proxy, by RST."""
+        """Cut at the proxy, by RST."""
         links = self._proxy.cut()
         self._proxy.resume()
         return links
 
     def stall(self, direction: Direction) -> None:
-        """At the proxy."""
+        """Stall at the proxy."""
         self._proxy.stall(direction)
 
 

@@ -1,4 +1,4 @@
-"""What the integration tests do with the library: handlers that fail as a message's key says, and a run around them."""
+"""Handlers that fail as a message's key says, and a connection that runs with them, for the integration tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLICY = redelivery.RedeliveryPolicy
 
 
 class Attempt(NamedTuple):
-    """One run of a handler on one message."""
+    """One run of a handler for one message."""
 
     began: float
     ended: float
@@ -31,13 +31,13 @@ class Attempt(NamedTuple):
 
 
 class Work:
-    """A handler that keeps every attempt by the message's `key` property, or by its text where there is none.
+    """A handler that records every attempt by the message's `key` property, or by its text without one.
 
-    A key that begins with "bad" always fails, "once" fails the first time, every other one is done at once.
+    A key that begins with "bad" always fails, "once" fails the first time, every other one succeeds at once.
     """
 
     def __init__(self) -> None:
-        """Nothing has been seen."""
+        """Begin without attempts."""
         self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
         self.done: defaultdict[str, int] = defaultdict(int)
         self._lock = threading.Lock()
@@ -57,22 +57,22 @@ class Work:
             raise ValueError(f"attempt {count + 1}: of {key}\nsecond line")
 
     def counts(self) -> dict[str, int]:
-        """How often each key was delivered."""
+        """Return the number of deliveries of each key."""
         with self._lock:
             return {key: len(attempts) for key, attempts in self.attempts.items()}
 
     def lateness(self, key: str, delays_ms: Iterable[int]) -> list[float]:
-        """By how many seconds each redelivery came after it was due; below 0 = early."""
+        """Return the seconds by which each redelivery was late; below 0: early."""
         attempts = self.attempts[key]
         gaps = [after.began - before.ended for before, after in itertools.pairwise(attempts)]
         return [gap - delay / 1000 for gap, delay in zip(gaps, delays_ms, strict=True)]
 
 
 class Running:
-    """`connection.run()` in a thread, from the beginning of the block to its end; what ended it is in `error`."""
+    """`connection.run()` in a thread for the time of the block; its exception is in `error`."""
 
     def __init__(self, connection: redelivery.Connection, *, drain: float = 10.0) -> None:
-        """The connection has been entered, and has its listeners."""
+        """Set the connection, which is entered and has its listeners."""
         self.connection = connection
         self.report: Report | None = None
         self.error: BaseException | None = None
@@ -81,7 +81,7 @@ class Running:
 
     @property
     def ended(self) -> bool:
-        """Whether `run` has returned or raised."""
+        """True if `run` has returned or raised."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -62,7 +62,7 @@ class StompAdapter:
         self._transactions = itertools.count(1)
         # Dead-letter destinations that accept our messages.
         self._checked: set[str] = set()
-        # Those of which the broker has refused a consumer a further subscription.
+        # Destinations on which the broker has refused a consumer's further subscription.
         self._single: set[str] = set()
         self._frames = LearnedLimits()
 
@@ -80,7 +80,7 @@ class StompAdapter:
         return replace(link.profile.capabilities, version=version)
 
     def agreed(self) -> Agreed | None:
-        """Return what was agreed for the open connection; see `redelivery.adapter.Agreeing`."""
+        """Return the protocol version and heart-beats of the open connection; see `redelivery.adapter.Agreeing`."""
         link = self._link
         return (
             None
@@ -96,15 +96,15 @@ class StompAdapter:
         )
 
     def restorer(self, wire: Mapping[str, str], /) -> Restore:
-        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        """Return the function that makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
         return frame_restorer(wire)
 
     def column_reader(self, wire: Mapping[str, str], /) -> ReadColumns:
-        """Return what reads header blocks at once; see `redelivery.core.head_columns.ColumnReading`."""
+        """Return the function that reads header blocks at once; see `redelivery.core.head_columns.ColumnReading`."""
         return frame_columns(wire)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
-        """Write commands as frames. Those of one call that need no answer are one write."""
+        """Write commands as frames. One write carries all frames of a call that need no answer."""
         link = self._link
         if link is not None and not outdated(commands, link.epoch):
             # Ctrl-C behind a partial write would leave half a frame: the next one would be read as its body.
@@ -201,7 +201,7 @@ class StompAdapter:
         if wrong is None:
             link.write(data)
         elif link.receipts.take(receipt[1]) is not None:
-            # Else the connection was lost meanwhile, which was the answer.
+            # If the receipt is gone, the connection was lost meanwhile, and the loss was the answer.
             answer(wrong)
 
     def _transaction(self, link: StompConnection) -> str:
@@ -211,7 +211,7 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             final = isinstance(error, FrameTooLarge)
             if isinstance(error, AdapterError) and not final:
-                # A refusal, not a loss.
+                # The broker refused the request; a lost connection accuses no message.
                 link.disconnect_cause.accuse(delivery)
             self._sink(Confirmed(delivery, error, final=final))
 
@@ -249,7 +249,7 @@ class StompAdapter:
 
     def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
         if link.subscriptions.of_consumer(command.consumer) is not None:
-            # A second one of the same id would outlive its end.
+            # A second subscription with the same id would stay after the UNSUBSCRIBE of the first.
             return
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))
@@ -281,7 +281,7 @@ class StompAdapter:
 
 
 def _end_behind(link: StompConnection, own: Iterable[StompDelivery]) -> None:
-    """End what is not needed behind messages of several consumers, which are settled now. Takes `order`."""
+    """End the subscriptions that are not needed after these messages were settled. Takes `order`."""
     sources: dict[Subscription, list[StompDelivery]] = {}
     for delivery in own:
         sources.setdefault(delivery.source, []).append(delivery)
@@ -292,9 +292,9 @@ def _end_behind(link: StompConnection, own: Iterable[StompDelivery]) -> None:
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
-    """Return the delivery if it arrived on this connection and its consumer has not ended: then it can be settled.
+    """Return the delivery if it can be settled: it arrived on this connection, and its consumer has not ended.
 
-    One that no frame can name ends the connection.
+    A delivery that no frame can name ends the connection.
     """
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery) or delivery.source.ended:
         return None
@@ -302,9 +302,9 @@ def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
 
 
 def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
-    """Return an ACK for each delivery. One that no frame can name ends the connection."""
+    """Return an ACK for each delivery. A delivery that no frame can name ends the connection."""
     if link.version == "1.2":
-        # The hot path is written out here: `settlement` returns the same for one delivery.
+        # The hot path, written inline: `StompDelivery.settlement` returns the same for one delivery.
         handle = link.profile.handle
         skip = len(handle)
         acks: list[bytes] = []
@@ -330,7 +330,7 @@ def _named(link: StompConnection, delivery: StompDelivery) -> bool:
 
 
 def _settled(deliveries: Sequence[StompDelivery]) -> None:
-    """Stop keeping these for a release, on a broker where they are kept."""
+    """Remove these from the unsettled deliveries, on a broker that needs them for a release."""
     unsettled = deliveries[0].source.unsettled if deliveries else None
     if unsettled is not None:
         unsettled.settled(deliveries)

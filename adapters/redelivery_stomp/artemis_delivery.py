@@ -1,4 +1,4 @@
-"""A MESSAGE of ActiveMQ Artemis: its body's kind is seen at a glance in most of them."""
+"""A MESSAGE of ActiveMQ Artemis: a quick check finds the kind of most bodies."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from redelivery_stomp.delivery import StompDelivery
 __all__ = ["ArtemisDelivery"]
 
 EXPIRES, LENGTH, IDENTITY = b"\nexpires:", b"\ncontent-length:", b"\nmessage-id:"
-# First bytes of what may be a value in the broker's own encoding, or in AMQP's.
+# First bytes of a body that may be a value in the broker's own encoding, or in AMQP's.
 ENCODED = b"\0\1"
-# Of what came over AMQP, or had no time: its bytes may be of anything (`artemis_bodies`).
+# In the headers of a message that came over AMQP, or has no time: its bytes may be any value (`artemis_bodies`).
 DOUBTFUL = (b"\nJMS_AMQP_", b"\nNATIVE_MESSAGE_ID:", b"\ntimestamp:0\n")
 
 
@@ -21,7 +21,7 @@ class ArtemisDelivery(StompDelivery):
     def plain(self, now: float) -> bool:
         head, body = self.head, self.body
         at = head.find(EXPIRES)
-        # Read for each message: no call that is not needed.
+        # Runs for each message: no call that is not needed.
         if body and body[0] not in ENCODED and (at < 0 or head.startswith(b"0\n", at + 9)):
             length = head.find(LENGTH)
             if length < 0 or length > head.find(IDENTITY):

@@ -1,8 +1,8 @@
-"""Writing that never waits for the broker: a thread writes the bytes that the socket does not take at once.
+"""Writer that never waits for the broker: a thread writes the bytes that the socket does not take at once.
 
-No lock is held and no thread of the application waits while a broker does not read. The callers bound the bytes that
+While a broker does not read, no lock is held and no thread of the application waits. The callers limit the bytes that
 wait: one settlement and one copy for each unsettled delivery, and the pending sends up to their own limit. Heart-beats
-are no bound: a broker without memory reads nothing, and still sends its own.
+do not limit them: a broker that is out of memory reads nothing, and still sends its heart-beats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferedWriter", "Postbox"]
 
-# Windows has no such flag: there a thread writes everything.
+# Windows has no such flag: a thread writes everything there.
 AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)
 
 
@@ -51,7 +51,7 @@ class BufferedWriter:
         try:
             threading.Thread(target=self._catch_up, name="redelivery-stomp-writer", daemon=True).start()
         except RuntimeError as error:
-            # The process may have no more threads. Half a frame is written, and the rest cannot follow.
+            # The process cannot start another thread. A part of a frame is written, and the rest cannot follow.
             self._failure = OSError(f"no thread to write with: {error}")
             self._broken()
             raise self._failure from None
@@ -81,7 +81,7 @@ class BufferedWriter:
 
 
 class Postbox:
-    """Frames for the reading thread to write, with TLS. It replaces stomp.py's queue, whose `put` blocks at 278."""
+    """Frames that the reading thread writes, with TLS. Replaces stomp.py's queue, whose `put` blocks at 278 frames."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class Postbox:
             self._frames.append(item)
 
     def get(self) -> bytes:
-        """Take the oldest frame; only called when there is one."""
+        """Remove and return the oldest frame; only called when there is one."""
         with self._lock:
             frame = self._frames.popleft()
             if not self._frames:
@@ -115,7 +115,7 @@ class Postbox:
         return len(self._frames)
 
     def shutdown(self) -> None:
-        """Drop the frames, and refuse further ones."""
+        """Drop the frames, and raise for further ones."""
         with self._lock:
             self._shut = True
             self._frames.clear()

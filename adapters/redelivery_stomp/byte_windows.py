@@ -1,9 +1,9 @@
-"""A consumer's window in bytes: how many messages that is, which depends on their size, and what it lacks.
+"""A consumer's window in bytes on Artemis: how many messages it holds, and how many bytes it lacks.
 
-A message is sent while any of a subscription's window is left, however large the message is. When a link is cut,
-Artemis may lose the first message that each of its subscriptions holds (docs/measured-stomp.md, n). So there are as
-few of them as can be: one of a guessed size, and further ones when what comes proves it too small, each for all that
-is lacking.
+Artemis sends a message while any byte of a subscription's window is left, however large the message is. When a
+connection is cut, Artemis may lose the first message that each of its subscriptions holds (docs/measured-stomp.md, n).
+That is why a consumer has as few subscriptions as possible: one of a guessed size, and further ones when the messages
+prove it too small. Each further one has all the bytes that are lacking.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 __all__ = ["CREDIBLE", "MARGIN", "MOST_BYTES", "UNIT", "ByteWindow", "CountedWindow", "Part", "size_of"]
 
-# Bytes: a window of so many messages is subscribed as so many of these (`StompArtemis.subscribe_headers`).
+# Bytes for each message of a window, as it is subscribed (`StompArtemis.subscribe_headers`).
 UNIT = 1024
-# Bytes of a MESSAGE frame besides its header block and body. Artemis counts the frame.
+# Bytes of a MESSAGE frame beyond its header block and body. Artemis counts the frame.
 OVERHEAD = 11
-# Further subscriptions that are as wide as what is lacking; those behind them double what there is.
+# Number of further subscriptions that are as wide as the lacking bytes. Each later one doubles the whole window.
 FEW = 4
-# One message moves the usual size by an eighth, and counts as at most four usual ones: a huge one is not what all that
-# follow will be.
+# One message moves the usual size by an eighth, and counts as at most four usual ones: the messages after a huge one
+# need not be huge.
 WEIGHT = 8
 CREDIBLE = 4
-# Bytes that a message may well have. The first ones are believed so far, as nothing is known yet.
+# Bytes. The first messages count with at most this size, while the usual size is not known yet.
 LIKELY = 16384
-# When parked messages have used up what there was, so many times their number is added, or the credit's. So there are
-# few subscriptions, and in between the consumer may be given more messages than its credit says.
+# When parked messages have used up the window, this many times their number is added, or this many times the credit.
+# There are few subscriptions then, and until the next one the consumer may get more messages than its credit.
 AHEAD = 4.5
-# Bytes: a large credit of large messages is not given more than that. A thousand of 1 MB would be too much for anybody.
+# Bytes: the largest window for a large credit. A thousand messages of 1 MB would fill the memory of most processes.
 MOST_BYTES = 16 << 20
-# How far what is needed of a large window may be above what there is, or below it, before something is done.
+# Factor by which the needed bytes of a large window may be above or below its size before it is changed.
 MARGIN = 1.5
 # Kilobytes: the widest window of one subscription. Artemis reads an int of bytes.
 WIDEST = 1 << 20
@@ -52,25 +52,25 @@ class Part:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        # Bytes that are taken of it, and by how many messages, as far as that is counted.
+        # Bytes used, and the number of messages that use them, as far as they are counted.
         self.held = 0
         self.messages = 0
 
     @property
     def left(self) -> int:
-        """Bytes that are left: none, if the last message was larger than what was left then."""
+        """Bytes that are left; 0 if the last message was larger than the bytes that were left."""
         return max(0, self.size - self.held)
 
 
 class ByteWindow(ABC):
-    """What both kinds of windows have in common. Used with the connection's `order` held."""
+    """Base of both kinds of byte windows. Used with the connection's `order` held."""
 
     group = b""
-    """Begin of the header line of a message that must not come by a narrow subscription."""
+    """First bytes of the header line of a message that must not arrive on a narrow subscription."""
     _counts = False
     _unit = UNIT
     limit: float = 0.0
-    """While `usual` is above it, `further` may have something to begin."""
+    """Bytes. While `usual` is above it, `further` may return a subscription to begin."""
 
     def __init__(self, command: Subscribe, size: int, usual: int) -> None:
         """`size`: bytes of the first subscription; `usual`: bytes of a message, as a guess."""
@@ -79,7 +79,7 @@ class ByteWindow(ABC):
         self.usual = float(usual)
         self.parts = {0: Part(size)}
         self._number = 1
-        # Messages that are parked, by what the engine asks room for.
+        # Number of parked messages, as far as the engine asked for credit for them.
         self.parked = 0
         self.known: dict[Delivery, tuple[Part, int]] = {}
 
@@ -87,35 +87,36 @@ class ByteWindow(ABC):
         self.parked += messages
 
     def grow_for_good(self, messages: int) -> None:
-        # Of a consumer that was not begun to grow.
+        # For a consumer that was not begun with a window that grows.
         self.grow(messages)
 
     def begun(self, number: int) -> None:
         del number
 
     def checked(self) -> bool:
-        """Note that no message of an ended subscription is among what the reading thread has."""
+        """Record that the reading thread has no more messages of an ended subscription."""
         return True
 
     @property
     def watches(self) -> bool:
-        """True if `came` is to be told of every message, besides what `sampled` is."""
-        # Each further one ends when nothing of it is unsettled, perhaps between a read and this look at it.
+        """True if `came` must be called for every message, in addition to `sampled`."""
+        # A further subscription ends when none of its messages is unsettled. That may be between a read and this check.
         return self._counts or self._number > 1
 
     def sampled(self, delivery: StompDelivery) -> None:
-        """Learn what one message of a read measures. Called without the lock, by the reading thread."""
-        # What several give back need not come back in order: where one is promised, only what is parked makes room.
+        """Adjust the usual size to one message of a read. Called without the lock, by the reading thread."""
+        # The broker need not redeliver in order the messages that several subscriptions release. If an order is
+        # promised, only parked messages add to the window.
         if self.command.ordering == "non_blocking":
             self._learn(size_of(delivery))
 
     @abstractmethod
     def came(self, delivery: StompDelivery, number: int) -> None:
-        """Learn of a message that came by a subscription."""
+        """Count a message that arrived on a subscription."""
 
     @abstractmethod
     def parks(self, delivery: StompDelivery, number: int) -> None:
-        """Learn that a delivery which came by a subscription is parked."""
+        """Count a delivery that arrived on a subscription as parked."""
 
     def accepted(self, deliveries: Iterable[Delivery]) -> bool:
         known = self.known
@@ -132,8 +133,8 @@ class ByteWindow(ABC):
         begun = len(self.parts) - 1
         if lacking <= 0:
             return ()
-        # From the fifth on each has as much as all before it, so that their number grows with the logarithm only. There
-        # is no last one: with large messages parked a consumer would stand still in front of all the others.
+        # From the fifth on, each subscription is as wide as all before it: their number grows with the logarithm of the
+        # bytes. The number has no limit: a consumer with large parked messages would get none of the others.
         if begun >= FEW:
             lacking = max(lacking, sum(part.size for part in self.parts.values()))
         return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
@@ -153,15 +154,15 @@ class ByteWindow(ABC):
         del self.parts[number]
 
     def _begin(self, units: int) -> tuple[int, Subscribe]:
-        """Return a subscription to begin, of so many `UNIT`."""
+        """Return a subscription to begin, with a window of `units` times `UNIT`."""
         number = self._number
         self._number += 1
         self.parts[number] = Part(units * self._unit)
-        # Of the kind that has all of its room at once.
+        # The kind of subscription that has its whole window from the begin.
         return number, replace(self.command, window=units, room=0, ordering="per_group")
 
     def _take(self, delivery: StompDelivery, number: int, size: int) -> None:
-        """Count a delivery against its subscription, with so many bytes, until it is accepted."""
+        """Count `size` bytes of a delivery against its subscription, until it is accepted."""
         if delivery not in self.known and (part := self.parts.get(number)) is not None:
             self.known[delivery] = part, size
             part.held += size
@@ -177,15 +178,15 @@ class ByteWindow(ABC):
 
     @abstractmethod
     def _suffices(self, parts: Collection[Part]) -> bool:
-        """True if these would be enough."""
+        """True if these parts are enough for the credit."""
 
 
 class CountedWindow(ByteWindow):
-    """The window of a small credit: every message is counted, so that as many as the credit says are in work.
+    """The window of a small credit: every message is counted, so that as many as the credit are being handled.
 
-    Artemis binds a message group to the subscription that got its first message. The group's next one waits for room
-    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured-stomp.md).
-    So where groups come, one wide subscription takes the place of the others.
+    Artemis binds a message group to the subscription that got its first message. The group's next message waits until
+    that subscription's window has room. All messages behind it wait, too, for every consumer of the queue (measured:
+    docs/measured-stomp.md). That is why one wide subscription replaces the others when a message has a group.
     """
 
     _counts = True
@@ -213,12 +214,12 @@ class CountedWindow(ByteWindow):
         del delivery, number
 
     def came_alone(self, number: int) -> bool:
-        """True if a subscription has brought nothing that is unsettled."""
+        """True if no message of a narrow subscription is unsettled."""
         part = self.parts.get(number)
         return number != self.wide and part is not None and not part.messages
 
     def widen(self) -> tuple[int, Subscribe] | None:
-        """Return the subscription that takes groups, if that is to be begun."""
+        """Return the wide subscription for message groups; None if it is begun already."""
         if self.wide is not None:
             return None
         command = self.command
@@ -227,7 +228,7 @@ class CountedWindow(ByteWindow):
         return number, begun
 
     def further(self) -> Sequence[tuple[int, Subscribe]]:
-        # It has room for all that may be parked.
+        # The wide subscription has room for all messages that may be parked.
         return super().further() if self.wide is None else ()
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
@@ -236,19 +237,19 @@ class CountedWindow(ByteWindow):
         return [number for number, part in self.parts.items() if number != self.wide and not part.messages]
 
     def _in_work(self) -> int:
-        # The engine asks for room in steps: it may still say that something is parked.
+        # The engine changes the number of parked messages in steps: it may still count some that are not parked now.
         return max(0, sum(part.messages for part in self.parts.values()) - self.parked)
 
     def _lacking(self) -> float:
         parts, credit, in_work = self.parts.values(), self.credit, self._in_work()
-        # While any of it is left, the broker has nothing more.
+        # While any byte of a window is left, the broker has no further message.
         if in_work >= credit or any(part.left for part in parts):
             return 0
         messages = sum(part.messages for part in parts)
         mean = sum(part.held for part in parts) / messages
         lacking: float = credit - in_work
         if self.parked > 0:
-            # Never more than may be parked besides.
+            # Never more than the messages that may still be parked.
             most = credit + max(self.command.room, self.parked) - messages
             lacking = max(lacking, min(AHEAD * max(credit, self.parked), most))
         credible = CREDIBLE * self.usual if self._seen > WEIGHT else LIKELY

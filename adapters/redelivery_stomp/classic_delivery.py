@@ -1,4 +1,4 @@
-"""A MESSAGE of ActiveMQ Classic: a producer's properties replace the broker's own headers, so none of these is proof.
+"""A MESSAGE of ActiveMQ Classic. A producer's properties replace the broker's own headers: these prove nothing.
 
 Measured (docs/measured-stomp.md): only `subscription`, and `ack` where one is to be acknowledged, are always Classic's.
 """
@@ -28,13 +28,13 @@ EXPIRES, LIVES = b"\nexpires:", b"\nexpires:0\n"
 
 
 class ClassicDelivery(StompDelivery):
-    """One MESSAGE of Classic. Its id and time are as good as its producer's."""
+    """One MESSAGE of Classic. Its producer may have written its id and time."""
 
     __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        # Not by super(): it runs for each message.
+        # Not by super(), which is slower: this runs for each message.
         StompDelivery.__init__(self, source, head, body)
         self.arrived = 0.0 if LIVES in head else time.time()
 
@@ -47,24 +47,24 @@ class ClassicDelivery(StompDelivery):
         if FROM_AMQP in head:
             # Classic may not be able to settle it.
             return False
-        # A body that is there arrived whole.
+        # A body that is not empty arrived whole.
         lives = head.startswith(LIVES, head.find(EXPIRES))
         return bool(self.body) if lives else super().plain(now)
 
     @property
     def expires_at(self) -> float | None:
         head = self.head
-        # Read for each message: no call that is not needed.
+        # Runs for each message: no call that is not needed.
         if head.startswith(LIVES, head.find(EXPIRES)):
             return None
-        # Classic has sent it, so it lived by Classic's clock. What says otherwise is a clock here that is ahead, or a
-        # property of this name.
+        # Classic sends no message that has expired by its own clock. A time in the past comes from a clock here that is
+        # ahead, or from a property of this name.
         at = super().expires_at
         return at if at is not None and at > self.arrived else None
 
     @property
     def key(self) -> Hashable | None:
-        # A ledger reads it for each message: three headers are found faster than all are read.
+        # A ledger reads it for each message: finding three headers is faster than reading all.
         if b"\r" in self.head:
             identity, timestamp = self.message_id, self.raw.get("timestamp")
         else:
@@ -85,10 +85,11 @@ class ClassicDelivery(StompDelivery):
 
 
 def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
-    """Return where a message of the consumer of `consumed` was sent: what its header says only within that.
+    """Return the destination of a message that arrived for a consumer of `consumed`.
 
-    A consumer of one destination gets no other's. On a pattern the header says which one; if that is none of them it is
-    forged, and the message counts as one of the pattern's, as with a name that is too long to be one.
+    A consumer of one destination gets no other destination's messages. For a pattern the header names the destination.
+    A name that the pattern does not match is forged: the result is then the pattern itself. The same goes for a name
+    that is too long.
     """
     kind, _, name = consumed.partition("://")
     own = profile.qualified(name, "queue") if kind == "native" else consumed
@@ -99,13 +100,13 @@ def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     try:
         told = Destination.parse(claimed)
         if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:"):
-            # At the broker its name is another one than here.
+            # The broker's name of a temporary destination differs from the name here.
             return claimed
         bounds = Destination.parse(own)
         one = not (is_pattern(told) or told.options or len(told.members) > 1)
         if one and any(covers(member, told) for member in bounds.members):
             return claimed
     except ConfigurationError:
-        # A name that nothing can be made of is none of the consumer's.
+        # A name that is no destination is none of the consumer's.
         pass
     return plain

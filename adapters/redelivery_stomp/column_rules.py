@@ -1,4 +1,4 @@
-"""How a kind of delivery reads a property in another way than others do, where thousands are read at once."""
+"""Rules by which a kind of delivery reads a property, if it differs from the others, for thousands at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ColumnRule"]
 
 
 class ColumnRule(NamedTuple):
-    """How one property is read: from these headers, each of which stands once, and by what of their values."""
+    """The headers that one property is read from, each of which occurs once, and the function of their values."""
 
     headers: tuple[str, ...]
     read: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""The CONNECT frame, and the errors of a log-in without CONNECTED."""
+"""The CONNECT frame, and the errors of a failed log-in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
 
 
 def agreed_heartbeats(listener: HeartbeatListener) -> tuple[float | None, float | None]:
-    """Return the seconds between two heart-beats, as agreed: ours, and the broker's; None: none."""
+    """Return the agreed seconds between two heart-beats: those sent here, and the broker's. None: no heart-beats."""
     sends, expects = listener.heartbeats if listener.running else (0, 0)
     return sends / 1000 or None, expects / 1000 or None
 
@@ -50,14 +50,12 @@ def _plain(option: str, text: str) -> str:
 def not_logged_in(
     opening: Opening, error: AdapterError | None, *, garbled: bool, lost: bool
 ) -> RedeliveryError:
-    """Return the error of a log-in that failed: refused, no STOMP, closed, or without an answer in time."""
+    """Return the error of a failed log-in: refused, not STOMP, closed, or no answer in time."""
     endpoint = opening.endpoint
     if error is not None:
         return AdapterError(f"{endpoint}: the broker refused the log-in: {error}")
     if garbled:
-        return TransportError(
-            f"{endpoint}: what answers there does not speak STOMP; is this another protocol's port?"
-        )
+        return TransportError(f"{endpoint}: the answer is not STOMP; is this another protocol's port?")
     if lost:
         return TransportError(
             f"{endpoint}: the connection was closed before the broker answered; is this the port of another "

@@ -1,7 +1,7 @@
-"""One STOMP connection of one epoch: opens, logs in, dispatches what it reads, and reports its end once.
+"""One STOMP connection of one epoch: opens, logs in, reports deliveries, and reports its end once.
 
-A settlement is written to the connection on which its delivery arrived: a late one reaches a closed connection only.
-It implements the protocols of `ports`, by which its parts use it.
+A settlement is written to the connection on which its delivery arrived. A stale one cannot reach a later connection.
+`StompConnection` implements the protocols of `ports`, by which its parts use it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ if TYPE_CHECKING:
     from redelivery_stomp.receipts import Answer
 
 __all__ = ["StompConnection"]
-# Errors of a write to a connection that is gone.
+# Errors of a write to a lost connection.
 BROKEN = (OSError, StompException, AttributeError, ValueError)
-# Seconds that an ERROR without a reason waits for the one that has it: shorter than the ERROR counts as the cause.
+# Seconds that an ERROR without a reason waits for the ERROR with the reason. It must be shorter than the time for which
+# an ERROR counts as the cause (`disconnect_cause.AT_ONCE`).
 REASON = 0.5
-NAMELESS = "a message came without a usable header to acknowledge it by"
+NAMELESS = "a message arrived without a usable header to acknowledge it by"
 
 
 class StompConnection:
@@ -61,17 +62,18 @@ class StompConnection:
     def __init__(self, opening: Opening, sink: Sink) -> None:
         self.epoch = opening.epoch
         self.profile: StompProfile
-        # In all ids. A producer who knew it could write frames that count as the broker's: each connection has its own.
+        # Part of all ids. A producer who knew it could write frames that count as the broker's: each connection has a
+        # new one.
         token = secrets.token_hex(8)
         self.subscriptions = Subscriptions(token)
         self._opening, self._sink = opening, sink
         self.receipts = Receipts(token)
         self._lock = threading.Lock()
-        # An ACK must not overtake, or be overtaken by, the end of its subscription.
+        # Keeps the order of an ACK and the UNSUBSCRIBE of its subscription.
         self.order = threading.RLock()
         self.turns = SubscribeQueue(self, self.subscriptions)
         self._connected = threading.Event()
-        # Why the log-in failed.
+        # Reason of a failed log-in.
         self._refused: AdapterError | None = None
         # True when nothing more is reported.
         self._over = False
@@ -81,10 +83,10 @@ class StompConnection:
         self._version = "1.2"
         self._server = ""
         self._last_arrived: StompDelivery | None = None
-        # The last acknowledgements. The broker answers none of them.
+        # The last acknowledgements. The broker does not confirm them.
         self._accepted = RecentAcknowledgements()
         self.disconnect_cause = StompDisconnectCause()
-        # An ERROR that gives no reason, while the one that does is waited for.
+        # An ERROR that gives no reason, until the ERROR with the reason arrives.
         self._vague: Frame | None = None
         self._unwritable = ""
         # A delivery that no frame can name.
@@ -112,7 +114,7 @@ class StompConnection:
         try:
             self.transport.write(hello)
         except BROKEN as error:
-            # Something was read that says why.
+            # The reading thread has read the reason.
             if self.transport.garbled or self._lost:
                 self._raise_refusal()
             self.abandon()
@@ -127,9 +129,9 @@ class StompConnection:
             raise
         with self._lock:
             self.profile = profile
-            # No message comes before a SUBSCRIBE.
+            # No message arrives before a SUBSCRIBE.
             self.proof.handle = profile.handle if profile.forgeable else b""
-            # From here on a loss is reported; before, it is raised.
+            # A loss before this is raised; a later one is reported.
             self._opened = not self._lost
         if not self._opened:
             self._raise_refusal()
@@ -147,11 +149,11 @@ class StompConnection:
         self.transport.disconnect_socket()
 
     def close(self, timeout: float) -> bool:
-        """Write DISCONNECT, wait for its receipt, and close, within `timeout` seconds; return whether it came."""
+        """Write DISCONNECT, wait for its receipt, and close, within `timeout` seconds; True if the receipt arrived."""
         with self._lock:
             if self._over:
                 return False
-            # From here on the end is no loss.
+            # The end of the connection after this is not reported as a loss.
             self._over = True
         answered = False
         with suppress(*BROKEN, Empty):
@@ -164,9 +166,9 @@ class StompConnection:
     # Writing.
 
     def write(self, data: bytes) -> None:
-        """Write whole frames. Never waits for the broker. A failure is reported as a lost connection.
+        """Write whole frames, without waiting for the broker. A failure is reported as a lost connection.
 
-        Then, for a moment, the broker's reason may be there to be read: its last ERROR, or else the end of the stream.
+        The report waits `REASON` seconds: the reading thread may still read the broker's last ERROR.
         """
         try:
             self.transport.write(data)
@@ -194,7 +196,7 @@ class StompConnection:
         self.transport.disconnect_socket()
 
     def accepted(self, deliveries: list[StompDelivery]) -> None:
-        """Keep what is being acknowledged, in case the broker closes the connection over it."""
+        """Keep these deliveries, in case the broker closes the connection because of an acknowledgement."""
         if deliveries:
             self._accepted.add(deliveries)
 
@@ -208,7 +210,7 @@ class StompConnection:
         """The broker's name and version, as it sends them."""
         return self._server
 
-    # Reading: on the reading thread.
+    # Reading, on the reading thread.
 
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
         only = self.subscriptions.of_all(frames)
@@ -231,7 +233,7 @@ class StompConnection:
             self._sink(Browsed(consumer))
 
     def _arrived(self, deliveries: list[StompDelivery]) -> None:
-        # Not by subscription: that may have ended in between.
+        # Not found by subscription, which may have ended in between.
         unsettled = deliveries[0].source.unsettled
         if unsettled is not None and not unsettled.take(deliveries):
             return
@@ -240,7 +242,7 @@ class StompConnection:
             self._sink(Arrived(kept[0].consumer, kept))
 
     def on_connected(self, received: Frame) -> None:
-        """Take CONNECTED: the log-in has succeeded."""
+        """Handle CONNECTED: the log-in has succeeded."""
         self._version = received.headers.get("version", "1.0")
         self._server = received.headers.get("server", "")
         self._connected.set()
@@ -253,7 +255,7 @@ class StompConnection:
             answer(None)
 
     def on_error(self, received: Frame) -> None:
-        """Call the callback of the refused request. Without one, keep the ERROR as the reason of the loss after it."""
+        """Call the callback of the refused request. Without one, keep the ERROR as the reason of the next loss."""
         words = said(received.headers, received.body or b"")
         if self._opened and words == self.profile.vague:
             self._vague = received
@@ -262,7 +264,7 @@ class StompConnection:
         self._vague = None
         self._find_refused(received, words)
         if self._opened and self.profile.closes:
-            # At once: until its end of stream is read, the connection would count as open.
+            # At once: the connection would count as open until the end of its stream is read.
             self.lost("the broker closed the connection")
 
     def _find_refused(self, received: Frame, words: str) -> None:
@@ -285,7 +287,7 @@ class StompConnection:
             )
 
     def lost(self, reason: str, *, by_broker: bool = True) -> None:
-        """Report the end of the connection, once, whatever goes wrong while it is explained."""
+        """Report the end of the connection, once, even if finding its reason raises."""
         with self._lock:
             if self._over:
                 self._goodbye_answered.put(item=False)
@@ -305,8 +307,8 @@ class StompConnection:
 
         def refuse() -> None:
             if refusal is not None and (claim := self.receipts.first_request()) is not None:
-                # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused. It handles
-                # them in order. The receipt of a SEND before it may arrive later, when that is stored.
+                # Artemis closes the connection when it refuses a SUBSCRIBE, and does not name it. It handles them in
+                # order. The receipt of an earlier SEND may arrive later, when its message is stored.
                 claim(refusal)
 
         def report() -> None:
@@ -320,7 +322,7 @@ class StompConnection:
         self.transport.disconnect_socket()
 
     def _explained(self, reason: str) -> tuple[TransportError, AdapterError | None]:
-        """Return the error of the loss, and the refusal of the oldest request if the broker may have meant it."""
+        """Return the error of the loss, and the refusal of the oldest request if the ERROR may be about that."""
         vague, self._vague = self._vague, None
         if vague is not None:
             self._find_refused(vague, self.profile.vague)
@@ -332,9 +334,9 @@ class StompConnection:
         elif fault and self._connected.is_set():
             reason = fault
             if self.transport.garbled:
-                # The last ERROR may be a part of it.
+                # The last ERROR may be a part of the garbled data.
                 because = refusal = None
-                # No other message has done it, if its consumer has ended.
+                # None if its consumer has ended: no other message is accused.
                 culprit = self.subscriptions.delivery(self.transport.culprit)
                 cause.accuse(culprit)
                 reason += named(culprit)

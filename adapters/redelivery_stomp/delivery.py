@@ -1,4 +1,4 @@
-"""A MESSAGE frame as a delivery: its header block stays bytes until a header is read."""
+"""A MESSAGE frame as a delivery. Its header block stays bytes until a header is read."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
-# In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured-stomp.md).
+# In a message that came to ActiveMQ Classic over AMQP. Its producer may have set its id (docs/measured-stomp.md).
 FROM_AMQP = b"\nJMS_AMQP_"
-# Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
+# Bytes. A header block up to this size stays whole in `let_go`. Ten thousand of them are kept.
 SMALL = 4096
-# No header has it.
+# A value that no header has.
 NO_VALUE = b"\n"
 
 
 class DeliveryProfile(Protocol):
-    """What a delivery uses of its broker's profile: how to read a MESSAGE, and how to settle it.
+    """The part of its broker's profile that a delivery uses: reads a MESSAGE, and settles it.
 
     `StompProfile` implements it, and describes each name.
     """
@@ -57,7 +57,7 @@ class DeliveryProfile(Protocol):
 
 
 class Subscription:
-    """What all deliveries of one subscription share."""
+    """State that all deliveries of one subscription share."""
 
     __slots__ = (
         "asked",
@@ -83,7 +83,7 @@ class Subscription:
         self.epoch = epoch
         self.profile = profile
         self.version = version
-        # True if its SUBSCRIBE is written.
+        # True after its SUBSCRIBE was written.
         self.asked = False
         self.ended = False
         self.identity = f"{BROWSES}{command.consumer}" if command.browse else str(command.consumer)
@@ -92,7 +92,7 @@ class Subscription:
         self.last: tuple[bytes, str] = NO_VALUE, ""
         self.window = profile.window(command)
         self.make = profile.makes or StompDelivery
-        # Messages of a plain topic subscription are gone when it ends.
+        # The broker drops the messages of a plain topic subscription when it ends: there is nothing to release.
         kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)
         self.unsettled = UnsettledDeliveries() if kept else None
 
@@ -101,11 +101,11 @@ class StompDelivery(Delivery):
     """One MESSAGE frame."""
 
     __slots__ = ("_raw", "head", "source")
-    # Properties that a subclass reads in another way.
+    # Properties that a subclass reads differently.
     columns: ClassVar[Mapping[str, ColumnRule]] = {}
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        # Written out, because it runs for each message: a call of super().__init__ costs as much as the rest.
+        # Inline, because it runs for each message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
         self.epoch = source.epoch
         self.body = body
@@ -126,7 +126,7 @@ class StompDelivery(Delivery):
         return raw
 
     def read_ahead(self) -> None:
-        """Read all headers at once: read one by one, each is a search."""
+        """Read all headers at once: one by one, each read is a search."""
         self.raw.read()
 
     def field(self, name: bytes) -> bytes:
@@ -151,25 +151,25 @@ class StompDelivery(Delivery):
         return [each.head for each in own], [each.body for each in own]
 
     def arrived_at(self, wall: float) -> None:
-        """Take the time of the arrival, in seconds since the Unix epoch, where anything depends on it."""
+        """Set the time of the arrival, in seconds since the Unix epoch, if a property depends on it."""
 
     def let_go(self) -> Delivery:
         self.body = b""
         head = self.head
         if len(head) <= SMALL:
             return self
-        # The application may still have this one, and ask it for headers.
+        # A new delivery: the application may still have this one, and read its headers.
         lines = [line for line in head.split(b"\n") if line.startswith(KNOWN_BY)]
         return self.source.make(self.source, b"\n".join((b"", *lines, b"")), b"")
 
     @property
     def settleable(self) -> bool:
-        # Asked for each message: most have no such property.
+        # Read for each message: most have no such property.
         return FROM_AMQP not in self.head or self.source.profile.settles(self.raw.get("message-id") or "")
 
     @property
     def nameable(self) -> bool:
-        """True if a frame can name this delivery: its handle is there, and has neither a NUL nor a line end."""
+        """True if a frame can name this delivery: it has a handle without NUL and line ends."""
         source = self.source
         names = (
             (source.profile.handle,) if source.version == "1.2" else (b"\nmessage-id:", b"\nsubscription:")
@@ -179,7 +179,7 @@ class StompDelivery(Delivery):
         )
 
     def settlement(self, command: bytes) -> bytes:
-        """Return the frame that acknowledges this delivery, without its end: `ACK` or `NACK` up to the last header."""
+        """Return the `ACK` or `NACK` frame of this delivery, up to its last header."""
         if self.source.version == "1.2":
             return b"%b\nid:%b\n" % (command, self.field(self.source.profile.handle))
         return b"%b\nmessage-id:%b\nsubscription:%b\n" % (
@@ -187,7 +187,7 @@ class StompDelivery(Delivery):
         )  # fmt: skip
 
     def poisoned(self) -> bytes:
-        """Return the frame of the broker's own poison acknowledgement, without its end."""
+        """Return the frame of the broker's own poison acknowledgement, up to its last header."""
         return self.settlement(b"NACK") + self.source.profile.poison
 
     def returned(self) -> bytes:
@@ -202,7 +202,7 @@ class StompDelivery(Delivery):
         if b"\\" in head or b"\r" in head:
             identity = source.profile.identity(self.raw.get("message-id") or "")
             return (self.destination, identity, self.raw.get("timestamp")) if identity else None
-        # A ledger reads it for each message: three headers are found faster than all are read.
+        # A ledger reads it for each message: finding three headers is faster than reading all.
         identity = source.profile.identity(self.field(b"\nmessage-id:").decode("utf-8", "replace"))
         if not identity:
             return None
@@ -214,7 +214,7 @@ class StompDelivery(Delivery):
 
     @property
     def strong(self) -> bool:
-        # Where the id is the producer's word, the message is known by its bytes, too.
+        # If the producer may have set the id, the message is also identified by its bytes.
         return not self.digested
 
     def slim(self) -> int:
@@ -225,7 +225,8 @@ class StompDelivery(Delivery):
         return self.field(b"\ntimestamp:") not in (b"", b"0")
 
     def digest(self) -> bytes:
-        # All lines of these names: a producer's may come first (ActiveMQ Classic, a line end in a property's name).
+        # Without any line of these names: a producer's may come first (ActiveMQ Classic, a line end in a property's
+        # name).
         lines = [line for line in self.head.split(b"\n") if not line.startswith(OF_DELIVERY)]
         return blake2b(b"\n".join(sorted(lines)) + b"\0" + self.body, digest_size=DIGEST).digest()
 
@@ -259,7 +260,7 @@ class StompDelivery(Delivery):
     def expires_at(self) -> float | None:
         head = self.head
         at = head.find(b"\nexpires:")
-        # Read for each message: no call that is not needed.
+        # Runs for each message: no call that is not needed.
         if at < 0 or head.startswith(b"0\n", at + 9):
             return None
         value = number(self.field(b"\nexpires:"))
@@ -279,7 +280,7 @@ class StompDelivery(Delivery):
 
     @property
     def message_id(self) -> str | None:
-        # What stays the same: a dead letter that was listed is looked for by it.
+        # The id that stays the same: a listed dead letter is found again by it.
         return self.identity
 
     @property

@@ -1,6 +1,6 @@
-"""Why a connection ended: the broker's last ERROR, and the message that it may be about.
+"""Cause of a lost connection: the broker's last ERROR, and the message that it may be about.
 
-Both count for a second only: a connection may live for days, and an old ERROR explains no later loss.
+Both count for one second only: a connection may be open for days, and an old ERROR does not explain a later loss.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["StompDisconnectCause", "accused", "named", "said"]
 
-# Seconds. A connection that closes within them after an ERROR closes because of it.
+# Seconds. If a connection closes within this time after an ERROR, the ERROR is the cause.
 AT_ONCE = 1.0
-# Characters of an id that are told.
+# Characters of an id that are reported.
 LONGEST_NAME = 120
 
 
-# Of RabbitMQ, where each SUBSCRIBE and SEND declares its queue.
+# On RabbitMQ each SUBSCRIBE and SEND declares its queue.
 _OTHER_ARGUMENTS = (
-    "the queue is there with other arguments: give those as redelivery.queueArguments (of a dead-letter queue as "
+    "the queue exists with other arguments: set those as redelivery.queueArguments (for a dead-letter queue as "
     "redelivery.deadLetterArguments), or use AMQP"
 )
 
@@ -58,13 +58,13 @@ class StompDisconnectCause:
     ) -> None:
         """Find the suspect of the last ERROR, which names no request.
 
-        It is the message that the ERROR names. An ERROR that names none may refuse any request, or be about the last
-        message; one with a text that `no_refusal` finds is about neither (`StompProfile.no_refusal`).
+        It is the message that the ERROR names. An ERROR without a message may refuse any request, or be about the last
+        message. If `no_refusal` matches its text, it is about neither (`StompProfile.no_refusal`).
 
         Args:
             acknowledged: The last acknowledged messages, oldest first.
             arrived: The last message that arrived.
-            no_refusal: The broker's texts about something else; None before the log-in.
+            no_refusal: Matches the broker's texts about something else; None before the log-in.
             refuses: False if this broker names each request that it refuses.
         """
         text = str(self._error)
@@ -86,17 +86,17 @@ class StompDisconnectCause:
 
     @property
     def ended_with(self) -> str | None:
-        """Text of the ERROR with which the broker ended the connection, or empty; None if it was ended here."""
+        """Text of the ERROR with which the broker ended the connection, empty without one; None if ended here."""
         return str(self.error or "") if self.by_broker else None
 
     @property
     def refusal(self) -> AdapterError | None:
-        """The same, if it may be the refusal of a request that it does not name."""
+        """The ERROR of the last second, if it may refuse a request that it does not name; else None."""
         return self.error if self._refuses else None
 
     @property
     def suspect(self) -> tuple[Hashable, int] | tuple[None, None]:
-        """Proof and consumer of the message that was suspected in the last second, or neither."""
+        """Proof and consumer of the message that was suspected in the last second, or (None, None)."""
         suspect = self._suspect
         if suspect is None or time.monotonic() - self._accused >= AT_ONCE:
             return None, None
@@ -104,10 +104,10 @@ class StompDisconnectCause:
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:
-    """Return the text of an ERROR in one line. RabbitMQ's header has only the kind, and its body the reason."""
+    """Return the text of an ERROR in one line. RabbitMQ sends the kind in the header, and the reason in the body."""
     detail = body.decode("utf-8", "replace").strip().partition("\n")[0]
     message = headers.get("message") or detail or "an error without a text"
-    # Only RabbitMQ's has the header `version`. The bodies of the others repeat the message in a stack trace.
+    # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
     return f"{text}; {_OTHER_ARGUMENTS}" if "inequivalent arg" in text else text
 
@@ -127,9 +127,9 @@ def _names(text: str, identity: str) -> bool:
 
 
 def named(culprit: StompDelivery | None) -> str:
-    """Return which message it is, or may be hidden in: its id may be its producer's, of any kind and length."""
+    """Return the part of an error text that names a message. A producer may have set its id, of any kind and length."""
     if culprit is None:
         return ""
     name = Cause.of(culprit.message_id or "without an id").text
     name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-    return f": in the message {name} from {culprit.destination}, which over AMQP is one like any other"
+    return f": in the message {name} from {culprit.destination}; use AMQP, which delivers it like any other"

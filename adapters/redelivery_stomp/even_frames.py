@@ -1,7 +1,8 @@
-"""The header blocks of many messages at once, column by column: those with the same header lines in the same order.
+"""Reads the header blocks of many messages at once, column by column, if they are of one shape.
 
-Most queues have messages of few such shapes. What is read is what the delivery says of each, for about a third of the
-time. What is odd, or of a shape that few have, is not read here.
+Messages of one shape have the same header lines in the same order. Most queues have few shapes. The values are those
+that each delivery returns, and take about a third of the time. Unusual header blocks, and shapes that few messages
+have, are not read here.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ __all__ = ["even_columns"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# Digits of a Unix time in milliseconds (until the year 2286) whose float is exact to half a microsecond.
+# Digits of a Unix time in milliseconds (until the year 2286). Its float is exact to half a microsecond.
 _PLAIN_DIGITS = 13
-# Shapes of one segment that are read, and how often its messages are looked at to find them, at most.
+# Most shapes of one segment that are read, and how often each message is looked at to find them, at most.
 MOST_SHAPES, MOST_LOOKS = 8, 3
-# Messages of one shape from which on this is faster than one by one.
+# Number of messages of one shape from which on this is faster than one by one.
 FEW = 8
-# Properties whose columns are read here. `destination` is not among them: deliveries are asked for it.
+# Properties whose columns are read here. `destination` is not among them: it is read from deliveries.
 _OF_HEADERS = (
     "identity", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered", "headers",
 )  # fmt: skip
@@ -38,7 +39,7 @@ _OF_HEADERS = (
 def even_columns(
     source: Subscription, heads: Sequence[bytes], asked: Collection[str]
 ) -> Sequence[HeadColumns]:
-    """Return what deliveries with these header blocks say; those that are missing are to be read one by one.
+    """Return the properties of deliveries with these header blocks. Missing rows are to be read one by one.
 
     See `redelivery.core.head_columns`.
     """
@@ -53,7 +54,7 @@ def even_columns(
     found: list[HeadColumns] = []
     for rows, block in _shapes(heads):
         if any(header in block.repeated for rule in rules for header in rule.headers):
-            # Each such property has its own way to choose one of them.
+            # Each such property chooses one of the repeated headers in its own way.
             continue
         values = {name: _column(source, block, name) for name in asked if name != "headers"}
         hidden = source.profile.protocol_headers
@@ -63,7 +64,7 @@ def even_columns(
 
 
 def _shapes(heads: Sequence[bytes]) -> Iterator[tuple[Sequence[int], _Block]]:
-    """Find messages whose header blocks are of one shape: the larger groups first."""
+    """Yield the rows of messages whose header blocks are of one shape, larger groups first."""
     todo = _grouped([*range(len(heads))], [head.count(b"\n") for head in heads])
     looks, shapes = MOST_LOOKS * len(heads), 0
     while todo and shapes < MOST_SHAPES:
@@ -85,7 +86,7 @@ def _shapes(heads: Sequence[bytes]) -> Iterator[tuple[Sequence[int], _Block]]:
 
 
 def _grouped(rows: Sequence[int], keys: Sequence[Hashable]) -> list[Sequence[int]]:
-    """Return the rows of each key but for those that few have."""
+    """Return the rows of each key that has `FEW` of them at least."""
     if len(set(keys)) == 1:
         return [rows] if len(rows) >= FEW else []
     groups: dict[Hashable, list[int]] = {}
@@ -102,10 +103,10 @@ def _is_plain(head: bytes) -> bool:
 
 
 class _Block:
-    """Header blocks with equally many lines, and of one shape unless `uneven` or `odd` says otherwise.
+    """Header blocks with the same number of lines. They are of one shape if `uneven` is None and `odd` is False.
 
-    `at`: the number of the line that counts for each name. `uneven`: what differs in each of them. `odd`: a name is
-    escaped, and another one may be the same.
+    `at`: the number of the line that counts for each name. `uneven`: for each block, the line that differs. `odd`: a
+    name is escaped, and may be the same as another one.
     """
 
     def __init__(self, heads: Sequence[bytes], text: str) -> None:
@@ -119,7 +120,7 @@ class _Block:
 
     @classmethod
     def read(cls, heads: Sequence[bytes]) -> _Block | None:
-        """Read header blocks; None: one of them is no UTF-8, or has other line ends."""
+        """Read header blocks; None: one of them is not UTF-8, or has CRLF line ends."""
         try:
             text = b"\n".join(heads).decode()
         except UnicodeDecodeError:
@@ -127,9 +128,10 @@ class _Block:
         return None if "\r" in text else cls(heads, text)
 
     def _names(self) -> list[Hashable] | None:
-        """Find the names; where they differ, return what stands there in each."""
+        """Find the names. If the blocks differ in a line, return the name of each in that line; else None."""
         width = self._width
-        # Of repeated headers the first counts, and the last says where the name stands: as in `read_headers`.
+        # As in `read_headers`: the value of a repeated header is the first one, its place in the order is the last
+        # one's.
         for at in range(width - 1, 0, -1):
             column = self._lines[at::width]
             name, colon, _ = column[0].partition(":")
@@ -166,7 +168,7 @@ def _column(source: Subscription, block: _Block, name: str) -> Sequence[Any]:
     if rule is not None:
         return _ruled(rule, block)
     if name == "destination":
-        # It depends on its header alone, which few values have.
+        # It depends on its header only, which has few different values.
         raw = block.raw("destination") or [""] * rows
         heads_of = dict(zip(raw, block.heads, strict=True))
         known = {value: source.make(source, head, b"").destination for value, head in heads_of.items()}

@@ -1,4 +1,4 @@
-"""Takes every one of several steps, whichever of them raise."""
+"""Carries out all of several steps, even if some raise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["every_step"]
 
 
 def every_step(steps: Iterable[Callable[[], object]]) -> None:
-    """Take every step, also behind one that raises. That is a fault of the library, and only logged."""
+    """Call every step, also after one that raises. An exception here is a fault of this library, and is logged."""
     for step in steps:
         try:
             step()

@@ -1,8 +1,9 @@
-"""SENDs that are too large for the broker: each is tried until two connections ended over one, then refused here.
+"""SENDs that are too large for the broker: each is tried until two connections ended because of one, then refused.
 
-RabbitMQ ends the connection over such a frame without a word, and Classic with an ERROR that names no request. A poison
-message with so large a copy would end one connection after the other, and take every other message with it. The broker
-says nowhere what it takes: its administrator may have raised the limit, and a single end may be chance.
+RabbitMQ closes the connection on such a frame without an ERROR, and Classic with an ERROR that names no request. A
+poison message with such a large copy would end one connection after the other: all other messages would be redelivered
+each time. The broker does not report its limit, which its administrator may have raised. A single end may have another
+cause.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ CLASSIC = (
         "raise wireFormat.maxFrameSize of its STOMP connector and restart this program",
     ),
 )
-# Its ERROR. "Command": it has refused a frame, and reads the rest of it as the next one (6.1.7).
+# Classic's ERROR. "Command": it has refused a frame, and reads the rest of it as the next one (6.1.7).
 CLASSIC_SAYS = re.compile(
     "maximum (frame size|header length|number of headers|(data|command) length) was exceeded"
 )
-# Connections that end, one after the other, while such a frame has no answer: one may be chance.
+# Number of connections in a row that ended while such a frame had no answer. One end may have another cause.
 PROOF = 2
 
 
@@ -51,17 +52,18 @@ class FrameTooLarge(AdapterError):
 
 
 class LearnedLimits:
-    """What one adapter has found out, on all its connections, about limits of SENDs. By kind of broker."""
+    """Limits of SENDs that one adapter has found out, on all its connections. By kind of broker."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By broker and kind: the largest that was taken, if that is above the default.
+        # By broker and kind: the largest value that the broker accepted, if that is above the default.
         self._taken: dict[tuple[str, str], int] = {}
-        # By broker and kinds that a frame exceeds: how many connections ended over such frames, and the last one.
+        # By broker and kinds that a frame exceeds: how many connections ended because of such frames, and the epoch of
+        # the last one.
         self._ends: dict[tuple[str, frozenset[str]], tuple[int, int]] = {}
 
     def check(self, io: StompIo, receipt: tuple[str, str], data: bytes) -> FrameTooLarge | None:
-        """Return why a SEND is refused here, or None: then it can be written.
+        """Return the error of a SEND that is refused here; None if it can be written.
 
         Args:
             io: The connection.
@@ -86,7 +88,7 @@ class LearnedLimits:
         return None
 
     def _over(self, broker: str, limits: Sequence[FrameLimit], data: bytes) -> Mapping[str, int]:
-        """Return what of a frame is above its limit, by kind."""
+        """Return the values of a frame that are above their limits, by kind."""
         head = data[: data.find(b"\n\n")]
         lines = head.count(b"\n")
         over: dict[str, int] = {}
@@ -96,7 +98,7 @@ class LearnedLimits:
             if limit.kind == "bytes":
                 found = len(data)
             elif limit.kind == "headers" and lines > most:
-                # Those of one name count as one.
+                # Headers with the same name count as one.
                 found = len({line.partition(b":")[0] for line in head.split(b"\n")[1:]})
             elif limit.kind == "bytes in one header" and len(head) > most:
                 found = max(map(len, head.split(b"\n")))
@@ -110,12 +112,12 @@ class LearnedLimits:
         limit = next(each for each in limits if each.kind in kinds)
         most = max(limit.most, self._taken.get((broker, limit.kind), 0))
         return (
-            f"{broker} ends the connection over a STOMP frame of more than {most:,} {limit.kind}, and this message "
+            f"{broker} closes the connection on a STOMP frame of more than {most:,} {limit.kind}, and this message "
             f"needs {over[limit.kind]:,}: {limit.cure}, or use AMQP"
         )
 
     def taken(self, io: StompIo, over: Mapping[str, int]) -> None:
-        """Keep that the broker took a frame: it takes any that is not larger."""
+        """Record that the broker accepted a frame: it accepts all that are not larger."""
         broker = io.profile.capabilities.broker
         with self._lock:
             for kind, found in over.items():
@@ -124,10 +126,10 @@ class LearnedLimits:
                 del self._ends[key]
 
     def ended(self, io: StompIo, over: Mapping[str, int]) -> None:
-        """Keep that a connection ended before the answer to a frame; once for each connection."""
+        """Record that a connection ended before the answer to a frame; once for each connection."""
         profile, text = io.profile, io.disconnect_cause.ended_with
         said = profile.frame_error
-        # Without a text it may be this: an ERROR is lost if the broker closes while the frame is still being written.
+        # An end without a text counts: the ERROR is lost if the broker closes while the frame is still being written.
         if text is None or (text and (said is None or not said.search(text))):
             return
         key = profile.capabilities.broker, frozenset(over)
@@ -138,7 +140,7 @@ class LearnedLimits:
 
 
 class _Tried:
-    """Callback of a frame above a limit: keeps what became of it, and passes the answer on."""
+    """Callback of a frame above a limit: records its result, and passes the answer on."""
 
     def __init__(self, limits: LearnedLimits, io: StompIo, over: Mapping[str, int], answer: Answer) -> None:
         self._limits, self._io, self._over, self._answer = limits, io, over, answer

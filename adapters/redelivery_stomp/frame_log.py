@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show_answer", "show_messages", "show_written", "watched"]
 
-# Of an ERROR: brokers repeat the user's name in it.
+# Headers of an ERROR that are not logged: brokers repeat the user's name in its message.
 _HIDDEN = frozenset({"message"})
 
 
@@ -38,7 +38,7 @@ def show_messages(messages: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def show_answer(command: str, headers: Mapping[str, str]) -> None:
-    """Log another frame that arrived. The text of an ERROR is hidden: the error after it has it, masked."""
+    """Log another frame that arrived. The text of an ERROR is hidden: the error that follows has it, masked."""
     kept = {name: value for name, value in headers.items() if name not in _HIDDEN}
     _show("<-", command.encode(), kept, b"")
 

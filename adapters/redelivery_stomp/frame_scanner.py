@@ -1,7 +1,7 @@
-"""Splits what was read into messages and other frames, of which each is proven to be the broker's.
+"""Splits the bytes that were read into messages and other frames, and proves that the broker wrote each.
 
 Why not stomp.py's parser: it costs 18 µs a message, most of it in regular expressions for headers that are never read;
-the split costs about 1 µs. It also believes every frame, has no limits, and raises at some.
+the split costs about 1 µs. Also, that parser trusts every frame, has no limits, and raises on some frames.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ FIRST_LINES = tuple(command + end for command in COMMANDS for end in (b"\n", b"\
 LONGEST = max(map(len, FIRST_LINES))
 COMMAND = len(b"MESSAGE")
 NEWLINE = ord("\n")
-# Heart-beats, and the optional line ends behind a frame.
+# Heart-beats, and the optional line ends after a frame.
 LINE_ENDS = re.compile(rb"[\r\n]+")
 
-BROKEN = "a body was longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
+BROKEN = "a body is longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
 UNPROVEN = (
-    "a frame came that the broker has not written (in a JMS text with a NUL, or in the name of a property, on "
+    "a frame arrived that the broker did not write (in a JMS text with a NUL, or in the name of a property, on "
     "ActiveMQ Classic)"
 )
 
 
 class FrameLimits(NamedTuple):
-    """Most bytes of a frame's header block and of its body."""
+    """Largest header block and body of a frame, in bytes."""
 
     header: int = 2**24
     body: int = 2**28
 
     @classmethod
     def of(cls, settings: Settings) -> FrameLimits:
-        """Return those of the connection's options."""
+        """Return the limits in the connection's options."""
         return cls(settings.maximum_header_bytes, settings.maximum_message_bytes)
 
 
 class OtherFrame(NamedTuple):
-    """A frame that is no MESSAGE."""
+    """A frame other than a MESSAGE."""
 
     command: str
     head: bytes
@@ -67,8 +67,8 @@ class _Fault(Exception):
 class FrameScanner:
     """Splits a stream of bytes into messages and other frames. Keeps a partial frame until its end arrives.
 
-    `fault`: why the bytes are no frames of the broker, or no longer; then nothing more is returned. `culprit`: header
-    block of the message that is the fault itself; None: it is the message before.
+    `fault`: why the bytes are not the broker's frames, or empty; after a fault nothing more is returned. `culprit`:
+    header block of the message that has the fault; None: it is the message before.
     """
 
     def __init__(self, token: str, limits: FrameLimits | None = None) -> None:
@@ -77,21 +77,22 @@ class FrameScanner:
         self.culprit: bytes | None = None
         self._limits = limits or FrameLimits()
         self._kept = bytearray()
-        # Of the partial frame: header block's end; where its body begins, or 0; its size, or 0 if it ends at a NUL.
+        # Of the partial frame: the bytes that end its header block; where its body begins, or 0; its size, or 0 if it
+        # ends at a NUL.
         self._ends, self._body, self._need = b"", 0, 0
-        # Most bytes that it may have without an end of header block, or without a NUL.
+        # Most bytes that the partial frame may have without an end of its header block, or without a NUL.
         self._most = 0
-        # True if its body, or its header block without an end, has a NUL; the same for another frame's beginning.
+        # True if its body, or its incomplete header block, has a NUL; and if it has the beginning of another frame.
         self._nul = self._other = False
-        # True if the broker may not have written it; then the message before it, which may have it in its text.
+        # True if the partial frame is not proven to be the broker's.
         self._doubtful = False
         self._held: list[tuple[bytes, bytes]] = []
 
     def feed(self, chunk: bytes) -> tuple[list[tuple[bytes, bytes]], list[OtherFrame]]:
         """Add bytes; return the whole messages as (header block, body), and the other whole frames.
 
-        A header block begins with the line end behind the command. Its line ends are LF. A message without a length is
-        kept while behind it there is a part of a frame that is not proven yet.
+        A header block begins with the line end after the command. Its line ends are LF. A message without a length is
+        kept while a partial frame that is not proven follows it: the message may have that in its text.
         """
         messages: list[tuple[bytes, bytes]] = []
         others: list[OtherFrame] = []
@@ -128,13 +129,13 @@ class FrameScanner:
 
     @property
     def starving(self) -> bool:
-        """True if a message is kept because the broker may not have written what is behind it, which is not whole."""
+        """True if a message is kept because the partial frame after it may not be the broker's."""
         return bool(self._held)
 
     def give_up(self) -> list[tuple[bytes, bytes]]:
-        """Take the part of a frame behind a message for what that message hides; return that message.
+        """Treat the partial frame after a kept message as a part of that message's text; return the message.
 
-        It may be a part of the broker's own frame, if its rest is slow. Then the message comes again.
+        If it was the broker's own frame, and only slow, the broker redelivers the message.
         """
         held, self._held = self._held, []
         if held:
@@ -142,9 +143,9 @@ class FrameScanner:
         return held
 
     def _waits(self, chunk: bytes, seam: bytes) -> bool:
-        """True if the partial frame has neither its next end nor a fault. Nothing is searched twice.
+        """True if the partial frame is still incomplete and has no fault. No byte is searched twice.
 
-        `seam`: the chunk, and as many bytes before it as a thing that is searched can have there.
+        `seam`: the chunk, and the bytes before it in which a searched sequence may have begun.
         """
         size = len(self._kept)
         self._nul = self._nul or b"\0" in chunk
@@ -159,16 +160,16 @@ class FrameScanner:
     def _cut_evenly(self, data: bytes, messages: list[tuple[bytes, bytes]]) -> int:
         """Split at the bytes between two messages; add the messages, and return where the rest begins.
 
-        It costs half of a search for each frame's end. The rest begins at the last frame, or before it at a frame that
-        is not recognised. A body may contain the bytes between two messages: then it does not have the length that its
-        frame says, or has a NUL although its frame says no length, and the rest begins there.
+        This takes half the time of a search for each frame's end. The rest begins at the last frame, or at the first
+        frame that is not recognised. That includes a frame whose body contains the bytes between two messages: its
+        body differs from its length, or has a NUL without a length.
         """
         begin = LINE_ENDS.match(data)
         at = begin.end() if begin else 0
         if not data.startswith(MESSAGE, at) or len(data) > min(self._limits):
             return at
         parts = data[at + COMMAND :].split(BETWEEN)
-        # The last one may not be whole.
+        # The last part may be incomplete.
         parts.pop()
         size, said = -1, b""
         # `find` costs half of `in`.
@@ -182,7 +183,7 @@ class FrameScanner:
                 if len(body) != size:
                     size = len(body)
                     said = b"%b%d\n" % (LENGTH, size)
-                # The second form: RabbitMQ writes it as the last header.
+                # The second form: RabbitMQ writes the length as the last header.
                 if not head.startswith(said, length_at) and head[length_at:] != said[:-1]:
                     break
                 if part.find(b"\0") >= 0 and not whole(part, head, body):
@@ -201,7 +202,7 @@ class FrameScanner:
             messages.append((head, body))
             at += len(part) + len(BETWEEN)
         if not self.proof.add(handles):
-            # Which message is at fault is found one by one.
+            # The caller then reads one by one, and finds the message with the fault.
             messages.clear()
             return begin.end() if begin else 0
         return at
@@ -209,7 +210,7 @@ class FrameScanner:
     def _cut(
         self, data: bytes, at: int, messages: list[tuple[bytes, bytes]], others: list[OtherFrame]
     ) -> int:
-        """Add the frame that begins at `at`; return where it ends, or -1 if it is not whole."""
+        """Add the frame that begins at `at`; return where it ends, or -1 if it is incomplete."""
         first = next((line for line in FIRST_LINES if data.startswith(line, at)), None)
         if first is None:
             if not any(line.startswith(data[at : at + LONGEST]) for line in FIRST_LINES):
@@ -293,7 +294,7 @@ class FrameScanner:
             self._nul = data.find(b"\0", start) >= 0
             self._other = data.find(self.proof.mark, start) >= 0
             if self._nul and self._other:
-                # It would go on over other frames: a property named `content-length`, on ActiveMQ Classic.
+                # The body would include other frames: a property named `content-length`, on ActiveMQ Classic.
                 raise _Fault(UNPROVEN, culprit)
         return end
 

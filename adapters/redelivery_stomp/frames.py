@@ -1,7 +1,7 @@
 """STOMP frames as bytes: escaping, building, and reading a header block.
 
-stomp.py escapes values but not names, and always sets `content-length` for a body, which makes a JMS TextMessage a
-BytesMessage. For that reason frames are built here, and written through its transport.
+Frames are built here, and written through stomp.py's transport. stomp.py itself escapes values but not names, and
+always sets `content-length` for a body, which makes a JMS TextMessage a BytesMessage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MESSAGE: Final = b"MESSAGE\n"
-# Longest number that is read. No broker writes one of so many digits.
+# Most digits of a number that is read. No broker writes a longer one.
 DIGITS: Final = 18
 # Milliseconds: the year 10000, for which Python has no date.
 NEVER: Final = 253402300800000
@@ -39,14 +39,14 @@ _UNESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
 
 
 def escape(text: str) -> str:
-    """Escape a header name or value: it can end neither its line nor its name."""
+    """Escape a header name or value, so that it can end neither its line nor its name."""
     if text.isalnum():
         return text
     return "".join(_ESCAPES.get(c, c) for c in text).replace("\0", "")
 
 
 def unescape(text: str) -> str:
-    """Return a header name or value as it was before it was escaped."""
+    """Return the unescaped header name or value."""
     if "\\" not in text:
         return text
     # Without an escaped backslash, every backslash begins an escape.
@@ -69,7 +69,7 @@ def text_of(value: Any) -> str:
 
 
 def is_text(body: bytes) -> bool:
-    """Whether a body may be a text: STOMP's are UTF-8."""
+    """True if a body may be a text: texts are UTF-8 in STOMP."""
     try:
         body.decode()
     except UnicodeDecodeError:
@@ -97,7 +97,7 @@ def read_headers(block: bytes) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if colon:
-            # Most lines have no escape: on Classic only those of the ids, for their colons.
+            # Most lines have no escape. On Classic the lines of ids have one, for their colons.
             headers[unescape(name) if "\\" in name else name] = unescape(value) if "\\" in value else value
     return headers
 
@@ -108,7 +108,7 @@ def _line_start(name: str) -> bytes:
 
 
 class RawHeaders:
-    """All headers of one frame. They are read one by one until all are needed."""
+    """All headers of one frame. Each is found in the bytes on its own until all are needed."""
 
     __slots__ = ("_head", "_read")
 
@@ -183,23 +183,23 @@ class Headers(RawHeaders, Mapping[str, str]):
 
 
 def number(value: str | bytes | None) -> int | None:
-    """Return the number in a header, or None if it is no plain number: a producer may write anything."""
+    """Return the number in a header; None if it is not a plain number, as a producer may write any text."""
     return int(value) if value and len(value) <= DIGITS and value.isascii() and value.isdigit() else None
 
 
 def date_of(milliseconds: str | None) -> datetime | None:
-    """Return the date in a header; None: it has none."""
+    """Return the date in a header; None if it has no date."""
     value = number(milliseconds)
     return datetime.fromtimestamp(value / 1000, UTC) if value and value < NEVER else None
 
 
 def frame_end(data: bytes, start: int) -> int:
-    """Return where the frame at `start` ends (behind its NUL), or -1 if its end has not arrived."""
+    """Return where the frame at `start` ends (after its NUL), or -1 if its end has not arrived."""
     lf, crlf = data.find(b"\n\n", start), data.find(b"\r\n\r\n", start)
     nul = data.find(b"\0", start)
     ends = [(at, width) for at, width in ((lf, 2), (crlf, 4)) if at >= 0]
     if not ends or (0 <= nul < min(ends)[0]):
-        # No header block: a frame without a body, or no frame.
+        # No header block: these bytes are not a frame.
         return nul + 1 if nul >= 0 else -1
     at, width = min(ends)
     length = _content_length(data[start:at])

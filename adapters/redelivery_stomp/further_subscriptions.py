@@ -1,4 +1,4 @@
-"""Begins and ends the further subscriptions of a consumer that goes on."""
+"""Begins and ends the further subscriptions of a running consumer."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ __all__ = ["begin_further", "counted", "end_behind", "end_idle", "number_of", "w
 
 
 def whole(command: Subscribe) -> Subscribe:
-    """Return the command for a consumer whose only subscription must have room for all that it may be given."""
+    """Return the command for a consumer whose only subscription must have room for all messages that it may get."""
     wide = max(command.window, command.most) + command.room
-    # Of the kind that has all of its room at once.
+    # The kind of subscription that has its whole window from the begin.
     return replace(command, window=wide, room=0, most=0, ordering="per_group")
 
 
 def begin_further(io: FurtherIo, source: Subscription) -> None:
-    """Begin the subscriptions that the consumer's window needs. With the connection's `order` held."""
+    """Begin the subscriptions that the consumer's window needs. The caller holds the connection's `order`."""
     if source.window is not None:
         for number, command in source.window.further():
             io.turns.widen(source, number, command)
 
 
 def end_behind(io: FurtherIo, own: Sequence[StompDelivery]) -> bytes:
-    """Return the frames that end subscriptions of a consumer which are not needed behind what settles these messages.
+    """Return the frames that end a consumer's subscriptions which are not needed after these messages are settled.
 
-    Each has no other message, but what its ACK makes the broker send: that goes back when it ends.
+    None of them has another unsettled message. A message that the broker sends in answer to the ACK is released by the
+    end of its subscription.
     """
     source = own[0].source
     if source.window is None or not source.window.accepted(own):
@@ -46,20 +47,21 @@ def end_behind(io: FurtherIo, own: Sequence[StompDelivery]) -> bytes:
 
 
 def end_idle(io: FurtherIo, source: Subscription, numbers: Iterable[int] = ()) -> bytes:
-    """Return the frames that end subscriptions without a message. `numbers`: those that have had one."""
+    """Return the frames that end subscriptions without a message. `numbers`: those whose message was settled."""
     window = source.window
     return b"" if window is None else b"".join(_end(io, source, each) for each in window.ending(numbers))
 
 
 def number_of(io: FurtherIo, delivery: StompDelivery) -> int:
-    """Return the number of the subscription that brought a message, among its consumer's."""
+    """Return the number, among its consumer's, of the subscription on which a message arrived."""
     return int(io.subscriptions.name_of(delivery.head).partition(".")[2] or 0)
 
 
 def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDelivery]:
-    """Count the messages of one consumer against its window; return those that the broker does not take back.
+    """Count the messages of one consumer against its window; return those of subscriptions that have not ended.
 
-    Runs on the reading thread. A SUBSCRIBE that it leads to is written here: no write waits for the broker.
+    Runs on the reading thread. If a further subscription is needed, its SUBSCRIBE is written here: no write waits for
+    the broker.
     """
     source = deliveries[0].source
     window = source.window
@@ -74,7 +76,7 @@ def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDeliver
         if window.watches:
             _let_groups_go(io, window, deliveries)
             subscriptions = io.subscriptions
-            # What came by one that has been ended comes again by another.
+            # The broker redelivers the messages of an ended subscription on another.
             deliveries = [each for each in deliveries if subscriptions.name_of(each.head) in subscriptions]
             for each in deliveries:
                 window.came(each, number_of(io, each))
@@ -84,10 +86,11 @@ def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDeliver
 
 
 def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[StompDelivery]) -> None:
-    """Have message groups come by one wide subscription, which is begun for the first.
+    """Move message groups to one wide subscription, which is begun for the first grouped message.
 
-    A narrow one that has brought nothing else is ended: its messages go back, uncounted and unmarked (measured:
-    docs/measured-stomp.md), and come by the wide one. Another one ends when nothing of it is unsettled.
+    A narrow subscription without other unsettled messages is ended. Its messages are released: their delivery count and
+    redelivered flag do not change (measured: docs/measured-stomp.md), and the wide one gets them. Other narrow
+    subscriptions end when none of their messages is unsettled.
     """
     if not (isinstance(window, CountedWindow) and window.group):
         return
@@ -98,8 +101,8 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[Stomp
     if (wide := window.widen()) is not None:
         command = source.command
         logger.info(
-            "%s: its messages have groups, which Artemis binds to one subscription: this consumer may be given "
-            "credit + maxParked of them (%d)",
+            "%s: messages with a group arrived, and Artemis binds each group to one subscription; this consumer "
+            "may get credit + maxParked messages (%d)",
             command.destination,
             command.window + command.room,
         )
@@ -121,5 +124,5 @@ def _end(io: FurtherIo, source: Subscription, number: int) -> bytes:
 
 
 def _no_answer(error: object) -> None:
-    """Take the end of a subscription. Messages of it may still come: see `Subscriptions.end_further`."""
+    """Ignore the answer to an UNSUBSCRIBE. Messages may still arrive: see `Subscriptions.end_further`."""
     del error

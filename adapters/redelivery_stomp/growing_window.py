@@ -1,12 +1,12 @@
-"""The window of a consumer with `redelivery.credit=auto`, where it can end its subscriptions: Classic and Artemis.
+"""The window of a consumer with `redelivery.credit=auto` on Classic and Artemis, which can end its subscriptions.
 
-It begins small. When more is asked for, one wide subscription takes the place of the narrow one, which ends when
-nothing of it is unsettled. Message groups and exclusive consumers, which the broker binds to one subscription, move
-with it. On Artemis each subscription that stands when a link is cut may lose a message (docs/measured-stomp.md, n):
-there are two only for as long as the first has messages.
+The window is small at the begin. When the engine needs more, one wide subscription replaces the narrow one, which ends
+when none of its messages is unsettled. Message groups and exclusive consumers, which the broker binds to one
+subscription, move to the wide one. On Artemis each subscription may lose a message when the connection is cut
+(docs/measured-stomp.md, n): there are two only while the first has unsettled messages.
 
-On Artemis it is in bytes. Messages that prove larger than it was made for, or large ones that are parked, would leave
-nothing of it for the others: then a further subscription is begun.
+On Artemis the window is in bytes. If messages are larger than expected, or large ones are parked, no bytes may be left
+for the others: a further subscription is begun then.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = ["GrowingWindow", "MessageWindow"]
 class GrowingWindow(CountedWindow):
     """A window in bytes, of Artemis."""
 
-    # While all are counted, `came` is what looks.
+    # While all messages are counted, `came` checks the window.
     limit = inf
 
     def __init__(self, command: Subscribe, size: int, usual: int, *, group: bytes = b"") -> None:
         """See `ByteWindow`."""
         super().__init__(command, size, usual, group=group)
-        # Messages that are asked for, and those that the widest subscription has room for.
+        # Number of messages that the engine needs, and that the widest subscription has room for.
         self._asked = self._room = command.window
-        # True when the broker has confirmed the widest one: only then may the others end.
+        # True after the broker confirmed the widest subscription: the others may not end before.
         self._stands = False
-        # Those that are not counted, so that it is not known when they could end.
+        # Subscriptions whose messages are not counted. They do not end before the consumer.
         self._kept: set[int] = set()
         # True while the reading thread may have a message of a subscription that has ended.
         self._checks = False
@@ -50,7 +50,7 @@ class GrowingWindow(CountedWindow):
 
     @property
     def _counted(self) -> bool:
-        """True while the widest subscription may have to end: then its messages are counted."""
+        """True while the messages of the widest subscription are counted, because it may have to end."""
         return self.wide is None or self._room < self.command.most
 
     def grow_for_good(self, messages: int) -> None:
@@ -66,7 +66,7 @@ class GrowingWindow(CountedWindow):
             self._learn(size_of(delivery))
 
     def parks(self, delivery: StompDelivery, number: int) -> None:
-        # Of those that are not counted, these are known, as they may stay for long.
+        # A parked message may stay long: it is counted even if others are not.
         self._take(delivery, number, size_of(delivery))
         self._limit()
 
@@ -89,7 +89,7 @@ class GrowingWindow(CountedWindow):
         return self._lacking_of_counted() if self._counted else self._lacking_of_wide()
 
     def _lacking_of_counted(self) -> Sequence[tuple[int, Subscribe]]:
-        """Return a wider one in its place, if its bytes are used up by fewer messages than are asked for."""
+        """Return a wider subscription, if fewer messages than the engine needs have used up all bytes."""
         parts = self.parts.values()
         messages = sum(part.messages for part in parts)
         if messages >= self._asked or any(part.left for part in parts):
@@ -99,33 +99,36 @@ class GrowingWindow(CountedWindow):
         return [self._begin_wide()]
 
     def _lacking_of_wide(self) -> Sequence[tuple[int, Subscribe]]:
-        """Return one for what the widest lacks, which stays, for messages are larger than they were, or are parked."""
+        """Return a subscription for the bytes that the widest one lacks, because messages are larger or parked.
+
+        The widest one stays.
+        """
         room = self._left()
         needed = min(self.command.most * self.usual, MOST_BYTES)
         if room * MARGIN >= needed:
             return ()
         assert self.wide is not None, "else all are counted"
-        # Of the first ones' size at least, so that there are few.
+        # At least as large as the widest one: that keeps their number small.
         begun = self._begin(ceil(max(needed - room, self.parts[self.wide].size) / self._unit))
         self._kept.add(begun[0])
         self._limit()
         return [begun]
 
     def _left(self) -> float:
-        """Return what is left of those that stay, but for what is not parked."""
+        """Return the bytes that parked messages leave of the subscriptions that stay."""
         return sum(
             part.left for number, part in self.parts.items() if number == self.wide or number in self._kept
         )
 
     def _limit(self) -> None:
-        """Have a read looked at once its messages are larger than there is room for."""
+        """Set the usual size above which a read is checked: the window has no room for the credit then."""
         room = self._left() * MARGIN
         self.limit = inf if self._counted or room >= MOST_BYTES else room / self.command.most
 
     def widen(self) -> tuple[int, Subscribe] | None:
         if self.wide is not None:
             return None
-        # Groups that are parked keep room there, which nothing else can take.
+        # Parked messages of groups use a part of this window, which no other subscription can replace.
         return self._begin_wide(self.command.window + self.command.room)
 
     def begun(self, number: int) -> None:
@@ -146,10 +149,10 @@ class GrowingWindow(CountedWindow):
         return [number for number in self.parts if number != self.wide and number not in self._kept]
 
     def _begin_wide(self, least: int = 0) -> tuple[int, Subscribe]:
-        """Return a subscription that has room for all that is asked for, and for so many at least."""
+        """Return a subscription with room for all messages that the engine needs, and for `least` at least."""
         messages = max(self._asked, least)
         if self.wide is not None and not self._counted:
-            # What is not counted stays, and the new one is for what it lacks.
+            # The widest one stays, as its messages are not counted. The new one adds the lacking messages.
             self._kept.add(self.wide)
             wide = self._begin(self._units(messages - self._room))
         else:
@@ -160,7 +163,7 @@ class GrowingWindow(CountedWindow):
         return wide
 
     def _units(self, messages: int) -> int:
-        """Return the size of a subscription for so many messages, in units of `_begin`."""
+        """Return the size of a subscription for this number of messages, in units of `_begin`."""
         return max(messages, ceil(min(messages * self.usual, MOST_BYTES) / UNIT))
 
 
@@ -170,10 +173,10 @@ class MessageWindow(GrowingWindow):
     _unit = 1
 
     def sampled(self, delivery: StompDelivery) -> None:
-        del delivery  # All are of one size.
+        del delivery  # Each message counts as one.
 
     def parks(self, delivery: StompDelivery, number: int) -> None:
-        # The engine asks for room for them.
+        # The engine asks for credit for parked messages.
         del delivery, number
 
     def _measure(self, delivery: StompDelivery) -> int:

@@ -1,4 +1,4 @@
-"""The headers of SUBSCRIBE and SEND, and what cannot be written in them."""
+"""Headers of SUBSCRIBE and SEND, and checks of the values that cannot be written in them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def send_headers(
 def cannot_send(profile: StompProfile, message: Outgoing) -> str | None:
     """Return why a message cannot be sent over STOMP, or None."""
     for name in profile.protocol_headers.intersection(message.headers):
-        return f"header {name!r} is STOMP's own and cannot be set"
+        return f"header {name!r} belongs to STOMP and cannot be set; use another name"
     return profile.cannot_send(message)
 
 
 def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
-    """Return why this broker cannot start a consumer, or may lose its dead letters; else None."""
+    """Return why a consumer cannot start on this broker, or may lose its dead letters; else None."""
     wrong = profile.problem(command.destination)
     if command.browse and not profile.capabilities.browse:
         return cannot_browse(profile.capabilities)
@@ -70,7 +70,10 @@ def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
 
 
 def copy_of(profile: StompProfile, command: Forward) -> Outgoing:
-    """Return the copy to send: with headers that this broker's tools expect, without those that the broker acts on."""
+    """Return the copy to send, with the headers that this broker's tools expect.
+
+    It has none of the headers that the broker acts on.
+    """
     given = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
     own = [(name, value) for name, value in given if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)

@@ -1,8 +1,8 @@
-"""Header lines by which a message is known again, and those that differ between two deliveries of it."""
+"""Header lines that identify a message over its deliveries, and those that differ between two deliveries of it."""
 
 __all__ = ["KNOWN_BY", "OF_DELIVERY"]
 
-# Header lines that a broker makes anew for each delivery (x-acquired-count: RabbitMQ 4.3, quorum queues).
+# Header lines with a new value for each delivery (x-acquired-count: RabbitMQ 4.3, quorum queues).
 OF_DELIVERY = (
     b"message-id:",
     b"ack:",
@@ -11,5 +11,5 @@ OF_DELIVERY = (
     b"x-delivery-count:",
     b"x-acquired-count:",
 )
-# Header lines by which a message is known again where the broker made its id.
+# Header lines that identify a message if the broker made its id.
 KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:")

@@ -1,6 +1,6 @@
 """stomp.py's callbacks, passed on to the connection.
 
-None may raise: stomp.py closes the connection over an exception.
+None may raise: stomp.py closes the connection after an exception.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names that a producer makes up for where its message was sent."""
+"""Check of destination names that a producer may have made up."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["makes_sense"]
 
 
 def makes_sense(destination: str) -> bool:
-    """True if anything can be made of where a message says that it was sent.
+    """True if the destination that a message names can be parsed.
 
-    To a topic or a pattern it is sent under a name of its producer's choice, as `a.b,` or `a.,topic://`, or a megabyte,
-    which would be parsed for seconds.
+    A producer to a topic or a pattern chooses the name, such as `a.b,` or `a.,topic://`, or one of a megabyte, which
+    takes seconds to parse.
     """
     if len(destination) > LONGEST:
         return False

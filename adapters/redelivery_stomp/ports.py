@@ -1,4 +1,4 @@
-"""What the parts of a connection use of it, as protocols. `StompConnection` implements them; no part imports it.
+"""Protocols by which the parts of a connection use it. `StompConnection` implements them; no part imports it.
 
 | part | uses |
 |---|---|
@@ -30,19 +30,19 @@ __all__ = ["FrameReceiver", "FrameWriter", "FurtherIo", "StompIo", "SubscribeIo"
 
 
 class FrameReceiver(Protocol):
-    """Takes the frames that are no MESSAGE, and the end of the connection."""
+    """Handles the frames other than MESSAGE, and the end of the connection."""
 
     def on_connected(self, received: Frame, /) -> None:
-        """Take CONNECTED."""
+        """Handle CONNECTED."""
 
     def on_receipt(self, received: Frame, /) -> None:
-        """Take a RECEIPT."""
+        """Handle a RECEIPT."""
 
     def on_error(self, received: Frame, /) -> None:
-        """Take an ERROR."""
+        """Handle an ERROR."""
 
     def lost(self, reason: str, /, *, by_broker: bool = ...) -> None:
-        """Report the end of the connection, once; `by_broker`: it has ended it."""
+        """Report the end of the connection, once; `by_broker`: the broker ended it."""
 
 
 class FrameWriter(Protocol):
@@ -81,15 +81,15 @@ class StompIo(FrameWriter, Protocol):
 
     @property
     def disconnect_cause(self) -> StompDisconnectCause:
-        """Why the connection ended."""
+        """Cause of the connection's end."""
         ...
 
     def lost(self, reason: str, /, *, by_broker: bool = ...) -> None:
-        """End the connection and report it, once; `by_broker`: the broker has ended it."""
+        """End the connection and report it, once; `by_broker`: the broker ended it."""
 
 
 class SubscribeIo(StompIo, Protocol):
-    """What a consumer needs to start."""
+    """The part of a connection that starts consumers."""
 
     @property
     def over(self) -> bool:
@@ -102,7 +102,7 @@ class SubscribeIo(StompIo, Protocol):
 
 
 class FurtherIo(FrameWriter, Protocol):
-    """What begins and ends the further subscriptions of a consumer."""
+    """The part of a connection that begins and ends further subscriptions of a consumer."""
 
     @property
     def order(self) -> AbstractContextManager[object]:

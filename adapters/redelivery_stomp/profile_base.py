@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "FrameLimit", "StompProfile"]
 
-# Set by a broker on a MESSAGE, or by a producer for the broker alone: no application property.
+# Headers that a broker sets on a MESSAGE, or a producer sets for the broker only: none is an application property.
 PROTOCOL = frozenset({
     "ack", "content-length", "content-type", "correlation-id", "destination", "destination-type", "expires",
     "id", "message-id", "persistent", "priority", "receipt", "redelivered", "reply-to", "selector", "subscription",
     "timestamp", "transaction", "transformation", "type", "amq-msg-type",
 })  # fmt: skip
-# The broker would schedule, count, type or drop a copy with these as it did the original.
+# With these headers the broker would schedule, count, type or drop a copy as it did the original.
 NEVER_COPIED = frozenset({
     "AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_TIME",
     "JMSDeliveryMode", "JMSDestination", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered",
@@ -41,12 +41,13 @@ NEVER_COPIED = frozenset({
 })  # fmt: skip
 
 
-# OpenWire's own on Artemis; an earlier dead letter's there, which is an annotation to an AMQP client, and on RabbitMQ.
+# OpenWire's own headers on Artemis; those of an earlier dead letter on Artemis (annotations to an AMQP client) and on
+# RabbitMQ.
 NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-")
 
 
 class FrameLimit(NamedTuple):
-    """What a broker takes of a SEND. `kind`: headers, bytes in one header, or bytes; `cure`: what removes the cause."""
+    """A broker's limit of a SEND. `kind`: headers, bytes in one header, or bytes; `cure`: how to get below it."""
 
     kind: str
     most: int
@@ -61,20 +62,20 @@ class StompProfile(ABC):
     """The MESSAGE header that ACK and NACK of STOMP 1.2 name."""
     group_header: ClassVar[str]
     no_refusal: ClassVar[re.Pattern[str]]
-    """Texts of this broker's ERRORs without a `receipt-id` that refuse no request, and are about no other message than
-    one that they name. The broker gives nothing but the text."""
+    """Texts of this broker's ERRORs without a `receipt-id` that refuse no request. Such an ERROR is about the message
+    that it names, or about none. The broker sends only the text."""
     closes: ClassVar[bool] = False
     """True if the broker closes the connection after every ERROR."""
     names_subscriptions: ClassVar[bool] = False
     """True if an ERROR about a SUBSCRIBE has no `receipt-id`, and names the subscription in its text."""
     names_requests: ClassVar[bool] = False
-    """True if every ERROR about a request has its `receipt-id`: one without it, which may be forged, refuses none."""
+    """True if every ERROR about a request has its `receipt-id`. An ERROR without one may be forged; it refuses none."""
     forgeable: ClassVar[bool] = False
-    """True if a producer can write a header line of a name that it chooses."""
+    """True if a producer can write a header line with a name of its choice."""
     vague: ClassVar[str] = ""
-    """The text of an ERROR that gives no reason: another follows that does."""
+    """Text of an ERROR that gives no reason; another ERROR with the reason follows."""
     protocol_headers: ClassVar[frozenset[str]] = PROTOCOL
-    """Headers that are no application properties: hidden, never copied, and refused by `send`."""
+    """Headers that are not application properties: they are hidden, never copied, and `send` raises for them."""
     makes: ClassVar[type[StompDelivery] | None] = None
     """Class of the broker's deliveries; None: `StompDelivery`."""
     non_persistent: ClassVar[bool | None] = False
@@ -84,18 +85,19 @@ class StompProfile(ABC):
     release: ClassVar[bytes] = b""
     """Header lines that make a NACK release the message."""
     in_turn: ClassVar[bool] = True
-    """True if a SUBSCRIBE waits for the answer to the one before. Behind a refused one Artemis strands messages; of
-    several RabbitMQ does not say which one it refuses."""
+    """True if a SUBSCRIBE waits for the answer to the one before. Artemis strands messages of a SUBSCRIBE that follows
+    a refused one. RabbitMQ does not report which of several it refuses."""
     share: ClassVar[int | None] = None
     """Widest window of one subscription to dead letters; a wider one is divided among several."""
     gives_back: ClassVar[bool] = True
-    """True if the broker takes unsettled messages back at the end of their subscription; else at the end of the
-    connection only."""
+    """True if the end of a subscription releases its unsettled messages; False if only the end of the connection
+    does."""
 
     frame_limits: ClassVar[Sequence[FrameLimit]] = ()
-    """What a SEND may have on a broker of this kind by default: it ends the connection over a larger one."""
+    """Default limits of a SEND on this kind of broker, which closes the connection on a larger one."""
     frame_error: ClassVar[re.Pattern[str] | None] = None
-    """Text of the ERROR before that end, which may be lost; None: there is none."""
+    """Text of the ERROR before the broker closes the connection on a SEND that is too large; it may be lost. None: the
+    broker sends none."""
     delay_prolongs: ClassVar[bool] = False
     """True if the broker adds the delay of a message to its time to live."""
     declares: ClassVar[bool] = False
@@ -113,7 +115,8 @@ class StompProfile(ABC):
         ):
             if given and not self.declares:
                 raise ConfigurationError(
-                    f"{option} is for RabbitMQ: {self.capabilities.broker} takes no arguments of a queue over STOMP",
+                    f"{option} is for RabbitMQ only: {self.capabilities.broker} has no queue arguments over STOMP; "
+                    "remove it",
                     option=option,
                 )
 
@@ -148,15 +151,15 @@ class StompProfile(ABC):
         yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else ceil(message.delay * 1000)
 
     def pattern(self, destination: str) -> str:
-        """Return the `destination` header of SUBSCRIBE, where `*` and `>` are Classic's wildcards."""
+        """Return the `destination` header of SUBSCRIBE. `*` and `>` in the destination are Classic's wildcards."""
         return self.address(destination)
 
     def standing(self, destination: str) -> str:
-        """Return the `destination` header of SUBSCRIBE for a queue that the broker must not make, if it has one."""
+        """Return the `destination` header of SUBSCRIBE for a queue that the broker must not create, if it has one."""
         return self.pattern(destination)
 
     def reply_address(self, destination: str) -> str:
-        """Return the `reply-to` header for a qualified destination, in which a JMS client sees its kind."""
+        """Return the `reply-to` header for a qualified destination, from which a JMS client reads its kind."""
         return self.address(destination)
 
     @abstractmethod
@@ -174,23 +177,24 @@ class StompProfile(ABC):
 
     @abstractmethod
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
-        """Return the body's type for a JMS client, and whether it arrived whole."""
+        """Return the body's type for a JMS client, or that it did not arrive whole."""
 
     def grows(self, command: Subscribe) -> bool:
         """True if further subscriptions can widen a consumer's window while messages are parked.
 
-        Of a topic each would receive every message once more. But there a wide window costs nobody anything.
+        On a topic each would receive every message once more. There a wide window takes no message from any other
+        consumer.
         """
         queue = command.destination.startswith("queue://")
         return command.room > 0 and queue and not (command.browse or command.existing)
 
     def sleeps(self, command: Subscribe) -> bool:
-        """True if a new subscription may be shown nothing of what is there, until something else moves."""
+        """True if a new subscription may get none of the stored messages until the broker looks at its queues again."""
         del command
         return False
 
     def first_window(self, command: Subscribe) -> int:
-        """Return the messages that a consumer's first subscription may leave unsettled."""
+        """Return the number of messages that a consumer's first subscription may leave unsettled."""
         return command.window if self.grows(command) else command.window + command.room
 
     def subscriptions(self, command: Subscribe) -> int:
@@ -200,7 +204,7 @@ class StompProfile(ABC):
         return max(1, ceil(command.window / self.share))
 
     def window(self, command: Subscribe) -> Window | None:
-        """Return what knows when a consumer needs further subscriptions; None if it has all that it will need."""
+        """Return the window that begins further subscriptions of a consumer; None if it never needs any."""
         return SlotWindow(command, self.subscriptions(command)) if self.grows(command) else None
 
     @abstractmethod
@@ -226,7 +230,7 @@ class StompProfile(ABC):
         return None
 
     def moved(self, headers: RawHeaders) -> bool:
-        """Return whether this broker's marks say that it dead-lettered a message itself."""
+        """True if this broker's headers show that it dead-lettered a message itself."""
         del headers
         return False
 

@@ -35,49 +35,49 @@ if TYPE_CHECKING:
 
 __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 
-# Messages: window of one subscription to dead letters. When these still went back in transactions, Classic compared at
-# each COMMIT the unacknowledged messages of a subscription with all that were ever acknowledged in a transaction of it
+# Messages: window of one subscription to dead letters. When a redrive still used transactions, Classic compared at each
+# COMMIT the unacknowledged messages of a subscription with all that were ever acknowledged in a transaction of it
 # (`StompSubscription.onStompCommit`): with 43,000 in one, 14 a second were redriven, and fewer each second.
 SHARE = 500
-# Classic: an id that it has made of its own. A session or a producer of the broker's has a number below 0.
+# Classic: an id that the broker made. A session or a producer of the broker itself has a number below 0.
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
-# Artemis: begin of the header line of a message that has a group.
+# Artemis: first bytes of the header line that only a message with a group has.
 GROUP = b"\n_AMQ_GROUP_ID:"
-# Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
-# that this library sends has 340 and its body.
+# Artemis: largest credit for which every message is counted, and bytes of such a window for each message. A message
+# that this library sends has 340 bytes and its body.
 SMALL, SMALLEST = 32, 320
 # Distinguishes this process's plain topic subscribers from those of other processes.
 PROCESS = uuid.uuid4().hex
 
 
 class StompClassic(StompProfile):
-    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops one that only says that it is."""
+    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one."""
 
     capabilities = Capabilities(
         broker="activemq",
         # A STOMP consumer never gets JMSXGroupID.
         groups=False,
         poison_persistent=True,
-        # A property `persistent` of a message that is not looks the same, and its NACK would drop it.
+        # A non-persistent message with a property `persistent` looks the same, and its NACK would drop it.
         proves_persistent=False,
-        # 6.1.7 keeps each message that was acknowledged in a transaction, and goes through all of them at each COMMIT
-        # of the subscription (`StompSubscription.transactedMessages`): a second copy after a crash is the lesser evil.
+        # Not in a transaction: 6.1.7 keeps each message that was acknowledged in one, and goes through all of them at
+        # each COMMIT (`StompSubscription.transactedMessages`). A second copy after a crash does less harm.
         forward="confirmed",
         transactions=True,
         unsettleable=True,
         grows=True,
-        # maxPageSize: the queue stalls at so many unacknowledged messages.
+        # maxPageSize: the queue stalls at this number of unacknowledged messages.
         max_unacknowledged=200,
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
         # maxBrowsePageSize.
         browse_limit=400,
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
-        # Not in the transaction: a delayed message goes to its scheduler after the commit has been written.
+        # Not in a transaction: a delayed message goes to the scheduler after the commit was written.
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
-    # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
+    # ActiveMQ Classic 6.1.7: ACK of a message that it does not have, or no longer has (docs/measured-stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
@@ -102,7 +102,7 @@ class StompClassic(StompProfile):
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
         if kind.startswith("temp-") and name.startswith("ID:"):
-            # Of another connection: `/temp-queue/` would make one of our own.
+            # A temporary queue of another connection: `/temp-queue/` would create one of this connection.
             return f"/remote-{kind}/{name}"
         if kind not in self._prefixes:
             raise no_such_kind(destination)
@@ -127,12 +127,12 @@ class StompClassic(StompProfile):
         if declared == "bytes" or (
             b"\ncontent-length:" in head and not (declared == "text" and is_text(body))
         ):
-            # What is declared may be the property of an answer, whose body is no text.
+            # A declared text may be wrong: an answer may have copied the property, and its body need not be a text.
             kind = "bytes"
         if body:
             return kind
-        # Empty, no body, or a Map, Object or Stream that did not arrive. No header proves anything: a property may have
-        # its name, as where an application copies all properties of a message to its answer (6.1.7, measured).
+        # An empty body, no body, or a Map, Object or Stream that did not arrive. No header proves which: it may be a
+        # property, as when an application copies all properties of a message to its answer (6.1.7, measured).
         return "unknown" if kind == "text" else "unknown-bytes"
 
     def grows(self, command: Subscribe) -> bool:
@@ -144,8 +144,8 @@ class StompClassic(StompProfile):
         return MessageWindow(command, command.window, 1) if grows else super().window(command)
 
     def sleeps(self, command: Subscribe) -> bool:
-        # With a receipt 6.1.7 subscribes with a window of nothing, and widens it behind the receipt: then it wakes the
-        # queue of that very name, and for a wildcard there is none (measured: docs/measured-stomp.md).
+        # If SUBSCRIBE asks for a receipt, 6.1.7 subscribes with a window of 0, and widens it after the receipt. It then
+        # wakes the queue with exactly that name. A wildcard has no such queue (measured: docs/measured-stomp.md).
         own = Destination.parse(command.destination)
         return own.kind == "queue" and not command.browse and (is_pattern(own) or len(own.members) > 1)
 
@@ -155,7 +155,7 @@ class StompClassic(StompProfile):
             yield "activemq.subscriptionName", command.subscription
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        # Without content-length a body ends at its first NUL. With it, it is a BytesMessage, or of `amq-msg-type`.
+        # Without content-length a body ends at its first NUL. With it, `amq-msg-type` is the type, by default bytes.
         if message.body_kind != "text":
             yield "content-length", len(message.body)
         elif b"\0" in message.body:
@@ -181,24 +181,24 @@ class StompClassic(StompProfile):
 
 
 class StompArtemis(StompProfile):
-    """ActiveMQ Artemis: NACK discards, and an ACK in a transaction takes effect at once: a copy is confirmed first."""
+    """ActiveMQ Artemis: NACK discards; an ACK in a transaction takes effect at once. A copy is confirmed first."""
 
     capabilities = Capabilities(
         broker="artemis",
         forward="confirmed",
         drops_second_copy=True,
         duplicate_property="_AMQ_DUPL_ID",
-        # After an end by FIN, not by RST, it marks 1 of 20.
+        # After a connection ended by FIN, not by RST, Artemis sets the redelivered flag of 1 in 20 messages.
         marks=False,
         grows=True,
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
     )
-    # Artemis 2.40.0: it missed our heart-beats (AMQ229014); an acknowledged message that it does not have (AMQ339018),
-    # or no longer (AMQ339025) (docs/measured-stomp.md).
+    # Artemis 2.40.0: missing heart-beats (AMQ229014); the acknowledgement of a message that it does not have
+    # (AMQ339018), or no longer has (AMQ339025) (docs/measured-stomp.md).
     no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
-    # Its `ack` is the same, unless the producer has set a header of that name.
+    # Artemis sends the same value as `ack`, unless the producer has set a header of that name.
     handle = b"\nmessage-id:"
     makes: ClassVar[type[StompDelivery] | None] = ArtemisDelivery
     group_header = "_AMQ_GROUP_ID"
@@ -220,11 +220,11 @@ class StompArtemis(StompProfile):
         return f"{name[:-1]}#" if many else name
 
     def reply_address(self, destination: str) -> str:
-        # A bare name would be a destination of no kind to a JMS client, which then cannot be answered.
+        # With a bare name a JMS client would have a destination without a kind, to which it cannot send an answer.
         return self.address(destination) if destination.startswith("native://") else destination
 
     def names(self, text: str, address: str) -> bool:
-        # AMQ339016: nobody else knows the id, and no destination has one.
+        # AMQ339016. The id is secret, and no destination has such a name.
         return text.endswith(f" subscription {address}")
 
     def qualified(self, address: str, kind: str) -> str:
@@ -234,15 +234,15 @@ class StompArtemis(StompProfile):
         return f"{kind}://{address}"
 
     def identity(self, message_id: str) -> str:
-        # `<consumer>,<message>`: only the message's number is the same in all deliveries.
+        # `<consumer>,<message>`: only the number of the message is the same in all deliveries.
         return message_id.rpartition(",")[2]
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         return kind_on_artemis(head, body, headers)
 
     def grows(self, command: Subscribe) -> bool:
-        # A group is bound to the subscription that got its first message. While that one has no room, its next message
-        # keeps all that is behind it from every consumer (docs/measured-stomp.md).
+        # A group is bound to the subscription that got its first message. While that subscription has no room, the
+        # group's next message blocks all messages behind it, for every consumer (docs/measured-stomp.md).
         return super().grows(command) and command.ordering != "per_group"
 
     def window(self, command: Subscribe) -> Window | None:
@@ -278,15 +278,15 @@ class StompArtemis(StompProfile):
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         key = command.delivery.key
         if isinstance(key, tuple):
-            # A copy that was confirmed, and its message not acknowledged, must not be followed by a second one. It is
-            # never an application's id: Artemis confirms and drops a second message of the same id. Each subscriber
-            # of a topic has its own: a message is poison for each of them alone.
+            # If a copy was confirmed, but its message not acknowledged, no second copy may be made: Artemis confirms
+            # and drops a second message with the same id. That is why the id is never an application's. Each
+            # subscriber of a topic has its own id: a message may be poison for one of them only.
             yield "_AMQ_DUPL_ID", f"redelivery:{key[0]}:{key[1]}{_subscriber(command.delivery)}"
 
     def origin(self, headers: RawHeaders) -> str | None:
         address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
         routing = headers.get("_AMQ_ORIG_ROUTING_TYPE")
-        # Without the message's number a copy wrote it, which says itself what it was sent to, a topic too.
+        # Without the message's number it is a copy of this library, whose own header has the origin, also a topic.
         if not address or (headers.get("_AMQ_ORIG_MESSAGE_ID") is None and headers.get(ORIGIN) is not None):
             return None
         multicast = routing == "0" or (routing is None and queue not in (None, address))
@@ -299,14 +299,14 @@ class StompArtemis(StompProfile):
 def _small(command: Subscribe) -> bool:
     """True if every message of a consumer is counted.
 
-    One that promises an order has one subscription: what several give back need not come back in order.
+    A consumer that promises an order has one subscription: messages that several release may be redelivered unordered.
     """
     queue = command.destination.startswith("queue://") and not (command.browse or command.existing)
     return queue and command.window <= SMALL and command.ordering == "non_blocking"
 
 
 def _subscriber(delivery: Delivery) -> str:
-    """Return the suffix of a topic's subscriber; empty for a queue, whose message has one consumer."""
+    """Return the part of an id that names a topic's subscriber; empty for a queue, whose message has one consumer."""
     source: Subscription | None = getattr(delivery, "source", None)
     if source is None or source.kind == "queue":
         return ""
@@ -321,7 +321,7 @@ def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | N
     for begins, profile in _SERVERS:
         if server.startswith(begins) if broker == "auto" else profile.capabilities.broker == broker:
             return profile(settings)
-    name = server.partition("/")[0] or "a broker that does not say its name (redelivery.broker can tell it)"
+    name = server.partition("/")[0] or "a broker that does not send its name (set redelivery.broker)"
     raise ConfigurationError(
         f"{name if broker == 'auto' else broker} over STOMP is not supported yet; ActiveMQ Classic, "
         "ActiveMQ Artemis and RabbitMQ are"

@@ -1,7 +1,7 @@
 """Profile of RabbitMQ over STOMP; measured (docs/measured-stomp.md, section j).
 
-A message has another id at each delivery. Unsettled messages go back only when the connection ends. No ERROR says which
-request it refuses.
+A message has another id at each delivery. Only the end of the connection releases unsettled messages. No ERROR names
+the request that it refuses.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ OWN = QUEUE_ARGUMENTS | {
     "x-amqp-1.0-header", "x-amqp-1.0-message-annotations", "x-amqp-1.0-properties", "x-delivery-count", "x-queue-name",
 }  # fmt: skip
 FROM_AMQP = b"\nx-amqp-1.0-"
-# RabbitMQ 3.10.8: names in the text of an ERROR, which has no other sign of its request.
+# RabbitMQ 3.10.8: names in the text of an ERROR. Nothing else in it identifies its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
 _COPY = f"\n{COPY}:".encode()
 EXPIRES = b"\nexpiration:"
 # Highest x-message-ttl.
 LONGEST_MS = 2**32 - 1
-# RabbitMQ removes a queue that was made for one message after so long without use.
+# RabbitMQ removes a queue that was made for one message after this time without use.
 IDLE_MS = 60_000
-# A larger one is refused.
+# RabbitMQ refuses a larger one.
 MAX_PREFETCH = 65535
-# A timestamp from here on is in milliseconds, as of AMQP 1.0 clients.
+# A timestamp from this value on is in milliseconds, as AMQP 1.0 clients send it; a smaller one in seconds.
 MILLISECONDS = 10**11
 
 
 def delay_ms(seconds: float) -> int:
-    """Return the delay in milliseconds, rounded up to two digits: that keeps the number of delay queues small."""
+    """Return the delay in milliseconds, rounded up to two digits, which keeps the number of delay queues small."""
     wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
     unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
     return min(-(-wanted // unit) * unit, LONGEST_MS)
@@ -76,7 +76,7 @@ def _time_of(value: str | bytes | None) -> datetime | None:
 
 
 class RabbitDelivery(StompDelivery):
-    """One MESSAGE of RabbitMQ. The application's headers stand before those that the broker makes of properties."""
+    """One MESSAGE of RabbitMQ. The application's headers come before those that the broker makes of properties."""
 
     __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
@@ -86,7 +86,7 @@ class RabbitDelivery(StompDelivery):
     }
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        # Not by super(): it runs for each message.
+        # Not by super(), which is slower: this runs for each message.
         StompDelivery.__init__(self, source, head, body)
         self.arrived = time.time()
 
@@ -100,7 +100,7 @@ class RabbitDelivery(StompDelivery):
         return True
 
     def _property(self, name: bytes) -> bytes:
-        """Return a message property: the last header of its name, because the application's stands before it."""
+        """Return a message property: the last header of its name, because the application's comes before it."""
         head = self.head
         at = head.rfind(name)
         return head[at + len(name) :].partition(b"\n")[0] if at >= 0 else b""
@@ -121,7 +121,7 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def destination(self) -> str:
-        # The header has the exchange.
+        # For a queue the header names the exchange.
         return self.source.destination if self.source.kind == "queue" else super().destination
 
     @property
@@ -135,13 +135,15 @@ class RabbitDelivery(StompDelivery):
     @property
     def expires_at(self) -> float | None:
         head = self.head
-        # Read for each message: no call that is not needed.
+        # Runs for each message: no call that is not needed.
         lives = number(self._property(EXPIRES)) if EXPIRES in head else None
         if lives is None and _COPY not in head:
-            # Without the property, a header `expires` is the application's own; but a delay queue drops the property.
+            # Without the property, a header `expires` is the application's own. A delayed copy is the exception: a
+            # delay queue drops the property.
             return None
         at = super().expires_at
-        # This library writes it, in milliseconds. Of other producers' messages the time in the queue is unknown.
+        # This library writes `expires`, in milliseconds. How long another producer's message was in the queue is
+        # unknown.
         return self.arrived + lives / 1000 if at is None and lives is not None else at
 
     @property
@@ -155,7 +157,10 @@ class RabbitDelivery(StompDelivery):
 
 
 class StompRabbitMQ(StompProfile):
-    """RabbitMQ 3 with its STOMP plugin: a transaction may be carried out in part: a copy is confirmed first."""
+    """RabbitMQ 3 with its STOMP plugin. A part of a transaction may be carried out.
+
+    A dead letter is confirmed before its message is acknowledged.
+    """
 
     capabilities = Capabilities(
         broker="rabbitmq",
@@ -163,13 +168,13 @@ class StompRabbitMQ(StompProfile):
         poison_on_request=True,
         forward="confirmed",
         release=True,
-        # Quorum queues do, up to their delivery limit.
+        # Quorum queues count releases, up to their delivery limit.
         release_counts=True,
         grows=True,
-        # Ignored: every message arrives.
+        # RabbitMQ ignores a selector: every message arrives.
         selectors=False,
         queue_wildcards=False,
-        # consumer_timeout: after it the connection ends, and the messages go back.
+        # consumer_timeout: after it RabbitMQ closes the connection, which releases the messages.
         max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
@@ -177,23 +182,24 @@ class StompRabbitMQ(StompProfile):
         longest_delay=LONGEST_MS / 1000,
     )
     handle = b"\nack:"
-    # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer; an acknowledgement that it has
-    # waited too long for; a shut-down (docs/measured-stomp.md). The last one is 4.3's, of a quorum queue whose messages
-    # were unacknowledged for too long, or of a queue that was removed.
+    # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer has; an acknowledgement that came
+    # too late; a shut-down (docs/measured-stomp.md). The last text is from 4.3: messages of a quorum queue were
+    # unacknowledged for too long, or a queue was removed.
     no_refusal = re.compile(
         "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"
         "Server cancelled subscription"
     )
     frame_limits = RABBITMQ
     group_header = "JMSXGroupID"
-    # RabbitMQ closes after most ERRORs. After the others we do: no ERROR says which request was refused.
+    # RabbitMQ closes the connection after most ERRORs. After the others this library does: no ERROR names the request
+    # that was refused.
     closes = True
-    # The answer to a SEND or SUBSCRIBE behind one that ended the channel, if it is read before the channel's end, which
-    # follows in less than a millisecond: 248 of 300 times for three refused SENDs in one write (3.10.8).
+    # The answer to a SEND or SUBSCRIBE that follows one which ended the channel, if RabbitMQ reads it before the
+    # channel's end, less than a millisecond later: 248 of 300 times for three refused SENDs in one write (3.10.8).
     vague = "Processing error"
     protocol_headers = PROTOCOL | OWN
     makes = RabbitDelivery
-    # With `persistent:false` a queue may be declared that RabbitMQ removes with this connection.
+    # With `persistent:false` RabbitMQ may declare a queue that it removes with this connection.
     non_persistent = None
     poison = b"requeue:false\n"
     release = b"requeue:true\n"
@@ -242,18 +248,18 @@ class StompRabbitMQ(StompProfile):
 
     def identity(self, message_id: str) -> str:
         del message_id
-        # Another id at each delivery.
+        # The id differs at each delivery.
         return ""
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         del body
         if FROM_AMQP in head:
-            # Its properties, and most bodies, arrive in AMQP's encoding.
+            # The properties, and most bodies, arrive in AMQP's encoding.
             return "partial"
         return "text" if headers.get("amq-msg-type") == "text" else "bytes"
 
     def window(self, command: Subscribe) -> Window | None:
-        # A further one cannot be ended while the consumer goes on: RabbitMQ would not take back what is on its way.
+        # A further subscription cannot end before its consumer: RabbitMQ would not release its prefetched messages.
         return SlotWindow(command, 1, one_by_one=False) if self.grows(command) else None
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
@@ -273,7 +279,7 @@ class StompRabbitMQ(StompProfile):
             yield "amq-msg-type", "text"
         if message.expires_at is not None:
             yield "expiration", max(0, int((message.expires_at - time.time()) * 1000))
-        # It puts no time on a message itself, and with its time a message is known again by its bytes.
+        # RabbitMQ sets no time on a message. With a time, the bytes of a message identify it over its deliveries.
         yield "timestamp", int(time.time())
         if "redeliveryId" in message.headers and "amqp-message-id" not in message.headers:
             yield "amqp-message-id", message.headers["redeliveryId"]
@@ -294,7 +300,7 @@ class StompRabbitMQ(StompProfile):
 
     def died_of(self, headers: RawHeaders) -> str | None:
         reason = headers.get("x-first-death-reason")
-        # "rejected" is no cause: the reason was the consumer's.
+        # "rejected" is not a cause: only the consumer knows the reason.
         return None if reason == "rejected" else reason
 
     def problem(self, destination: str) -> str | None:
@@ -305,14 +311,14 @@ class StompRabbitMQ(StompProfile):
     def cannot_keep(self, destination: str) -> str | None:
         if destination.startswith(("native:///amq/queue/", "native:///exchange/")):
             return (
-                f"{destination}: RabbitMQ confirms and drops what goes there while nothing takes it; "
-                "name a queue:// instead, which is declared"
+                f"{destination}: RabbitMQ confirms and drops a message there if no queue takes it; "
+                "use queue://NAME, which is declared"
             )
         return self.problem(destination)
 
     def cannot_send(self, message: Outgoing) -> str | None:
         if message.delay is not None and not message.private:
-            return "RabbitMQ cannot hold a message back: send() takes no delay= here"
+            return "RabbitMQ cannot delay messages over STOMP: remove delay="
         if message.reply_to is not None and (wrong := self.problem(message.reply_to)) is not None:
             return wrong
         return self.problem(message.destination)
@@ -321,6 +327,6 @@ class StompRabbitMQ(StompProfile):
         kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
         parts = [unquote(part) for part in name.split("/")]
         known = {address, f"/{name}", unquote(name), *parts[:1], *(["amq.topic"] if kind == "topic" else [])}
-        # An ERROR also quotes the virtual host and the user, who may have the name of a queue.
+        # An ERROR also quotes the virtual host and the user, which may have the same name as a queue.
         quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
         return not known.isdisjoint(quoted)

@@ -1,9 +1,9 @@
 """Releases messages on RabbitMQ after UNSUBSCRIBE.
 
-RabbitMQ takes nothing back before the connection ends: a message of an ended subscription can be neither acknowledged
-nor released, and one that was already sent is never delivered. So the id is subscribed again, to a topic without
-producers. Under it, unsettled messages can be released and late ones arrive. The second subscription ends when no more
-of them can arrive (measured on RabbitMQ 3.10.8: docs/measured-stomp.md, section j).
+RabbitMQ redelivers no unsettled message before the connection ends. A message of an ended subscription can be neither
+acknowledged nor released, and one that is on the wire is never delivered. For that reason the same id is subscribed
+again, to a topic without producers: unsettled messages can be released under that id, and late ones arrive. The second
+subscription ends when no more of them can arrive (measured on RabbitMQ 3.10.8: docs/measured-stomp.md, section j).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def give_back(
     """
     ended = b"".join(frame(b"UNSUBSCRIBE", [("id", identity)]) for identity in identities)
 
-    # An error means that the connection is over: then RabbitMQ takes everything back itself.
+    # An error means that the connection ended, which releases all messages.
     def nowhere(error: RedeliveryError | None) -> None:
         if error is None:
             # The broker answers in order: after the next answer, no message of the ended subscription can arrive.
@@ -47,7 +47,7 @@ def give_back(
             forget()
             io.write(_released(unsettled) + ended)
 
-    # All are ended before the first message is released: to one that is not it would come again.
+    # All subscriptions end before the first release: RabbitMQ would redeliver the message to one that has not ended.
     again = [
         [("id", identity), ("destination", NOWHERE), ("ack", "client-individual")] for identity in identities
     ]

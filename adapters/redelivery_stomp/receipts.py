@@ -27,14 +27,14 @@ class PendingReceipt(NamedTuple):
 
 
 class Receipts:
-    """Requests without an answer, in the order in which they were made."""
+    """Requests without an answer, in the order of their receipt ids."""
 
     def __init__(self, token: str) -> None:
         """`token`: the beginning of each receipt id, which the frame scanner looks for in each RECEIPT."""
         self._token = token
         self._numbers = itertools.count(1)
         self._waiting: dict[str, PendingReceipt] = {}
-        # Answered, but the broker may still refuse them; by `destination` header, the last one of each.
+        # Requests with an answer that the broker may still refuse: the last one of each `destination` header.
         self._doubtful: dict[str, Answer] = {}
 
     def __contains__(self, name: str) -> bool:

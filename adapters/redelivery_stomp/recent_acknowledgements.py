@@ -1,4 +1,4 @@
-"""The messages that were acknowledged last: the broker may close the connection over one of them."""
+"""The messages that were acknowledged last: the broker may close the connection because of one of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RecentAcknowledgements"]
 
-# Messages that an ERROR may be about, as it arrives with a delay; and bytes of their bodies. Of what is acknowledged in
-# lists the bodies are all there, of others few: the engine lets go of them. The last batch stays, however large.
+# Most messages that are kept, and most bytes of their bodies: an ERROR arrives some time after its ACK. Messages that
+# were acknowledged in lists have their bodies; the engine drops the bodies of most others. The last batch is always
+# kept.
 RECENT, MOST_BYTES = 16_384, 16 << 20
 
 
 class RecentAcknowledgements:
-    """Batches of acknowledged messages, oldest first. Used with the connection's `order` held, but for `all`."""
+    """Batches of acknowledged messages, oldest first. Used with the connection's `order` held, except `all`."""
 
     def __init__(self) -> None:
         self._batches: deque[tuple[Sequence[StompDelivery], int]] = deque()
@@ -37,5 +38,5 @@ class RecentAcknowledgements:
             self._bytes -= size
 
     def all(self) -> list[StompDelivery]:
-        """Return all that are kept, oldest first."""
+        """Return all kept messages, oldest first."""
         return [one for batch, _ in list(self._batches) for one in batch]

@@ -1,4 +1,4 @@
-"""A consumer's window in bytes, of a large credit: one message of each read is measured, and what is parked counted."""
+"""A consumer's window in bytes, for a large credit: measures one message of each read, and counts the parked ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["SampledWindow"]
 
 
 class SampledWindow(ByteWindow):
-    """The window of a large credit, in which one message counts little: what is parked is known, the others are not."""
+    """The window of a large credit, in which one message counts little. Only the parked messages are counted."""
 
     def __init__(self, command: Subscribe, size: int, usual: int) -> None:
         """See `ByteWindow`."""
         super().__init__(command, size, usual)
-        # Those that are known to be parked.
+        # Number of messages that were reported as parked.
         self._told = 0
         self._limit()
 

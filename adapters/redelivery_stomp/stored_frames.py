@@ -1,4 +1,4 @@
-"""Deliveries from the header block and the body of a MESSAGE, without a connection."""
+"""Deliveries made from a stored header block and body of a MESSAGE, without a connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["frame_columns", "frame_restorer", "frame_wire"]
 
 
 def frame_wire(broker: str, version: str, destination: str) -> dict[str, str]:
-    """Return what `frame_restorer` needs: the profile's broker, the version of STOMP, and what was subscribed to."""
+    """Return the values that `frame_restorer` needs: broker, version of STOMP, and consumed destination."""
     return {"broker": broker, "version": version, "destination": destination}
 
 
@@ -31,7 +31,7 @@ def frame_restorer(wire: Mapping[str, str]) -> Restore:
     """Return a function that makes deliveries of a subscription.
 
     Raises:
-        ConfigurationError: no profile is of that name, or a value is missing.
+        ConfigurationError: The broker has no profile, or a value is missing.
     """
     source = _source(wire)
     make = source.make
@@ -48,7 +48,7 @@ def frame_columns(wire: Mapping[str, str]) -> ReadColumns:
     """Return a function that reads header blocks of a subscription, column by column.
 
     Raises:
-        ConfigurationError: no profile is of that name, or a value is missing.
+        ConfigurationError: The broker has no profile, or a value is missing.
     """
     return partial(even_columns, _source(wire))
 

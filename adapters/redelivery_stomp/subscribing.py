@@ -1,8 +1,8 @@
 """Starts consumers, one after the other: checks the dead-letter destination of each, then subscribes it.
 
-Artemis carries out the frames behind one that it refuses, although it closes the connection over that one. A SUBSCRIBE
-behind it makes a consumer that outlives the connection, and keeps its messages until the broker is restarted (measured:
-docs/measured-stomp.md). For that reason, nothing is written behind a question of a starting consumer before the answer.
+When Artemis refuses a frame, it closes the connection, but still carries out the frames after it. A SUBSCRIBE among
+them makes a consumer that outlives the connection, and keeps its messages until the broker is restarted (measured:
+docs/measured-stomp.md). For that reason, the next consumer's frames are not written before the answer to this one's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["SubscribeQueue", "Subscribing", "WindowWidening"]
 class SubscribeQueue:
     """Consumers of one connection that have not started. Used with the connection's `order` held, or after its end.
 
-    The connection is lost if the broker answers none of them for so long that the others would wait for ever.
+    If the broker does not answer for `SILENT` seconds, the connection counts as lost: the others would wait for ever.
     """
 
     def __init__(self, io: SubscribeIo, subscriptions: Subscriptions) -> None:
@@ -45,12 +45,13 @@ class SubscribeQueue:
         self._waiting: deque[Subscribing | WindowWidening] = deque()
         self._busy = False
         self._patience = ResponseTimeout(
-            lambda: io.lost("the broker has not answered a consumer that begins", by_broker=False),
+            lambda: io.lost("the broker has not answered a consumer that starts", by_broker=False),
             silent=SILENT,
         )
-        # Destinations of which the broker refuses a consumer a further subscription. The adapter's: it outlives this.
+        # Destinations on which the broker refuses a consumer's further subscription. The adapter keeps it over all
+        # connections.
         self.single: set[str] = set()
-        # Consumers whose check proves nothing, by dead-letter destination.
+        # Consumers whose check has an answer that proves nothing, by dead-letter destination.
         self.doubted: dict[str, list[Subscribing]] = {}
 
     def begin(self, subscription: Subscription, sink: Sink, checked: set[str]) -> None:
@@ -60,7 +61,7 @@ class SubscribeQueue:
         self._add(Subscribing(self._io, self, subscription, sink, checked))
 
     def widen(self, source: Subscription, number: int, command: Subscribe) -> None:
-        """Write one more SUBSCRIBE of a consumer that has started. `command`: with the window of that one."""
+        """Write one more SUBSCRIBE of a consumer that has started. `command` has the window of that subscription."""
         identity = f"{source.identity}.{number}"
         self._add(WindowWidening(self._io, self, self._subscriptions, source, identity, command))
 
@@ -70,7 +71,7 @@ class SubscribeQueue:
             self.next()
 
     def next(self) -> None:
-        """Start the next consumer: the one before has its answer."""
+        """Start the next consumer, after the answer to the one before."""
         self._busy = False
         while self._waiting and not self._busy:
             self._busy = self._waiting.popleft().ask()
@@ -80,7 +81,7 @@ class SubscribeQueue:
             self._patience.answered()
 
     def go_on(self, error: RedeliveryError | None) -> None:
-        """Start the next consumer after this answer, unless the broker ends the connection over what it refused."""
+        """Start the next consumer after this answer, unless the broker closes the connection after a refusal."""
         io = self._io
         if not (io.over or (io.profile.closes and isinstance(error, AdapterError))):
             with io.order:
@@ -97,7 +98,7 @@ class SubscribeQueue:
     def end(self, error: RedeliveryError) -> None:
         """Report the loss of the connection to the consumers that have written nothing."""
         self._patience.end()
-        # Copied: another thread may add one.
+        # A copy: another thread may add one.
         waiting = list(self._waiting)
         self._waiting.clear()
         for each in waiting:
@@ -120,7 +121,7 @@ class Subscribing:
         self._command: Subscribe = subscription.command
         self._sink, self._checked = sink, checked
         self._refused = False
-        # True if the check has its answer.
+        # True after the answer to the check.
         self._answered = False
         # True if that answer proves nothing.
         self._doubtful = False
@@ -133,7 +134,7 @@ class Subscribing:
         if destination is None or destination in self._checked:
             self._subscribe()
         elif destination in self._turns.doubted:
-            # Another consumer has checked it on this connection.
+            # Another consumer has checked this destination on this connection.
             self._doubt(destination)
             self._subscribe()
         else:
@@ -149,7 +150,7 @@ class Subscribing:
     def answer(self, error: RedeliveryError | None) -> None:
         """Handle the answer to the SUBSCRIBE."""
         if isinstance(error, AdapterError):
-            # The broker has no subscription, which means that none is to be ended.
+            # The broker has no subscription to end.
             self._subscription.ended = True
             self._refuse(self._reason(error))
         elif not self._refused:
@@ -161,7 +162,7 @@ class Subscribing:
             self._turns.go_on(error)
 
     def _share(self) -> None:
-        """Start the other subscriptions of a consumer whose window is made of several."""
+        """Start the other subscriptions of a consumer whose window is divided among several."""
         command = self._command
         count = self._io.profile.subscriptions(command)
         if count > 1:
@@ -173,7 +174,7 @@ class Subscribing:
         command, profile = self._command, self._io.profile
         refused = f"the broker refused a consumer of {command.destination}"
         if self._doubtful and not profile.names(str(error), profile.pattern(command.destination)):
-            # If the check has ended RabbitMQ's channel, its first ERROR may only say "Processing error".
+            # If the check ended RabbitMQ's channel, the text of the first ERROR may be just "Processing error".
             refused += f", or its dead-letter destination {command.dead_letter}"
         return f"{refused}: {error}"
 
@@ -185,9 +186,9 @@ class Subscribing:
     # The check of its dead-letter destination.
 
     def _check(self, destination: str) -> None:
-        """Ask whether messages may be sent there, without sending one: in a transaction that is aborted.
+        """Check if messages may be sent there, without sending one: by a SEND in a transaction that is aborted.
 
-        The brokers check the permission, and make the queue if they may, at the SEND. RabbitMQ answers a SEND in a
+        The brokers check the permission, and create the queue if they may, at the SEND. RabbitMQ answers a SEND in a
         transaction only after its COMMIT, and checks only the right to declare the queue.
         """
         # Receipts arrive in the order of the requests; an ERROR on the SEND answers both.
@@ -214,15 +215,15 @@ class Subscribing:
             self.answer(error)
         else:
             if self._io.profile.declares:
-                # RabbitMQ declares the queue beside its answers: the ERROR may arrive later, or be lost with the
-                # connection, and each connection checks again. Until then its channel delivers no message.
+                # RabbitMQ declares the queue independently of its answers. The ERROR may arrive later, or be lost with
+                # the connection: each connection checks again. Until the ERROR the channel delivers no message.
                 self._doubt(destination)
             else:
                 self._checked.add(destination)
             self._go_on()
 
     def _doubt(self, destination: str) -> None:
-        """Stop this consumer, and all others with the same dead-letter destination, if a refusal arrives later."""
+        """Stop this consumer, and all others with this dead-letter destination, if a refusal of it arrives later."""
         self._doubtful = True
         turns = self._turns
         doubted = [one for one in turns.doubted.get(destination, []) if not one.ended]
@@ -240,7 +241,7 @@ class Subscribing:
         return self._subscription.ended
 
     def _go_on(self) -> None:
-        # With the lock, the consumer does not end between the check and the SUBSCRIBE.
+        # The lock keeps the consumer from ending between the check and the SUBSCRIBE.
         with self._io.order:
             ended = self._subscription.ended
             if not ended:
@@ -249,7 +250,7 @@ class Subscribing:
                 self._turns.next()
 
     def bad_dead_letters(self, error: RedeliveryError | None) -> None:
-        """Refuse the consumer over its dead-letter destination."""
+        """Refuse the consumer because of its dead-letter destination."""
         if not self._subscription.asked:
             self._subscription.ended = True
         self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
@@ -274,21 +275,22 @@ class WindowWidening:
         """Write the SUBSCRIBE; return True if the next consumer must wait for its answer."""
         if self._source.ended:
             return False
-        # Not earlier: until now the broker has no subscription of this id to end.
+        # Not earlier: the broker has had no subscription with this id to end.
         self._subscriptions.begin(self._identity, self._source)
         _write_subscribe(self._io, self._command, self._identity, self.answer)
         return self._io.profile.in_turn
 
     def answer(self, error: RedeliveryError | None) -> None:
-        """Handle the answer. After a refusal the consumer has a smaller window, and goes on.
+        """Handle the answer. After a refusal the consumer runs on with a smaller window.
 
-        On the next connection it asks for no further one: the queue may be limited to one consumer.
+        The next connection begins no further subscription to this destination: the queue may be limited to one
+        consumer.
         """
         if isinstance(error, AdapterError):
             self._turns.single.add(self._command.destination)
             logger.warning(
-                "%s: the broker refused a second subscription (%s), as where a queue is limited to one consumer: from "
-                "the next connection on there is one for all of credit + maxParked",
+                "%s: the broker refused a second subscription (%s), as if the queue is limited to one consumer; from "
+                "the next connection on, one subscription has room for credit + maxParked messages",
                 self._command.destination,
                 error,
             )
@@ -309,13 +311,14 @@ def _write_subscribe(io: SubscribeIo, command: Subscribe, identity: str, answer:
 
 
 def _wake(io: SubscribeIo, source: Subscription, command: Subscribe) -> None:
-    """Have the broker look at its queues again, where it has not given the new subscription what is there."""
+    """Make the broker look at its queues again, if it may not have sent the stored messages to the new subscription."""
     if not io.profile.sleeps(command):
         return
     with io.order:
         if source.ended:
             return
-        # One more that nothing is for, begun and ended: that makes each of the queues look at all its consumers.
+        # A subscription that matches no message, begun and ended, makes each of the queues look at every consumer of
+        # it.
         nothing = replace(command, selector="1=0", window=1, room=0)
         identity = io.wire_id(f"{source.identity}.wake")
         headers = subscribe_headers(io.profile, nothing, identity)

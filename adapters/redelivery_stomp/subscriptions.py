@@ -1,6 +1,6 @@
-"""The subscriptions of one connection: which one a MESSAGE belongs to.
+"""The subscriptions of one connection: finds the one that a MESSAGE belongs to.
 
-At the broker the id of each begins with the connection's token. Here they have the rest of it as their names.
+The broker's id of a subscription is the connection's token and the subscription's name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ class Subscriptions(dict[str, Subscription]):
         super().__init__()
         self._prefix = f"{token}-"
         self._line = f"\nsubscription:{token}-".encode()
-        # Set while the connection has had no other: then all messages are of this subscription.
+        # Set while the connection has had only one subscription: all messages are of this one then.
         self.only: Subscription | None = None
-        # Of several: the line of the one that brought the last message, and what it shares with its consumer's others.
+        # If there are several: the header line of the one with the last message, and its `Subscription`, which it
+        # shares with the consumer's others.
         self._usual: tuple[bytes, Subscription] | None = None
-        # True after a subscription has ended: the broker may still send messages of it.
+        # True after a subscription has ended: its messages may still arrive.
         self._ended = False
         # Subscriptions of ended consumers whose messages may still arrive.
         self._leaving: dict[str, Subscription] = {}
@@ -46,21 +47,21 @@ class Subscriptions(dict[str, Subscription]):
         self.only = sources.pop() if alone else None
 
     def end_further(self, name: str) -> None:
-        """End one subscription of a consumer that goes on. The broker sends by another what it still sends by this one.
+        """End one subscription of a running consumer. The broker redelivers its late messages on another.
 
-        From now on a message must name its subscription. Artemis sends some behind the RECEIPT of the UNSUBSCRIBE, and
-        an acknowledgement of one of them ends the connection (docs/measured-windows.md, b).
+        From now on the `subscription` header of each message is read. Artemis sends some messages after the RECEIPT of
+        the UNSUBSCRIBE, and closes the connection if one of them is acknowledged (docs/measured-windows.md, b).
         """
         del self[name]
         self.only, self._usual, self._ended = None, None, True
 
     def of_consumer(self, consumer: int) -> Subscription | None:
-        """Return what the subscriptions of a consumer share, or None. The first of them may have ended."""
+        """Return the `Subscription` that a consumer's subscriptions share, or None. The first may have ended."""
         first = self.get(str(consumer))
         return first or next((each for each in self.values() if each.consumer == consumer), None)
 
     def end(self, consumer: int) -> dict[str, Subscription]:
-        """End the subscriptions of a consumer; return, by name, those that the broker has."""
+        """End the subscriptions of a consumer; return those that the broker has, by name."""
         known = {name: each for name, each in self.items() if each.consumer == consumer}
         standing = {name: each for name, each in known.items() if each.asked and not each.ended}
         for name, each in known.items():
@@ -68,7 +69,7 @@ class Subscriptions(dict[str, Subscription]):
             if each.asked and each.unsettled is not None:
                 self._leaving[name] = each
             del self[name]
-        # From now on a message must name its subscription: it may be of the ended consumer.
+        # From now on the `subscription` header of each message is read: it may be of the ended consumer.
         self.only, self._usual, self._ended = None, None, True
         return standing
 
@@ -78,9 +79,12 @@ class Subscriptions(dict[str, Subscription]):
             self._leaving.pop(name, None)
 
     def of_all(self, frames: Sequence[tuple[bytes, bytes]]) -> Subscription | None:
-        """Return the subscription of all these messages, given as header blocks and bodies, if it is quickly seen.
+        """Return the subscription of all these messages, if a quick check finds it; else None.
 
         On the hot path of a connection that had several: a consumer whose window has grown.
+
+        Args:
+            frames: Header block and body of each message.
         """
         if self.only is not None or self._usual is None:
             return self.only
@@ -91,13 +95,13 @@ class Subscriptions(dict[str, Subscription]):
         return subscription
 
     def expect(self, head: bytes) -> None:
-        """Take it that the next messages come by the subscription of this one."""
+        """Expect the next messages on the same subscription as this one."""
         name = self.name_of(head)
         subscription = self.get(name)
         if subscription is not None:
             self._usual = self._line + name.encode() + b"\n", subscription
             if name not in self:
-                # It has ended in between, on another thread.
+                # Another thread has ended it in between.
                 self._usual = None
 
     def of(self, head: bytes) -> Subscription | None:
@@ -106,9 +110,9 @@ class Subscriptions(dict[str, Subscription]):
         return self.get(name) or self._leaving.get(name)
 
     def name_of(self, head: bytes) -> str:
-        """Return the name of the subscription that sent the message with this header block; empty if it has none.
+        """Return the name of the subscription of the message with this header block; empty if it has none.
 
-        A producer may have added a header of that name, but none with the token.
+        A producer may have added a `subscription` header, but none with the token.
         """
         at = head.find(self._line)
         if at < 0:

@@ -1,9 +1,9 @@
-"""Transactions: "send these, acknowledge those", all of it or none; and an aborted one that checks a destination.
+"""Transactions: "send these, acknowledge those", all or nothing; and an aborted one that checks a destination.
 
-The COMMIT is written after the broker has answered every other frame. If all frames are in one write, Classic refuses
-the COMMIT over a refused SEND, but drops its record of the messages whose ACK was in it: a later ACK is "unexpected",
-the next transaction is committed without it, and the message is redelivered although its copy is a dead letter
-(measured). After an ABORT they can be acknowledged in the next transaction.
+The COMMIT is written after the broker has answered every other frame. If all frames are in one write, and Classic
+refuses a SEND, it refuses the COMMIT, but drops its record of the messages whose ACK was in it. A later ACK of them is
+"unexpected", and the next transaction is committed without it: the message is redelivered although its copy is a dead
+letter (measured). After an ABORT the messages can be acknowledged in the next transaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Transaction:
         self._answer = answer
         self._deliveries: Sequence[StompDelivery] = ()
         self._unanswered = 0
-        # The first one.
+        # The first error.
         self._error: RedeliveryError | None = None
 
     def begin(
@@ -73,7 +73,7 @@ class Transaction:
             return
         io = self._io
         if self._error is None:
-            # With the lock, no subscription ends between the check and the COMMIT.
+            # The lock keeps the subscriptions from ending between the check and the COMMIT.
             with io.order:
                 if not any(each.source.ended for each in self._deliveries):
                     io.write(frame(b"COMMIT", [*self._within, io.receipt(self._ended)]))
@@ -91,7 +91,7 @@ class Transaction:
         self._answer(error)
         if isinstance(error, AdapterError):
             self._io.lost(
-                f"the broker refused a commit, and will not take its acknowledgements again ({error})",
+                f"the broker refused a commit, and its acknowledgements cannot be repeated ({error})",
                 by_broker=False,
             )
 

@@ -1,7 +1,7 @@
-"""stomp.py's transport, with our own frame scanner and writer, and with errors that give the reason.
+"""stomp.py's transport with this library's frame scanner and writer, and with errors that give the reason.
 
-The documented hook is `receive()`. Threads, heart-beats and the TLS write loop are stomp.py's. Its parser gets nothing:
-it takes other bytes for a frame's end than we do, and so it could find frames that were not proven.
+The documented hook is `receive()`. Threads, heart-beats and the TLS write loop are stomp.py's. stomp.py's parser gets
+no bytes: it ends a frame at other bytes than the scanner does, and could find frames that were not proven.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ScanningTransport"]
 
-# Bytes for each read. A broker writes in small pieces, and each read costs a turn of the interpreter lock.
+# Bytes of one read. A broker writes in small pieces, and each read takes the interpreter lock once.
 READ = 262144
 HEARTBEAT = b"\n"
-# Seconds.
+# Seconds. The shortest time-out of a socket: 0 makes it non-blocking.
 MOMENT = 0.001
-# That a message waits for the rest of a frame behind it, which may be hidden in that message and has no rest. A broker
-# that collects its garbage, or a link that stalls, is silent for seconds in the middle of a frame, too; and a message
-# that is accused three times within a minute stops its consumer. A text that hides half a frame is rare, and can wait.
+# Seconds that a message waits for the rest of the partial frame after it. If that is a part of the message's text, it
+# has no rest. But a broker in a garbage collection, or a network that stalls, may also be silent for seconds in the
+# middle of a frame, and a message that is accused three times within a minute stops its consumer. A text with a part
+# of a frame is rare, and can wait.
 STARVED = 10.0
 
 
 class ScanningTransport(Transport):
-    """One socket to one address. `messages` takes lists of (header block, body), on the reading thread."""
+    """One socket to one address. `messages` gets lists of (header block, body), on the reading thread."""
 
     def __init__(
         self,
@@ -59,21 +60,21 @@ class ScanningTransport(Transport):
         super().__init__([(endpoint.host, endpoint.port)], auto_decode=False)
         # stomp.py's heart-beat listener. It does not see the messages that are read here.
         self.heartbeats: Any = None
-        # Why nothing more is read: what arrived is none of the broker's, or reading has failed.
+        # Why reading has stopped: the broker did not write the bytes that arrived, or reading failed.
         self.fault = ""
-        # The last whole message that arrived; if what follows it is none of the broker's, that was a part of it.
+        # The last whole message that arrived. If the broker did not write the bytes after it, they are a part of it.
         self.last_whole: tuple[bytes, bytes] | None = None
         self._endpoint = endpoint
         self._tls = tls
         self._connect_timeout = timeout
-        # Of connecting.
+        # Monotonic time at which connecting must have succeeded.
         self._deadline = 0.0
         self._messages = messages
         self._scanner = scanner
-        # A read, and the end of waiting for one.
+        # Guards the scanner: against a read and `starve` at the same time.
         self._scanning = threading.Lock()
         self._starved = ResponseTimeout(self.starve, STARVED)
-        # Without TLS only.
+        # None with TLS.
         self._writer: BufferedWriter | None = None
 
     # Connecting: stomp.py logs why it failed, and raises an exception without the reason.
@@ -94,7 +95,7 @@ class ScanningTransport(Transport):
         self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
 
     def _write_from_the_reading_thread(self, encrypted: socket.socket) -> None:
-        """Set up stomp.py's TLS loop: an OpenSSL connection must not be read and written at the same time."""
+        """Set up stomp.py's TLS loop: two threads must not read and write an OpenSSL connection at the same time."""
         self.send_queue = Postbox()
         self.sel = selectors.DefaultSelector()
         self.sel.register(self.send_queue, selectors.EVENT_READ)
@@ -104,7 +105,7 @@ class ScanningTransport(Transport):
         encrypted.settimeout(0.0)
 
     def shutdown_queue(self) -> None:
-        """Take the TLS loop down; stomp.py does not close its selector, which has a descriptor of its own."""
+        """End the TLS loop. stomp.py does not close its selector, which has a descriptor of its own."""
         selector = self.sel
         try:
             super().shutdown_queue()
@@ -125,15 +126,15 @@ class ScanningTransport(Transport):
             except OSError:
                 chunk = b""
             if not chunk:
-                # Over TLS stomp.py takes an end of stream for "nothing yet", and would read on without a pause.
+                # Over TLS stomp.py treats an end of stream as "no bytes yet", and would read on without a pause.
                 self.running = self.running and self.blocking
                 return b""
             self._heard()
             try:
                 self._take(chunk)
             except Exception as error:
-                # stomp.py would drop it without a word, and over TLS go on reading.
-                logger.exception("what the broker sent could not be read; the connection is closed")
+                # stomp.py would drop the exception silently, and over TLS go on reading.
+                logger.exception("the frames of the broker could not be read; the connection will be closed")
                 self.fault = self.fault or f"cannot read: {type(error).__name__}: {error}"
             if self.fault:
                 # Over TLS stomp.py now waits for something to read: the end of the stream.
@@ -146,12 +147,12 @@ class ScanningTransport(Transport):
 
     @property
     def garbled(self) -> bool:
-        """True if something arrived that the broker has not written."""
+        """True if bytes arrived that the broker has not written."""
         return bool(self._scanner.fault)
 
     @property
     def culprit(self) -> tuple[bytes, bytes] | None:
-        """The message that has what the broker has not written, or is that itself; None if there was no message."""
+        """The message that holds, or is, the bytes that the broker has not written; None if there was no message."""
         head = self._scanner.culprit
         return self.last_whole if head is None else (head, b"")
 
@@ -161,11 +162,11 @@ class ScanningTransport(Transport):
             messages, others = scanner.feed(chunk)
             self.fault = scanner.fault
         if scanner.starving:
-            # It is not called off: a thread for each read would cost more.
+            # This time-out is never cancelled: a thread for each read would cost more.
             self._starved.asked()
         if messages:
             self.last_whole = messages[-1]
-            # The last message before a fault may be its beginning: the messages of this read are not passed on.
+            # The last message before a fault may be a part of it: the messages of this read are not passed on.
             if not self.fault:
                 if watched():
                     show_messages(messages)
@@ -174,7 +175,7 @@ class ScanningTransport(Transport):
             self._answer(each)
 
     def starve(self) -> None:
-        """End the connection if a message still waits for what is behind it: nothing of it has come for `STARVED`."""
+        """End the connection if a message still waits for the partial frame after it, silent for `STARVED` seconds."""
         with self._scanning:
             held = self._scanner.give_up()
             if not held:
@@ -187,7 +188,7 @@ class ScanningTransport(Transport):
         if watched():
             # In the order of the frame.
             show_answer(other.command, dict(reversed(frame.headers.items())))
-        # An ERROR without stomp.py's log line, because brokers repeat the user's name in it.
+        # Not through stomp.py's method, which logs an ERROR: brokers repeat the user's name in it.
         self.notify(other.command.lower(), frame)
 
     def _heard(self) -> None:
@@ -228,12 +229,12 @@ class ScanningTransport(Transport):
             raise NotConnectedException
 
     def send(self, encoded_frame: bytes) -> None:
-        """Write stomp.py's own frames. A heart-beat is dropped while other bytes wait."""
+        """Write a frame of stomp.py's own. A heart-beat is dropped while other bytes wait."""
         if not (encoded_frame == HEARTBEAT and self._writer is not None and self._writer.behind):
             self.write(encoded_frame)
 
     @property
     def behind(self) -> bool:
-        """True if bytes wait that the broker has not taken."""
+        """True if bytes wait because the broker has not read the ones before."""
         queue, writer = self.send_queue, self._writer
         return (queue is not None and queue.qsize() > 0) or (writer is not None and writer.behind)

@@ -1,4 +1,4 @@
-"""Deliveries of a subscription that the broker does not take back at its end."""
+"""Unsettled deliveries of a subscription whose end does not release them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class UnsettledDeliveries:
 
     def settled(self, deliveries: Iterable[Returnable]) -> None:
         """Remove deliveries whose settlement is being written."""
-        # Not beside `end`, which would return what is just being settled: a release behind it, of the same message.
+        # Not at the same time as `end`, which would return a delivery that is just being settled: its release would
+        # follow its settlement.
         with self._lock:
             self._held.difference_update(deliveries)
 

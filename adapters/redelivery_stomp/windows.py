@@ -1,7 +1,8 @@
-"""How a consumer's window grows while messages are parked: by further subscriptions of it.
+"""Windows of consumers, which grow by further subscriptions while messages are parked.
 
 Each further SUBSCRIBE to the same queue on the same connection has a window of its own (measured on all three brokers:
-docs/measured-stomp.md). So a first window of `credit` messages is enough, and what is parked keeps no others out.
+docs/measured-stomp.md). That is why a first window of `credit` messages is enough, and parked messages do not block
+the others.
 """
 
 from __future__ import annotations
@@ -22,41 +23,46 @@ class Window(Protocol):
     """The window of one consumer. Used with the connection's `order` held."""
 
     def grow(self, messages: int, /) -> None:
-        """Need room for so many parked messages more; fewer, if it is negative."""
+        """Add room for this number of parked messages; if it is negative, reduce it."""
 
     def grow_for_good(self, messages: int, /) -> None:
-        """Need room for so many messages more, parked or not, which is never given back."""
+        """Add room for this number of messages, parked or not. It is never reduced."""
 
     def begun(self, number: int, /) -> None:
-        """Note that the broker has confirmed a subscription of `further`."""
+        """Record that the broker has confirmed a subscription of `further`."""
 
     def further(self) -> Sequence[tuple[int, Subscribe]]:
-        """Return the subscriptions to begin: their numbers, and commands with the window of each."""
+        """Return the subscriptions to begin: the number of each, and its command with its window."""
         ...
 
     def accepted(self, deliveries: Iterable[Delivery], /) -> bool:
-        """Learn what is acknowledged; return True if subscriptions are to be ended."""
+        """Remove acknowledged deliveries from the count; return True if subscriptions are to be ended."""
         ...
 
     def ending(self, numbers: Iterable[int], /) -> Collection[int]:
-        """Return the numbers of the subscriptions to end (0: the first). `numbers`: those with a message accepted."""
+        """Return the numbers of the subscriptions to end; 0: the first. `numbers`: those with an accepted message."""
         ...
 
     def ended(self, number: int, /) -> None:
-        """Learn that a subscription of `ending` is being ended."""
+        """Record that a subscription of `ending` is being ended."""
 
 
 class SlotWindow:
-    """A window in messages, with further subscriptions of one message each. Each ends behind its message."""
+    """A window in messages, with further subscriptions of one message each. Each ends after its message."""
 
     def __init__(self, command: Subscribe, subscriptions: int, *, one_by_one: bool = True) -> None:
-        """`subscriptions`: those that the consumer starts with; `one_by_one=False`: one for all that is needed at once,
-        and none ends before the consumer.
+        """Make a window.
+
+        Args:
+            command: The consumer's SUBSCRIBE.
+            subscriptions: Number of subscriptions that the consumer starts with.
+            one_by_one: False: one further subscription has room for all messages that are needed, and none ends before
+                the consumer.
         """
         self._command = command
         self._one_by_one = one_by_one
         self._number = subscriptions
-        # Messages that further subscriptions are to be begun for; below 0, those that are not needed any longer.
+        # Number of messages that need further subscriptions; below 0: number of subscriptions that may end.
         self._wanted = 0
 
     def grow(self, messages: int) -> None:

@@ -1,4 +1,4 @@
-"""A web application that sends in a request, and consumes beside it: `uvicorn fastapi_app:app`."""
+"""A web application that sends in requests, and consumes at the same time: `uvicorn fastapi_app:app`."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ async def order(item: str) -> dict[str, str]:
 
 @app.get("/handled")
 async def count() -> list[str]:
-    """Return what this process has handled."""
+    """Return the orders that this process has handled."""
     return handled

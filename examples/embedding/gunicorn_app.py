@@ -16,7 +16,7 @@ _of_this_worker: list[Connection] = []
 
 
 def connect() -> Connection:
-    """Return the connection of this worker, with its listener; nothing is connected yet."""
+    """Return the connection of this worker, with its listener; it is not open yet."""
     connection = redelivery.connect(os.environ["REDELIVERY_URL"], send_timeout=5)
     connection.listen("orders", handle)
     _of_this_worker.append(connection)

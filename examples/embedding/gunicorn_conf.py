@@ -8,7 +8,7 @@ from typing import Any
 import gunicorn_app
 
 workers = 2
-# A worker that has not ended after so many seconds is killed: more than drain_timeout and 5 s for closing.
+# Seconds after which gunicorn kills a worker that has not ended: more than drain_timeout and 5 s for closing.
 graceful_timeout = 35
 _open = ExitStack()
 

@@ -29,7 +29,7 @@ def work(url: str) -> None:
 
 
 def follow_parent(connection: redelivery.Connection) -> None:
-    """Drain if the parent has died."""
+    """Drain if the parent process has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -38,17 +38,17 @@ def follow_parent(connection: redelivery.Connection) -> None:
 
 def main(url: str) -> int:
     """Run the pool until SIGTERM, or until one of its processes ends: a supervisor may start it again."""
-    # Not fork: a child would have what its parent has open.
+    # Not fork: a child would share the open files and sockets of its parent.
     context = multiprocessing.get_context("spawn")
     pool = [context.Process(target=work, args=(url,)) for _ in range(4)]
 
     def stop(*_: object) -> None:
-        # Once: a second SIGTERM ends a process that drains.
+        # Only once: a second SIGTERM ends a process that drains.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for process in pool:
             process.terminate()
 
-    # Ctrl-C reaches each process of a terminal by itself.
+    # On a terminal, Ctrl-C reaches each process directly.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for process in pool:
         process.start()
@@ -58,7 +58,7 @@ def main(url: str) -> int:
         stop()
     for process in pool:
         process.join()
-    # One that SIGTERM ended had not begun to consume.
+    # A process that SIGTERM ended had not begun to consume.
     return int(any(process.exitcode not in (0, -signal.SIGTERM) for process in pool))
 
 

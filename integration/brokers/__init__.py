@@ -1,4 +1,4 @@
-"""The brokers that the tests run against: local processes, or containers where that is asked for."""
+"""The brokers of the integration tests: local processes, or containers on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, BrokerJ, RabbitMQ)}
-# With those that only a few tests run, beside an older version.
+# Also those that only a few tests run, in addition to an older version.
 ALL_BROKERS: dict[str, type[Broker]] = {**BROKERS, RabbitMQ4.name: RabbitMQ4}
-# Those that the library speaks STOMP with: what the STOMP tests run against.
+# Brokers with STOMP, which the STOMP tests run on.
 STOMP_BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, RabbitMQ)}

@@ -18,7 +18,7 @@ __all__ = ["main", "uris"]
 
 
 def uris(broker: Broker) -> list[str]:
-    """Return a connection URI with login for each protocol that the library speaks with the broker, in clear."""
+    """Return a connection URI with log-in for each protocol of the library on this broker, without TLS."""
     return [broker.uri(protocol=each) for each in ("stomp", "amqp") if each in broker.services]
 
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(why, file=sys.stderr)
         return 1
     ended = threading.Event()
-    # Before it starts: a signal while it starts ends it, too.
+    # Before the start: a signal during the start also ends the broker.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from integration.brokers.base import Place
 
 _VERSION = version("activemq")
-# Bytes. What the STOMP connector of a configuration that has none takes, as before 6.2.8.
+# Bytes. The default of the STOMP connector without a configured limit, as before 6.2.8.
 MAX_FRAME = 100 * 1024 * 1024
 _MODULES = ("broker", "client", "stomp", "amqp", "kahadb-store")
 
@@ -31,19 +31,18 @@ def _jars(version: str) -> Distribution:
 
 
 class ActiveMQ(Broker):
-    """Classic, embedded in a small Java program of our own (its archive is not in Maven, its jars are).
+    """Classic, embedded in a small Java program of these tests (its archive is not in Maven, its jars are).
 
-    Default policies (shared dead-letter queue, 200 messages paged in); login required; nobody may touch
-    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages; of queues
-    below `wide.` 100,000 are paged in.
-    AMQP messages are stored as JMS messages, which the other protocols can read. In a container the program
-    runs on the jars of the image.
+    Default policies (shared dead-letter queue, 200 messages paged in); log-in required; no user may use `denied.>`.
+    Queues below `ind.` have a dead-letter queue each, which also gets non-persistent messages; queues below `wide.`
+    page in 100,000 messages. AMQP messages are stored as JMS messages, which the other protocols can read. In a
+    container the program uses the jars of the image.
     """
 
     name = "activemq"
     version = _VERSION
     distribution = _jars(_VERSION)
-    # Of 5.x the client has the names of before Jakarta; it speaks the same protocol.
+    # The client of 5.x has the package names before Jakarta: another version is used, with the same protocol.
     jms_client = _jars(present("activemq") if _VERSION.startswith("5.") else _VERSION)
     image = f"apache/activemq-classic:{_VERSION}"
     image_home = "/opt/apache-activemq"
@@ -55,27 +54,27 @@ class ActiveMQ(Broker):
     def __init__(
         self, *, containerised: bool | None = None, scheduler: bool = True, stomp_frames: int = MAX_FRAME
     ) -> None:
-        """With or without `schedulerSupport`; its own default is without. `stomp_frames`: most bytes of a frame."""
+        """Set `schedulerSupport`, whose default is off. `stomp_frames`: most bytes of a frame."""
         super().__init__(containerised=containerised)
         self.scheduler = scheduler
         self.stomp_frames = stomp_frames
 
     @classmethod
     def lacks(cls) -> str | None:
-        """The jars that the program is compiled against."""
+        """Return the missing tools and jars to compile the program, or None."""
         return missing(cls.distribution)
 
     def destination(self, queue: str) -> str:
-        """With the prefix that tells queues from topics."""
+        """Return the address with the prefix of queues."""
         return f"/queue/{queue}"
 
     @property
     def openwire_url(self) -> str:
-        """Where the ActiveMQ client connects."""
+        """URL of the ActiveMQ client."""
         return f"tcp://{HOST}:{self.ports['openwire']}"
 
     def files(self, place: Place) -> dict[str, bytes]:
-        """The program, and its settings."""
+        """Return the program and its settings."""
         values = {
             "bind": place.bind,
             "data": f"{place.folder}/data",
@@ -99,7 +98,7 @@ class ActiveMQ(Broker):
         }
 
     def command(self, place: Place) -> list[str]:
-        """The program on the distribution's jars, wherever it keeps them."""
+        """Return the command that runs the program with the jars of the distribution."""
         jars = (f"{place.home}/*", f"{place.home}/lib/*", f"{place.home}/lib/optional/*")
         path = ":".join((f"{place.folder}/classes", *jars))
         settings = f"{place.folder}/broker.properties"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from integration.brokers.base import Place
 
 _VERSION = version("artemis")
-# A project of its own since 2.50: its group in Maven, and its folder in an image, which was read and not tried.
+# Artemis is a project of its own since 2.50, with another group in Maven and another folder in its image. The folder
+# was looked up, but not tried.
 _OWN = numbers(_VERSION) >= (2, 50)
 _GROUP = "org.apache.artemis" if _OWN else "org.apache.activemq"
 
@@ -34,10 +35,10 @@ _INDIVIDUAL = (
     "</address-setting>"
 )
 
-# What the default configuration says of AMQP.
+# AMQP settings of the default configuration.
 _AMQP = "protocols=AMQP;amqpCredits=1000;amqpLowCredits=300;amqpMinLargeMessageSize=102400;amqpDuplicateDetection=true"
 
-# The instance is created by the version that is there, so the rest of its configuration is that one's default.
+# The installed version creates the instance: the rest of the configuration is the default of that version.
 _START = """set -e
 cd {folder}
 if [ ! -f adapted ]; then
@@ -50,9 +51,9 @@ exec instance/bin/artemis run
 
 
 class Artemis(Broker):
-    """Artemis with its default configuration, login required; STOMP and AMQP acceptors in clear and over TLS.
+    """Artemis with its default configuration, log-in required; STOMP and AMQP acceptors with and without TLS.
 
-    Nobody may touch addresses below `denied.`; those below `ind.` have a dead-letter queue each.
+    No user may use addresses below `denied.`; those below `ind.` have a dead-letter queue each.
     """
 
     name = "artemis"
@@ -65,7 +66,7 @@ class Artemis(Broker):
     ready = "AMQ221007"
     services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl", "core")
     dead_letter_queue = "DLQ"
-    # Without these Artemis makes the address MULTICAST: a topic.
+    # Without these Artemis creates a MULTICAST address: a topic.
     send_headers = {"destination-type": "ANYCAST"}  # noqa: RUF012 -- a ClassVar in the base class
     subscribe_headers = {"subscription-type": "ANYCAST"}  # noqa: RUF012
     link_capabilities = ("queue",)
@@ -73,16 +74,16 @@ class Artemis(Broker):
 
     @property
     def openwire_url(self) -> str:
-        """Where the ActiveMQ client connects."""
+        """URL of the ActiveMQ client."""
         return f"tcp://{HOST}:{self.ports['core']}"
 
     @property
     def core_url(self) -> str:
-        """Where Artemis' own client connects."""
+        """URL of Artemis' own client."""
         return f"tcp://{HOST}:{self.ports['core']}"
 
     def files(self, place: Place) -> dict[str, bytes]:
-        """A script that creates the instance once and starts it, and what it changes in broker.xml."""
+        """Return a script that creates the instance once and starts it, and its changes of broker.xml."""
         create = [f"{place.home}/bin/artemis", "create", "instance", "--silent", "--require-login"]
         create += ["--user", self.user, "--password", self.password, "--role", "amq", "--host", place.bind]
         create += [
@@ -101,11 +102,11 @@ class Artemis(Broker):
         }
 
     def command(self, place: Place) -> list[str]:
-        """The script."""
+        """Return the command that runs the script."""
         return ["sh", f"{place.folder}/start.sh"]
 
     def environment(self, place: Place) -> dict[str, str]:
-        """For `artemis create` and `artemis run`."""
+        """Return the variables for `artemis create` and `artemis run`."""
         return {"JAVA_ARGS": " ".join(self.jvm), "HAWTIO_ROLE": "amq"}
 
 

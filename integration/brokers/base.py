@@ -1,4 +1,4 @@
-"""What every broker of the tests can do, whatever it is and wherever it runs."""
+"""Base of the brokers of the tests: the same operations for each kind, as a process or in a container."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a broker runs, as it sees that itself: on this machine, or inside a container."""
+    """Folders and address of a broker, as seen by the broker: on this machine, or inside a container."""
 
     home: str  # the folder of its distribution
     folder: str  # its settings, and its data
@@ -39,28 +39,28 @@ class Place:
 
 
 class Broker(Running):
-    """A real broker: same ports and same data over stop, kill and start again.
+    """A real broker, which keeps its ports and its data over stop, kill and restart.
 
-    It runs as a local process, or in a container where that is asked for and possible; `containerised` says
-    which, and makes it the caller's choice.
+    It runs as a local process, or in a container if that is requested and possible. The caller can choose with
+    `containerised`.
     """
 
     name: ClassVar[str]
     version: ClassVar[str]
-    distribution: ClassVar[Distribution | None] = None  # what Maven fetches to run it as a process
-    image: ClassVar[str]  # what it runs from in a container, unless the environment names another one
+    distribution: ClassVar[Distribution | None] = None  # from Maven, for a local process
+    image: ClassVar[str]  # of a container, unless the environment names another one
     image_home: ClassVar[str]  # the folder of the distribution in that image
-    ready: ClassVar[str]  # the text in its log that says that it serves
+    ready: ClassVar[str]  # a log line that means that it serves
     services: ClassVar[tuple[str, ...]]  # each gets a port: stomp, stomp+ssl, amqp, amqp+ssl, openwire, ...
-    internal: ClassVar[tuple[str, ...]] = ()  # these get a port too, which only the broker itself uses
+    internal: ClassVar[tuple[str, ...]] = ()  # these also get a port, for the broker itself
     dead_letter_queue: ClassVar[str]
-    largest: ClassVar[int | None] = None  # bytes: what one message over AMQP may have, if there is a limit
-    send_headers: ClassVar[dict[str, str]] = {}  # what a STOMP SEND to a queue needs here
-    subscribe_headers: ClassVar[dict[str, str]] = {}  # what a STOMP SUBSCRIBE to a queue needs here
-    stomp_host: ClassVar[str | None] = None  # the virtual host that a STOMP CONNECT must name here
-    link_capabilities: ClassVar[tuple[str, ...]] = ()  # what an AMQP link to a queue must ask for here
-    durable_links: ClassVar[bool] = False  # whether an AMQP link must be durable to get a durable queue
-    browsable: ClassVar[bool] = True  # whether a JMS client can look at messages and leave them there
+    largest: ClassVar[int | None] = None  # most bytes of a message over AMQP; None: no limit
+    send_headers: ClassVar[dict[str, str]] = {}  # required in a STOMP SEND to a queue
+    subscribe_headers: ClassVar[dict[str, str]] = {}  # required in a STOMP SUBSCRIBE to a queue
+    stomp_host: ClassVar[str | None] = None  # virtual host, required in CONNECT
+    link_capabilities: ClassVar[tuple[str, ...]] = ()  # required in an AMQP link to a queue
+    durable_links: ClassVar[bool] = False  # True if only a durable AMQP link makes a durable queue
+    browsable: ClassVar[bool] = True  # True if a JMS client can browse a queue
     jvm: ClassVar[tuple[str, ...]] = ("-Xmx512m",)  # options of a broker's JVM
     java_clients: ClassVar[tuple[str, ...]] = ()  # kinds of JavaClient that can talk to it; first = its own
 
@@ -83,85 +83,85 @@ class Broker(Running):
 
     @classmethod
     def unavailable(cls) -> str | None:
-        """Why this broker cannot run on this machine, or None."""
+        """Return why this broker cannot run on this machine, or None."""
         return (missing_java() or cls.lacks()) if cls.in_container() else cls.process_problem()
 
     @classmethod
     def process_problem(cls) -> str | None:
-        """Why this broker cannot run as a local process, or None."""
+        """Return why this broker cannot run as a local process, or None."""
         return missing(cls.distribution) if cls.distribution else missing_java()
 
     @classmethod
     def container_problem(cls) -> str | None:
-        """Why this broker cannot run in a container, or None; pulls the image if it is not there."""
+        """Return why this broker cannot run in a container, or None. Pull the image if it is missing."""
         return containers.problem(cls.image_name()) or missing_java() or cls.lacks()
 
     @classmethod
     def lacks(cls) -> str | None:
-        """What it needs of this machine even in a container and does not find, or None."""
+        """Return the missing parts of this machine that it needs even in a container, or None."""
         return None
 
     @classmethod
     def in_container(cls) -> bool:
-        """Whether a container is asked for, and possible."""
+        """True if a container is requested and possible."""
         return choice.containers_wanted(cls.name) and containers.problem(cls.image_name()) is None
 
     @classmethod
     def image_name(cls) -> str:
-        """The image that a container of it runs from."""
+        """Return the name of its container image."""
         return choice.image(cls.name, cls.image)
 
     @classmethod
     def obtain(cls) -> None:
-        """Fetch what is needed and not there yet; BrokerError when that fails."""
+        """Fetch the missing files. Raises BrokerError if that fails."""
         if cls.distribution is not None and not cls.in_container():
             fetch(cls.distribution)
 
     @abstractmethod
     def files(self, place: Place) -> dict[str, bytes]:
-        """Its settings: what is written into `place.folder` once, by relative path."""
+        """Return its settings: files that are written into `place.folder` once, by relative path."""
 
     @abstractmethod
     def command(self, place: Place) -> list[str]:
-        """The program that runs until the broker ends, and its arguments."""
+        """Return the program that runs until the broker ends, and its arguments."""
 
     def environment(self, place: Place) -> dict[str, str]:
-        """The variables that the program needs besides those it inherits."""
+        """Return the variables that the program needs, in addition to those that it inherits."""
         return {}
 
     def destination(self, queue: str) -> str:
-        """How a STOMP frame names this queue."""
+        """Return the name of this queue in a STOMP frame."""
         return queue
 
     def address(self, queue: str) -> str:
-        """How an AMQP link names this queue."""
+        """Return the name of this queue in an AMQP link."""
         return queue
 
     def jms_name(self, queue: str) -> str:
-        """How a JMS client names this queue, which is there, or made when the client uses it."""
+        """Return the name of this queue for a JMS client. The queue exists, or is created at its first use."""
         return queue
 
-    # What a queue is declared with where that is done.
+    # Arguments of a queue that is declared.
     queue_arguments: ClassVar[Mapping[str, object]] = {}
 
     @property
     def declares(self) -> bool:
-        """Whether an AMQP link finds only queues that were declared over management links."""
+        """True if an AMQP link finds only queues that were declared over management links."""
         return False
 
     @property
     def stomp_port(self) -> int:
-        """The port that talks STOMP in clear."""
+        """The port of STOMP without TLS."""
         return self.ports["stomp"]
 
     @property
     def stomps_port(self) -> int:
-        """The port that talks STOMP over TLS."""
+        """The port of STOMP over TLS."""
         return self.ports["stomp+ssl"]
 
     @property
     def qpid_url(self) -> str:
-        """Where Qpid JMS connects."""
+        """URL of Qpid JMS."""
         return f"amqp://{HOST}:{self.ports['amqp']}"
 
     @property
@@ -171,7 +171,7 @@ class Broker(Running):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (a paused one is)."""
+        """True if the process exists, also if it is paused."""
         return self._server is not None and self._server.running
 
     @property
@@ -181,7 +181,7 @@ class Broker(Running):
 
     @property
     def server(self) -> Server:
-        """What runs it; BrokerError before the first `start()`."""
+        """The process or the container. Raises BrokerError before the first `start()`."""
         if self._server is None:
             raise BrokerError(f"{self.name} was never started")
         return self._server
@@ -194,9 +194,9 @@ class Broker(Running):
         port: int | None = None,
         **options: object,
     ) -> str:
-        """The connection URI with login, over "stomp" (where it speaks that) or "amqp".
+        """Return the connection URI with log-in, over "stomp" (if the broker has it) or "amqp".
 
-        `options` are URI options, with `__` for the dots of an option's name.
+        `options` are URI options, with `__` for the dots in an option's name.
         """
         service = protocol or self.services[0]
         service += "+ssl" if tls else ""
@@ -206,7 +206,7 @@ class Broker(Running):
         return f"{scheme}://{self.host}:{port or self.ports[service]}?{urlencode(query)}"
 
     def start(self) -> Self:
-        """Start (the first time or again, on the same ports and data) and wait until it serves."""
+        """Start, or restart with the same ports and data, and wait until it serves."""
         if self._server is None:
             self._server = self._container() if self.containerised else self._process()
         where = f"in a container of {self.image_name()}" if self.containerised else self.version
@@ -216,22 +216,22 @@ class Broker(Running):
         return self
 
     def answers(self) -> bool:
-        """Whether every port takes connections."""
+        """True if every port accepts connections."""
         return all(_accepts(self.ports[service]) for service in self.services)
 
     def stop(self) -> None:
-        """End in good order."""
+        """End with a clean shutdown."""
         if self._server is not None:
             self._server.stop()
 
     def write_down(self) -> None:
-        """Wait until what it has confirmed would outlive `kill()`; most write before they confirm."""
+        """Wait until all confirmed messages would survive `kill()`. Most brokers write before they confirm."""
 
     def kill(self, *, at_once: bool = False) -> float:
-        """SIGKILL, once what it has confirmed would outlive it; return when, on the monotonic clock.
+        """SIGKILL, when all confirmed messages would survive it; return the time, of the monotonic clock.
 
-        What a broker forgets of its own accord no client can save, so no test of a client depends on it. A test that
-        has seen to that with `write_down()`, and kills in the middle of work, asks for it at once.
+        A client cannot save messages that a broker confirms and loses: no test of a client depends on them. With
+        `at_once` there is no wait: for a test that has called `write_down()` itself, and kills in the middle of work.
         """
         if not at_once:
             self.write_down()
@@ -240,16 +240,16 @@ class Broker(Running):
         return killed
 
     def restart(self) -> None:
-        """Stop in good order, and start again."""
+        """Stop with a clean shutdown, and start again."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Freeze it: links stay open, nothing answers."""
+        """Freeze it: connections stay open, but get no answer."""
         self.server.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after `pause()`."""
         self.server.resume()
 
     def close(self) -> None:

@@ -23,12 +23,11 @@ ACL ALLOW ALL ALL
 
 
 class BrokerJ(Broker):
-    """Broker-J with a persistent store, AMQP 1.0 only, login required.
+    """Broker-J with a persistent store, AMQP 1.0 only, log-in required.
 
-    A queue is made, durable, when a link names it. It has no limit of deliveries and no dead-letter queue, but
-    those below `max3.` (after 3 deliveries to DLQ) and those below `alt.` (DLQ, but no limit). Those below
-    `nohold.` take no message that is to be held back. Nobody may
-    touch `denied.*`, and none is made below `absent.`.
+    A link creates the queue that it names, durable. Queues have no delivery limit and no dead-letter queue, except
+    those below `max3.` (to DLQ after 3 deliveries) and below `alt.` (DLQ, but no limit). Queues below `nohold.`
+    accept no delayed message. No user may use `denied.*`. Links create no queue below `absent.`.
     """
 
     name = "brokerj"
@@ -38,7 +37,7 @@ class BrokerJ(Broker):
         (f"org.apache.qpid:apache-qpid-broker-j:{_VERSION}:tar.gz:bin",),
         archive=True,
     )
-    image = f"redelivery-test/brokerj:{_VERSION}"  # nobody publishes one: integration/images builds it
+    image = f"redelivery-test/brokerj:{_VERSION}"  # none is published: integration/images builds it
     image_home = "/opt/qpid-broker-j"
     ready = "BRK-1004"
     services = ("amqp", "amqp+ssl")
@@ -47,11 +46,11 @@ class BrokerJ(Broker):
     java_clients = ("qpid",)
 
     def answers(self) -> bool:
-        """Whether a connection opens: the ports are there too when the virtual host has failed."""
+        """True if a connection opens: ports accept connections even if the virtual host has failed."""
         return super().answers() and amqp_answers(self)
 
     def files(self, place: Place) -> dict[str, bytes]:
-        """The configuration that the broker's own is made from when it starts for the first time."""
+        """Return the configuration from which the broker makes its own at its first start."""
         return {
             "config.json": json.dumps(self._config(place), indent=1).encode(),
             "rules.acl": _RULES.encode(),
@@ -59,7 +58,7 @@ class BrokerJ(Broker):
         }
 
     def command(self, place: Place) -> list[str]:
-        """The broker's main class, as its own script would start it."""
+        """Return the command of the broker's main class, as in its own script."""
         properties = {
             "QPID_HOME": place.home,
             "QPID_WORK": place.folder,
@@ -111,7 +110,7 @@ class BrokerJ(Broker):
         }
 
     def _port(self, place: Place, service: str, more: dict[str, Any]) -> dict[str, Any]:
-        # Whatever host an open names: a client in front of a container cannot know how the broker calls itself.
+        # Accept any host in an open: a client of a container cannot know the broker's own name.
         anything = {
             "name": "any",
             "type": "patternMatchingAlias",

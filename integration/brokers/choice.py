@@ -1,4 +1,4 @@
-"""What the environment asks for: which brokers must run, and which of them in containers."""
+"""Choices of the environment: brokers that must run, and brokers that run in containers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NAMES = ("activemq", "artemis", "brokerj", "rabbitmq", "rabbitmq4")
 
 
 def required(name: str) -> bool:
-    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
+    """True if REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
     return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
 
 
 def containers_wanted(name: str) -> bool:
-    """Whether REDELIVERY_CONTAINERS (`1`, or names with commas) asks to run this broker in a container."""
+    """True if REDELIVERY_CONTAINERS (`1`, or names with commas) requests a container for this broker."""
     return _asks("REDELIVERY_CONTAINERS", name, {*NAMES})
 
 
 def image(name: str, default: str) -> str:
-    """The image to run this broker from: REDELIVERY_IMAGE_ARTEMIS and so on, or `default`."""
+    """Return the image of this broker: REDELIVERY_IMAGE_ARTEMIS and so on, or `default`."""
     return os.environ.get(f"REDELIVERY_IMAGE_{name.upper()}", "").strip() or default
 
 

@@ -1,4 +1,4 @@
-"""Brokers in containers, through testcontainers, where a Docker engine answers."""
+"""Brokers in containers, through testcontainers, if a Docker engine answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from docker.models.containers import Container
 
-# Blocks on a pipe that only the test run holds open: its end, however it comes, ends the container.
+# Blocks on a pipe that only the test run keeps open: any end of the test run ends the container.
 _WATCHDOG = (
     "import sys, docker; sys.stdin.read() or"
     " docker.from_env().containers.get(sys.argv[1]).remove(force=True, v=True)"
@@ -34,7 +34,7 @@ FOLDER = "/redelivery"  # the broker's settings and data, in the container's own
 
 @functools.cache
 def engine_problem() -> str | None:
-    """Why no container can run here, or None."""
+    """Return why no container can run here, or None."""
     host = os.environ.get("DOCKER_HOST", "")
     if host and urlsplit(host).hostname not in {None, "localhost", "127.0.0.1", "::1"}:
         return f"the Docker engine {host} is on another machine, and the tests connect to ports of this one"
@@ -49,7 +49,7 @@ def engine_problem() -> str | None:
 
 @functools.cache
 def problem(image: str) -> str | None:
-    """Why no container of this image can run here, or None; pulls the image if it is not there."""
+    """Return why no container of this image can run here, or None. Pull the image if it is missing."""
     reason = engine_problem()
     if reason is not None:
         return reason
@@ -70,8 +70,8 @@ def problem(image: str) -> str | None:
 class ServerContainer:
     """One container, which keeps its ports and its data until `close()`.
 
-    `command` takes the place of the image's entry point and runs as root, so that it is the image's software
-    that is used and not its conventions; `files` are under FOLDER before it starts for the first time.
+    `command` replaces the image's entry point and runs as root: it uses the image's software, not its conventions.
+    `files` are written under FOLDER before the first start.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class ServerContainer:
         env: Mapping[str, str],
         ready: str,
     ) -> None:
-        """Remember how to start; nothing runs before `start()`. Each port has the same number outside."""
+        """Store the configuration; nothing runs before `start()`. Each port has the same number outside."""
         self._ready = ready.encode()
         self._image = image
         self._outer = DockerContainer(image, command=None, env=dict(env))
         self._outer.with_kwargs(entrypoint=list(command), user="0", working_dir="/")
-        # On the loopback interface only, which the annotation of testcontainers does not know about.
+        # On the loopback interface only; the type annotation of testcontainers does not allow that.
         self._outer.ports = cast("dict[str, Any]", {f"{port}/tcp": ("127.0.0.1", port) for port in ports})
         for name, content in files.items():
             self._outer.with_copy_into_container(content, f"{FOLDER}/{name}")
@@ -98,17 +98,17 @@ class ServerContainer:
 
     @property
     def running(self) -> bool:
-        """Whether it is there (a paused one is)."""
+        """True if it exists, also if it is paused."""
         return self._inner is not None and self._state() in {"running", "paused"}
 
     @property
     def pid(self) -> int:
-        """The pid, on this machine, of the container's first process."""
+        """Pid, on this machine, of the container's first process."""
         self._container.reload()
         return int(self._container.attrs["State"]["Pid"])
 
     def start(self, timeout: float = 90.0) -> None:
-        """Start, and wait until the log says that it serves; BrokerError with the log's tail otherwise."""
+        """Start, and wait for the log line `ready`. Raises BrokerError with the end of the log."""
         if self.running:
             raise BrokerError("already running")
         seen = 0
@@ -123,30 +123,30 @@ class ServerContainer:
             raise BrokerError(f"{self._image} did not start: {error}\n{self.log_tail()}") from error
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End in good order (SIGTERM), by force after `timeout` seconds."""
+        """End with a clean shutdown (SIGTERM), or by force after `timeout` seconds."""
         if self.running:
             self.resume()
             self._container.stop(timeout=int(timeout))
 
     def kill(self) -> None:
-        """SIGKILL every process of it."""
+        """Send SIGKILL to each of its processes."""
         self.resume()
         self._container.kill()
         eventually(lambda: not self.running, message=f"the container of {self._image} is dead")
 
     def pause(self) -> None:
-        """Freeze it: the sockets stay open and nothing answers."""
+        """Freeze it: sockets stay open, but get no answer."""
         self._container.pause()
 
     def resume(self) -> None:
-        """Let it go on, after `pause()`."""
+        """Continue after `pause()`."""
         if self._state() == "paused":
             self._container.unpause()
 
     def execute(self, argv: list[str]) -> str:
-        """Run a tool in it, with its variables, and return what it printed; BrokerError when it fails."""
+        """Run a tool in it, with its variables, and return the output. Raises BrokerError if the tool fails."""
         done = self._container.exec_run(argv, user="0")
-        # An iterator only where a stream is asked for.
+        # An iterator only if a stream is requested.
         printed = cast("bytes", done.output).decode(errors="replace")
         if done.exit_code:
             raise BrokerError(f"{argv[0]} failed ({done.exit_code}):\n{printed}")
@@ -154,24 +154,24 @@ class ServerContainer:
 
     def close(self) -> None:
         """Remove it, with its data."""
-        with contextlib.suppress(NotFound):  # Ryuk, or a person, was faster
+        with contextlib.suppress(NotFound):  # Ryuk, or a user, was faster
             self._outer.stop()
         if self._watchdog is not None:
             self._watchdog.communicate(b"done\n")
 
     def published(self) -> dict[int, str]:
-        """The ports of this machine that lead into the container, and the address that each is on."""
+        """Ports of this machine that lead into the container, with the address of each."""
         self._container.reload()
         bindings = self._container.attrs["NetworkSettings"]["Ports"]
         return {int(b["HostPort"]): str(b["HostIp"]) for found in bindings.values() for b in found or ()}
 
     def log_tail(self, characters: int = 4000) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         return "" if self._inner is None else self._inner.logs().decode(errors="replace")[-characters:]
 
     def _first_start(self) -> None:
         if not testcontainers_config.ryuk_disabled and problem(testcontainers_config.ryuk_image) is not None:
-            testcontainers_config.ryuk_disabled = True  # the watchdog does what Ryuk would do
+            testcontainers_config.ryuk_disabled = True  # the watchdog replaces Ryuk
         self._outer.start()
         self._inner = self._outer.get_wrapped_container()
         self._watchdog = subprocess.Popen(

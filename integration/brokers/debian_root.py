@@ -1,8 +1,8 @@
-"""RabbitMQ of another suite of Debian than this machine's, unpacked into a folder of its own.
+"""RabbitMQ of another Debian suite than this machine's, unpacked into a folder of its own.
 
-Only apt-get and dpkg-deb are needed, and the rights to enter the folder with chroot: nothing is installed, and apt's
-own lists stay what they are. Packages that no maintainer script has configured lack a few files, which are written
-here: without /etc/hosts a name server is asked for `localhost`, and rabbitmqctl waits for it.
+It needs only apt-get, dpkg-deb, and the right to enter the folder with chroot: nothing is installed, and apt's own
+lists do not change. Packages whose maintainer scripts did not run lack a few files, which are written here: without
+/etc/hosts, `localhost` is looked up by a name server, and rabbitmqctl waits for the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from integration.brokers.toolchain import BrokerError, cache_root, locked, progr
 __all__ = ["INSIDE", "DebianRoot", "installed"]
 
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# With no package known as installed, none is pulled in for being essential.
+# No package counts as installed, and essential packages are not added.
 _PACKAGES = (
     "rabbitmq-server", "base-files", "bash", "coreutils", "dash", "grep", "gzip", "hostname", "libc-bin", "libc6",
     "mawk", "procps", "sed", "util-linux",
@@ -31,7 +31,7 @@ _FILES = {
 }
 _LINKS = {"usr/bin/awk": "mawk", "usr/bin/sh": "dash", "etc/mtab": "/proc/mounts"}
 
-# Arguments: the root, a folder that is at the same path inside, and the command. What is mounted goes with the process.
+# Arguments: the root, a folder that has the same path inside, and the command. Mounts end with the process.
 INSIDE = """set -e
 exec unshare -m --propagation private /bin/sh -c '
 set -e
@@ -54,7 +54,7 @@ class DebianRoot:
 
     @staticmethod
     def problem() -> str | None:
-        """Return why there can be none on this machine, or None."""
+        """Return why it is not possible on this machine, or None."""
         if os.geteuid() != 0:
             return "a RabbitMQ out of Debian's packages needs root, for chroot"
         absent = [
@@ -68,17 +68,17 @@ class DebianRoot:
 
     @property
     def version(self) -> str:
-        """The version of the server; empty before it is there."""
+        """Version of the server; empty before it is fetched."""
         mark = self.folder / ".complete"
         return mark.read_text(encoding="utf-8").strip() if mark.exists() else ""
 
     @property
     def programs(self) -> str:
-        """The folder of its programs, seen from inside. Others of the package change the user."""
+        """Folder of its programs, seen from inside. Other programs of the package change the user."""
         return f"/usr/lib/rabbitmq/lib/rabbitmq_server-{self.version}/sbin"
 
     def obtain(self) -> None:
-        """Fetch and unpack it, if it is not there."""
+        """Fetch and unpack it, if it is missing."""
         with locked(self.folder.name):
             if self.version:
                 return
@@ -140,7 +140,7 @@ _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
 def installed() -> str:
-    """Return the version of Debian's RabbitMQ on this machine itself; that of Debian 12 where there is none."""
+    """Return the version of the RabbitMQ that is installed on this machine; that of Debian 12 if none is."""
     return next(iter(_servers(Path("/"))), "3.10.8")
 
 
@@ -150,7 +150,7 @@ def _servers(root: Path) -> list[str]:
 
 
 def _mirror() -> str:
-    """Return the mirror that this machine's own packages come from."""
+    """Return the mirror of this machine's own packages."""
     sites = run(["apt-get", "indextargets", "--format", "$(SITE)"], "the list of package sources").split()
     for site in sites:
         if "security" not in site:

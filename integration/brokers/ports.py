@@ -13,10 +13,10 @@ _reserved: list[socket.socket] = []  # open until this process ends
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below the range that the kernel hands to outgoing connections.
+    """Return unused ports, below the kernel's range for outgoing connections.
 
     From that range a client's own socket could take the port of a broker that is down for a restart. No other process
-    of a test run on this machine gets them as long as this one lives.
+    of a test run on this machine gets these ports while this process runs.
     """
     found: list[int] = []
     while len(found) < count:
@@ -32,7 +32,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Take the port's name among Linux' abstract sockets; False if a test process has it."""
+    """Reserve the port's name among Linux' abstract sockets; False if a test process has it."""
     if sys.platform != "linux":
         return True
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""A server as a local process: its own process group, ended by pid, dead when the test run is dead."""
+"""A server as a local process with its own process group, which is ended by pid, and ends with the test run."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import Protocol
 from integration.brokers.toolchain import BrokerError, run
 from integration.eventually import eventually
 
-# Blocks on a pipe that only the test run holds open: its end, however it comes, ends the server's group.
+# Blocks on a pipe that only the test run keeps open: any end of the test run ends the server's process group.
 _WATCHDOG = 'read -r _ || kill -KILL -"$1"'
 
 
 class Server(Protocol):
-    """What runs a broker: a local process, or a container."""
+    """Runs a broker: as a local process, or in a container."""
 
     @property
     def running(self) -> bool:
-        """Whether it is there (a paused one is)."""
+        """True if it exists, also if it is paused."""
         ...
 
     @property
     def pid(self) -> int:
-        """The pid of its first process."""
+        """Pid of its first process."""
         ...
 
     def start(self, timeout: float = 90.0) -> None:
-        """Start, and wait until the log says that it serves; BrokerError with the log's tail otherwise."""
+        """Start, and wait for the log line `ready`. Raises BrokerError with the end of the log."""
         ...
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End in good order (SIGTERM), by force after `timeout` seconds."""
+        """End with a clean shutdown (SIGTERM), or by force after `timeout` seconds."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         ...
 
     def pause(self) -> None:
@@ -47,27 +47,27 @@ class Server(Protocol):
         ...
 
     def resume(self) -> None:
-        """Let it go on, after `pause()`."""
+        """Continue after `pause()`."""
         ...
 
     def execute(self, argv: list[str]) -> str:
-        """Run a tool beside it, with its variables, and return what it printed; BrokerError when it fails."""
+        """Run a tool next to it, with its variables, and return the output. Raises BrokerError if the tool fails."""
         ...
 
     def close(self) -> None:
-        """Stop, and remove what it leaves behind."""
+        """Stop, and remove its data."""
         ...
 
     def log_tail(self, characters: int = 4000) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         ...
 
 
 class ServerProcess:
-    """One run of a server. `ready` is the text in its log that says that it serves."""
+    """One run of a server. `ready` is the log line that means that it serves."""
 
     def __init__(self, argv: list[str], *, log: Path, ready: str, env: dict[str, str] | None = None) -> None:
-        """Remember how to start; nothing runs before `start()`."""
+        """Store the configuration; nothing runs before `start()`."""
         self._argv = argv
         self._log = log
         self._ready = ready.encode()
@@ -77,18 +77,18 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (a paused one is)."""
+        """True if the process exists, also if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The pid, which is also the process group's id."""
+        """Pid of the process, which is also the process group's id."""
         if self._process is None:
             raise BrokerError("not started")
         return self._process.pid
 
     def start(self, timeout: float = 90.0) -> None:
-        """Start, and wait until the log says that it serves; BrokerError with the log's tail otherwise."""
+        """Start, and wait for the log line `ready`. Raises BrokerError with the end of the log."""
         if self.running:
             raise BrokerError("already running")
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -110,18 +110,18 @@ class ServerProcess:
             raise BrokerError(f"{self._argv[0]} did not start:\n{self.log_tail()}") from error
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End in good order (SIGTERM), by force after `timeout` seconds."""
+        """End with a clean shutdown (SIGTERM), or by force after `timeout` seconds."""
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
         self._reap(timeout)
 
     def kill(self) -> None:
-        """SIGKILL the whole group: what a crash of the machine looks like to the clients."""
+        """Send SIGKILL to the whole group: to clients this looks like a crash of the machine."""
         self._signal(signal.SIGKILL)
         self._reap(10.0)
 
     def pause(self) -> None:
-        """SIGSTOP: the sockets stay open and nothing answers, from the return on."""
+        """Send SIGSTOP, and wait until it is effective: sockets stay open, but get no answer."""
         self._signal(signal.SIGSTOP)
         if self._process is not None:
             group = self._process.pid
@@ -129,11 +129,11 @@ class ServerProcess:
             eventually(lambda: _running(group) == 0, 30.0, 0.005, "all threads are stopped")
 
     def resume(self) -> None:
-        """SIGCONT, after `pause()`."""
+        """Send SIGCONT, after `pause()`."""
         self._signal(signal.SIGCONT)
 
     def execute(self, argv: list[str]) -> str:
-        """Run a tool beside it, with its variables, and return what it printed; BrokerError when it fails."""
+        """Run a tool next to it, with its variables, and return the output. Raises BrokerError if the tool fails."""
         tool = shutil.which(argv[0], path=self._env["PATH"]) or argv[0]
         return run([tool, *argv[1:]], argv[0], env=self._env)
 
@@ -142,7 +142,7 @@ class ServerProcess:
         self.stop()
 
     def log_tail(self, characters: int = 4000) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         with contextlib.suppress(OSError):
             return self._log.read_text(errors="replace")[-characters:]
         return ""
@@ -155,7 +155,7 @@ class ServerProcess:
             return self._ready in log.read()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Only while it is unreaped: after that the pid may belong to somebody else.
+        # Only before it is reaped: after that the pid may belong to another process.
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -186,7 +186,7 @@ class ServerProcess:
 
 
 def _running(group: int) -> int:
-    """How many threads of a process group are not stopped; 0 where there is no /proc."""
+    """Return the number of threads of a process group that are not stopped; 0 without /proc."""
     found = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -198,5 +198,5 @@ def _running(group: int) -> int:
 
 
 def _fields(stat: Path) -> list[str]:
-    """What follows the name in a `stat` file: the state, the parent, the process group, and so on."""
+    """Return the fields after the name in a `stat` file: the state, the parent, the process group, and so on."""
     return stat.read_text().rpartition(")")[2].split()

@@ -20,12 +20,12 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Those in /usr/sbin change the user, and then own nothing of a node of ours.
+# The programs in /usr/sbin change the user, which then has no right to the files of a test's node.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
 
 _NODE = "redelivery@localhost"
 
-# An epmd of its own in the node's process group: the one that a node starts would outlive it as a daemon.
+# An epmd in the node's process group: the one that a node starts would outlive it as a daemon.
 _START = """set -e
 cd {folder}
 epmd -port "$ERL_EPMD_PORT" &
@@ -53,15 +53,15 @@ disk_free_limit.absolute = 50MB
 
 
 class RabbitMQ(Broker):
-    """RabbitMQ with the plug-ins for STOMP and AMQP 1.0, login required.
+    """RabbitMQ with the plug-ins for STOMP and AMQP 1.0, log-in required.
 
-    Nobody may touch `denied.*`; only queues below `dlx.` have a dead-letter exchange, which leads to the queue
-    DLQ; `stranger` may log in and touch nothing; there is a second virtual host, which holds a DLQ too.
+    No user may use `denied.*`. Only queues below `dlx.` have a dead-letter exchange, which leads to the queue DLQ. The
+    user `stranger` may log in, but has no other right. There is a second virtual host, which also has a DLQ.
     """
 
     name = "rabbitmq"
     suite: ClassVar[str] = version_of("rabbitmq")
-    """The suite of Debian that it is taken from; empty: what is installed on this machine."""
+    """Debian suite of its packages; empty for the RabbitMQ that is installed on this machine."""
     version = DebianRoot(suite).version or suite if suite else installed()
     image = "rabbitmq:3.10"
     image_home = ""
@@ -75,7 +75,7 @@ class RabbitMQ(Broker):
     largest = 32 << 20
     java_clients = ("qpid",)
 
-    stranger = "stranger"  # has the same password, and no right but to enter "/"
+    stranger = "stranger"  # has the same password, and only the right to enter "/"
     virtual_hosts = ("/", "second")
 
     def __init__(
@@ -85,7 +85,7 @@ class RabbitMQ(Broker):
         consumer_timeout_ms: int = 1_800_000,
         tick_ms: int = 60_000,
     ) -> None:
-        """A consumer loses its deliveries `consumer_timeout_ms` after they came, looked at every `tick_ms`."""
+        """Set the time after which a consumer loses its deliveries, and the interval `tick_ms` of that check."""
         super().__init__(containerised=containerised)
         self.consumer_timeout_ms = consumer_timeout_ms
         self.tick_ms = tick_ms
@@ -93,12 +93,12 @@ class RabbitMQ(Broker):
 
     @property
     def declares(self) -> bool:
-        """RabbitMQ 4 does: queues are declared over its management links."""
+        """True for RabbitMQ 4: queues are declared over its management links."""
         return not self.version.startswith("3.")
 
     @classmethod
     def process_problem(cls) -> str | None:
-        """Whether its programs are installed, or can be had."""
+        """Return why its programs are neither installed nor can be fetched, or None."""
         if cls.suite:
             return DebianRoot.problem() or missing_java()
         path = _search_path(cls.suite)
@@ -118,15 +118,15 @@ class RabbitMQ(Broker):
             cls.version = root.version
 
     def destination(self, queue: str) -> str:
-        """With the prefix of a queue that is declared when it is not there."""
+        """Return the address with the prefix of a queue that is declared if it is missing."""
         return f"/queue/{queue}"
 
     def address(self, queue: str) -> str:
-        """Of a queue that is there on RabbitMQ 4; before, a durable link makes it, and a durable queue."""
+        """Return the address of a queue, which must exist on RabbitMQ 4; before, a durable link declares it durable."""
         return f"/queues/{quote(queue, safe='')}" if self.declares else f"/queue/{queue}"
 
     def jms_name(self, queue: str) -> str:
-        """A queue that exists: Qpid JMS cannot ask for a durable one, and what goes to a missing one is gone."""
+        """Return the name of an existing queue: Qpid JMS cannot create a durable one; a missing one loses messages."""
         if queue not in self._declared:
             with RawAmqp(self) as raw:
                 raw.declare(queue)
@@ -135,13 +135,13 @@ class RabbitMQ(Broker):
 
     @property
     def qpid_url(self) -> str:
-        """With short waits for answers that never come, and without drain, which ends the session here."""
+        """Return a URL with short time-outs for missing answers, and without drain, which ends the session."""
         local = "jms.receiveLocalOnly=true&jms.receiveNoWaitLocalOnly=true"
         waits = "jms.closeTimeout=300&jms.requestTimeout=5000&jms.sendTimeout=5000"
         return f"{super().qpid_url}?{local}&{waits}"
 
     def files(self, place: Place) -> dict[str, bytes]:
-        """The node's configuration."""
+        """Return the node's configuration."""
         plugins = ("rabbitmq_stomp",) if self.declares else ("rabbitmq_stomp", "rabbitmq_amqp1_0")
         config = _CONFIG.format(
             bind=place.bind,
@@ -167,22 +167,22 @@ class RabbitMQ(Broker):
         }
 
     def command(self, place: Place) -> list[str]:
-        """The script that starts the port mapper and the node."""
+        """Return the command of the script that starts the port mapper and the node."""
         return [*self._inside(place.folder), "sh", f"{place.folder}/start.sh"]
 
     def _inside(self, folder: str) -> list[str]:
-        """What runs a command among the programs of another suite; nothing for those of this machine."""
+        """Return the command that enters the folder of another suite; empty for the programs of this machine."""
         if not self.suite or self.containerised:
             return []
         return ["sh", f"{folder}/inside.sh", str(DebianRoot(self.suite).folder), folder]
 
     def environment(self, place: Place) -> dict[str, str]:
-        """Everything of this node apart from any other one on the machine."""
+        """Return variables that separate this node from any other one on the machine."""
         folder = place.folder
         variables = {
             "PATH": _search_path(self.suite) if not self.containerised else "",
             "LANG": "C.UTF-8",
-            "HOME": folder,  # where the cookie is
+            "HOME": folder,  # for the cookie
             "ERL_EPMD_PORT": str(place.ports["epmd"]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": _NODE,
@@ -195,19 +195,19 @@ class RabbitMQ(Broker):
             "RABBITMQ_PID_FILE": f"{folder}/rabbitmq.pid",
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "detached": "true",  # so the script becomes the node, which then gets the signals itself
+            "detached": "true",  # the script becomes the node, and gets the signals
         }
         return {name: value for name, value in variables.items() if value}
 
     def write_down(self) -> None:
-        """Have Mnesia write its log: a queue is declared up to two seconds before it is on the disk.
+        """Make Mnesia write its log: a queue is on the disk only up to two seconds after its declaration.
 
-        A SIGKILL within them forgets the queue, with the persistent messages in it that were confirmed.
+        A SIGKILL in this time loses the queue, with its confirmed persistent messages.
         """
         self.control("eval", "mnesia:sync_log().")
 
     def control(self, *arguments: str) -> str:
-        """Run rabbitmqctl on the node, and return what it printed."""
+        """Run rabbitmqctl on the node, and return its output."""
         return self.server.execute(
             [*self._inside(str(self.folder)), "rabbitmqctl", "--node", _NODE, *arguments]
         )
@@ -247,7 +247,7 @@ class RabbitMQ(Broker):
 
 
 class RabbitMQ4(RabbitMQ):
-    """The newest RabbitMQ that Debian has, whatever version the other tests run; with quorum queues."""
+    """The newest RabbitMQ of Debian, independent of the version in the other tests; with quorum queues."""
 
     name = "rabbitmq4"
     suite = newest("rabbitmq")
@@ -264,6 +264,6 @@ class RabbitMQ4(RabbitMQ):
 
 def _search_path(suite: str) -> str:
     if suite:
-        # Outside, only what enters the folder is looked for: unshare.
+        # Outside of the folder only `unshare` is needed, which enters it.
         return f"{DebianRoot(suite).programs}:/usr/bin:/bin:/usr/sbin:/sbin"
     return f"{_DEBIAN}:{os.environ.get('PATH', os.defpath)}"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORE_PASSWORD = "changeit"
-# What a broker's own copies are called, in its folder.
+# Names of a broker's own copies, in its folder.
 KEY_STORE = "broker.p12"
 CERTIFICATE = "broker.pem"
 PRIVATE_KEY = "broker.key"
@@ -24,7 +24,7 @@ class Certificate(NamedTuple):
 
 
 def certificate() -> Certificate:
-    """The certificate for localhost and 127.0.0.1, made once by keytool and kept in the cache."""
+    """Return the certificate for localhost and 127.0.0.1, which keytool makes once, and the cache keeps."""
     folder = cache_root() / "tls"
     made = Certificate(folder / "broker.p12", folder / "ca.pem")
     with locked("tls"):
@@ -37,7 +37,7 @@ def certificate() -> Certificate:
                 "-genkeypair",
                 *("-keyalg", "RSA", "-keysize", "2048", "-validity", "3650", "-dname", "CN=localhost"),
                 *("-ext", "san=dns:localhost,ip:127.0.0.1", "-ext", "bc:critical=ca:true"),
-                # Strict checks (Python 3.13's default) want a trusted certificate to say what it may sign.
+                # Strict checks (Python 3.13's default) require the key usage in a trusted certificate.
                 *("-ext", "ku:critical=digitalSignature,keyEncipherment,keyCertSign"),
             )
             _write(made.ca_pem, _keytool(made.key_store, "-exportcert", "-rfc"))
@@ -45,7 +45,7 @@ def certificate() -> Certificate:
 
 
 def private_key() -> Path:
-    """The certificate's private key as PEM, for brokers that read no key store."""
+    """Return the certificate's private key as PEM, for brokers that read no key store."""
     made = certificate()
     path = made.key_store.with_suffix(".key")
     with locked("tls"):
@@ -58,7 +58,7 @@ def private_key() -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    # A rename is all or nothing: a run that was cut off leaves no half of a file.
+    # A rename is atomic: an interrupted run leaves no incomplete file.
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="ascii")
     part.rename(path)

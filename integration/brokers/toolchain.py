@@ -1,4 +1,4 @@
-"""Java and Maven: whether they are here, what they fetch, and the cache that makes a second run offline."""
+"""Java and Maven: checks for them, fetching of jars, and the cache, with which a second run needs no network."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# A JVM that compiles little and collects with one thread: a test's, which lives for minutes; not a measurement's.
+# A JVM that compiles little and collects with one thread: for tests, which run for minutes, not for measurements.
 LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA_SOURCES = Path(__file__).resolve().parent.parent / "java"
 
 
 class BrokerError(Exception):
-    """A broker, or what it needs, could not be fetched, started or stopped."""
+    """A broker, or one of its tools, could not be fetched, started or stopped."""
 
 
 def _to_stderr(text: str) -> None:
@@ -33,19 +33,19 @@ def _to_stderr(text: str) -> None:
 
 
 class Progress:
-    """Where long work says what it does; the test run replaces `write` so that capturing does not hide it."""
+    """Output of long work. The test run replaces `write`, which pytest's capturing would hide."""
 
     write: Callable[[str], None] = staticmethod(_to_stderr)
 
 
 def progress(text: str) -> None:
-    """Say on stderr what takes long."""
+    """Report long work on stderr."""
     Progress.write(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What Maven fetches: jars with all that they need, or one archive, which is unpacked."""
+    """Files from Maven: jars with their dependencies, or one archive, which is unpacked."""
 
     name: str
     artifacts: tuple[str, ...]  # group:artifact:version[:type[:classifier]]
@@ -53,19 +53,19 @@ class Distribution:
 
 
 def cache_root() -> Path:
-    """The cache folder: REDELIVERY_BROKER_CACHE, or ~/.cache/redelivery-brokers."""
+    """Return the cache folder: REDELIVERY_BROKER_CACHE, or ~/.cache/redelivery-brokers."""
     chosen = os.environ.get("REDELIVERY_BROKER_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "redelivery-brokers"
 
 
 def missing_java() -> str | None:
-    """Why Java programs cannot be built and run here, or None."""
+    """Return why Java programs cannot be built and run here, or None."""
     absent = [tool for tool in ("java", "javac", "keytool") if shutil.which(tool) is None]
     return f"no {', '.join(absent)} on the PATH (a JDK, 17 or later, is needed)" if absent else None
 
 
 def missing(distribution: Distribution) -> str | None:
-    """Why this distribution cannot be used here, or None."""
+    """Return why this distribution cannot be used here, or None."""
     reason = missing_java()
     if reason is None and not _home(distribution).is_dir() and shutil.which("mvn") is None:
         return f"no mvn (Maven) on the PATH, and {distribution.name} is not in the cache {cache_root()}"
@@ -73,21 +73,21 @@ def missing(distribution: Distribution) -> str | None:
 
 
 def fetch(distribution: Distribution) -> Path:
-    """The folder of this distribution, fetched through Maven unless the cache has it."""
+    """Return the folder of this distribution, which Maven fetches unless the cache has it."""
     home = _home(distribution)
     with locked(distribution.name):
         if home.is_dir():
             return home
         with tempfile.TemporaryDirectory(dir=cache_root(), prefix="fetch-") as scratch:
             jars = _download(distribution, Path(scratch))
-            # A rename is all or nothing: a run that was cut off leaves no half-filled cache.
+            # A rename is atomic: an interrupted run leaves no incomplete cache.
             (_unpack(jars) if distribution.archive else jars).rename(home)
     return home
 
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the cache's lock for `name`, so that two test runs do not fetch the same thing at once."""
+    """Hold the cache's lock for `name`: two test runs do not fetch the same files at the same time."""
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     with (root / f"{name}.lock").open("w") as handle:
@@ -96,7 +96,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def compiled(distribution: Distribution, main: str) -> Path:
-    """The folder with the classes of `main` of integration/java, compiled against a distribution's jars."""
+    """Return the folder with the classes of `main` of integration/java, compiled with a distribution's jars."""
     home = fetch(distribution)
     sources = sorted(JAVA_SOURCES.glob("*.java"))
     needed = [source for source in sources if source.stem in {main, "Json"}]
@@ -114,12 +114,12 @@ def compiled(distribution: Distribution, main: str) -> Path:
 
 
 def classes(distribution: Distribution, main: str) -> str:
-    """The class path that runs `main` of integration/java against the jars of a distribution."""
+    """Return the class path that runs `main` of integration/java with the jars of a distribution."""
     return f"{compiled(distribution, main)}:{fetch(distribution)}/*"
 
 
 def run(argv: list[str], what: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """Run a tool to its end and return what it printed; BrokerError with that text when it fails."""
+    """Run a tool to its end and return its output. Raises BrokerError with the output if the tool fails."""
     done = subprocess.run(
         argv, cwd=cwd, env=env, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
@@ -166,7 +166,7 @@ def _dependency(spec: str, *, alone: bool) -> str:
     fields = "".join(
         f"<{tag}>{escape(text)}</{tag}>" for tag, text in zip(names, spec.split(":"), strict=False)
     )
-    # An archive brings its own jars: without the exclusion Maven would fetch each of them once more.
+    # An archive has its own jars: without the exclusion Maven would fetch each of them again.
     every = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
     exclusions = f"<exclusions>{every}</exclusions>" if alone else ""
     return f"<dependency>{fields}{exclusions}</dependency>"

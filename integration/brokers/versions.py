@@ -1,7 +1,7 @@
-"""Which version of each broker the tests run.
+"""Versions of the brokers in the tests.
 
 REDELIVERY_VERSIONS is `oldest`, `newest` or empty: the present ones, which the suite runs by default. For one broker
-REDELIVERY_VERSION_ARTEMIS and so on names another one; for RabbitMQ, the suite of Debian that it is taken from.
+REDELIVERY_VERSION_ARTEMIS and so on names another version; for RabbitMQ, the Debian suite of its packages.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Versions:
     newest: str
 
 
-# RabbitMQ's are suites of Debian; empty: what is installed on this machine. In testing, unlike in sid, every package
-# can be installed on every day.
+# RabbitMQ's versions are suites of Debian; empty for the one that is installed on this machine. In testing, unlike in
+# sid, every package can be installed at any time.
 _KNOWN = {
     "activemq": _Versions("5.18.6", "6.1.7", "6.3.1"),
     "artemis": _Versions("2.31.2", "2.40.0", "2.56.0"),
@@ -46,7 +46,7 @@ _NEWEST_RELEASE = (4, 3)
 
 
 def chosen() -> str:
-    """Return what REDELIVERY_VERSIONS asks for: one of the choices, or nothing."""
+    """Return the value of REDELIVERY_VERSIONS: one of the choices, or an empty text."""
     text = os.environ.get("REDELIVERY_VERSIONS", "").strip().lower()
     if text not in ("", "present", *CHOICES):
         raise BrokerError(f"REDELIVERY_VERSIONS is {text!r}; known: {', '.join(CHOICES)}")
@@ -54,7 +54,7 @@ def chosen() -> str:
 
 
 def present(name: str) -> str:
-    """Return the version of this broker that is run by default."""
+    """Return the version of this broker that runs by default."""
     return _KNOWN[name].present
 
 
@@ -64,7 +64,7 @@ def newest(name: str) -> str:
 
 
 def rabbitmq_release() -> tuple[int, int]:
-    """Return major and minor of the RabbitMQ that is run: 3.10, 4.0, or 4.3 for what is newer."""
+    """Return major and minor version of the RabbitMQ that runs: 3.10, 4.0, or 4.3 for newer ones."""
     return _RELEASES.get(version("rabbitmq"), _NEWEST_RELEASE)
 
 
@@ -74,7 +74,7 @@ def names() -> tuple[str, ...]:
 
 
 def tested_versions() -> dict[str, tuple[str, ...]]:
-    """Return the versions of each broker, but for RabbitMQ's, which are what a suite of Debian has."""
+    """Return the versions of each broker, except RabbitMQ, whose versions depend on the Debian suite."""
     return {
         name: (each.oldest, each.present, each.newest) for name, each in _KNOWN.items() if name != "rabbitmq"
     }

@@ -1,1 +1,1 @@
-"""What the integration tests have shown of each broker, version and protocol: written down by runs, drawn as a page."""
+"""Results of the integration tests for each broker, version and protocol: runs record them, a page shows them."""

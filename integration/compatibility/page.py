@@ -1,4 +1,4 @@
-"""Draws the two tables of docs/brokers.md from what runs have written down."""
+"""Draws the two tables of docs/brokers.md from the recorded results of runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WAITS = {
 
 
 def drawn(results: Mapping[str, Any]) -> str:
-    """Return both tables, and the list of what has failed."""
+    """Return both tables, and the list of failures."""
     rows = sorted(results, key=_place)
     return "\n\n".join(["\n".join(_offers(results, rows)), "\n".join(_seen(results, rows))])
 
@@ -104,7 +104,7 @@ def _offers(results: Mapping[str, Any], rows: Sequence[str]) -> Iterator[str]:
 
 
 def _waits(key: str, reschedule: str) -> str:
-    # Of RabbitMQ's queues only quorum queues do so, and the broker says which kind a queue is.
+    # On RabbitMQ only quorum queues delay messages, and the broker reports the kind of a queue.
     return "none" if reschedule == "native" and not key.startswith("rabbitmq4 ") else reschedule
 
 

@@ -1,7 +1,7 @@
-"""Writes down what a run has shown of each broker, version and protocol: REDELIVERY_RECORD=1.
+"""Records the results of a run for each broker, version and protocol: REDELIVERY_RECORD=1.
 
-Only whole files are written down, each in place of what was known of it before. `python -m integration.compatibility
---write` draws the page from it.
+Only whole files are recorded; each replaces its earlier results. `python -m integration.compatibility --write` draws
+the page from them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONFORMANCE = "test_conformance.py"
 
 
 def recorder(config: pytest.Config) -> Recorder | None:
-    """Return what writes this run down, if REDELIVERY_RECORD asks for it."""
+    """Return the recorder of this run if REDELIVERY_RECORD is set, or None."""
     if os.environ.get("REDELIVERY_RECORD", "") in ("", "0"):
         return None
     if config.option.keyword or any("::" in part for part in config.args):
@@ -40,12 +40,12 @@ def recorder(config: pytest.Config) -> Recorder | None:
 
 
 def known() -> dict[str, Any]:
-    """Return what earlier runs have written down."""
+    """Return the results of earlier runs."""
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
 
 
 class Recorder:
-    """A plug-in of one run: marks tests in the process that runs them, counts where the reports come together."""
+    """A plug-in of one run: marks tests in the processes that run them, and counts the reports in the main one."""
 
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
@@ -53,7 +53,7 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Name broker, version and protocol of each test, for those who see its report."""
+        """Add broker, version and protocol of each test to its report."""
         for item in items:
             pair = pair_of(item) if isinstance(item, pytest.Function) else None
             if pair is None:
@@ -65,7 +65,7 @@ class Recorder:
                 item.user_properties.append((_OFFERS, dict(_offers(declared))))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the worst of each test's three parts."""
+        """Keep the worst result of each test's three phases."""
         properties = dict(report.user_properties)
         key, file = properties.get(_KEY), report.nodeid.partition("::")[0].rpartition("/")[2]
         if not isinstance(key, str):
@@ -78,7 +78,7 @@ class Recorder:
             self._offers[key] = offers
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Put it in place of what was known of the same files."""
+        """Replace the earlier results of the same files."""
         if hasattr(session.config, "workerinput") or not self._outcomes:
             return
         results = known()
@@ -97,7 +97,7 @@ class Recorder:
 
 
 def _offers(pair: Any) -> Iterator[tuple[str, Any]]:
-    """What the conformance suite demands of this pair."""
+    """Yield the requirements of the conformance suite for this pair."""
     for field in dataclasses.fields(pair.capabilities):
         value = getattr(pair.capabilities, field.name)
         if isinstance(value, (bool, str, int, float, type(None))):

@@ -1,4 +1,4 @@
-"""The commands: build images; run a command with every broker's image and an engine."""
+"""Commands that build images, and run a command with every broker's image and an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integration.images.engine import client, engine
 
 
 def main() -> int:
-    """Do what the arguments say."""
+    """Carry out the command in the arguments."""
     parser = ArgumentParser(prog="python -m integration.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="build images in the engine that answers")
@@ -48,7 +48,7 @@ def _run(argv: list[str]) -> int:
             images = {
                 f"REDELIVERY_IMAGE_{name.upper()}": build(docker, name, base) for name in sorted(BROKERS)
             }
-        # The images are here, and the one that testcontainers cleans up with may not be.
+        # The image with which testcontainers cleans up may be missing here.
         fixed = {"REDELIVERY_CONTAINERS": "1", "TESTCONTAINERS_RYUK_DISABLED": "true"}
         return subprocess.run(
             argv, env={**os.environ, **variables, **images, **fixed}, check=False

@@ -1,4 +1,4 @@
-"""Builds the brokers' images, where wanted on a base made of Debian's packages."""
+"""Builds the brokers' images, on request with a base image of Debian's packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sourc
 
 
 def tag(name: str) -> str:
-    """What the image of this broker that is built here is called."""
+    """Return the name of this broker's image that is built here."""
     return f"redelivery-test/{name}:{BROKERS[name].version}"
 
 
@@ -49,7 +49,7 @@ def build(client: DockerClient, name: str, base: str | None = None) -> str:
 
 
 def debian_base(client: DockerClient) -> str | None:
-    """A base image with Java and RabbitMQ, made by mmdebstrap and kept in the cache; None without mmdebstrap."""
+    """Return a base image with Java and RabbitMQ, made by mmdebstrap and cached; None without mmdebstrap."""
     if shutil.which("mmdebstrap") is None:
         return None
     suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
@@ -75,7 +75,7 @@ def _bootstrap(suite: str, archive: Path) -> None:
         :1
     ]
     argv = ["mmdebstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", suite, str(part), *mirrors]
-    # They only take room; the manuals do too, but Java's package wants their folder.
+    # Folders that are not needed. The manuals are not either, but Java's package needs their folder.
     argv[1:1] = [f"--dpkgopt=path-exclude=/usr/share/{what}/*" for what in ("doc", "locale", "info")]
     run(argv, "mmdebstrap")
     part.rename(archive)

@@ -1,4 +1,4 @@
-"""A Docker engine: the one that answers, or one of our own for as long as it is needed."""
+"""A Docker engine: the one that answers, or a temporary one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRIVERS = ("overlay2", "vfs")  # the second one is slow, and works on any file 
 
 @contextlib.contextmanager
 def engine() -> Iterator[dict[str, str]]:
-    """The variables that lead clients to an engine, which is there until the end of the block."""
+    """Yield the variables by which clients find an engine, which runs until the end of the block."""
     problem = containers.engine_problem()
     if problem is None:
         yield {}
@@ -52,7 +52,7 @@ def _started(folder: Path) -> Iterator[Path]:
 def _start(folder: Path) -> ServerProcess:
     argv = ["dockerd", f"--host=unix://{folder}/socket", f"--pidfile={folder}/pid"]
     argv += [f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
-    # Ports are published by the engine's own proxy: nothing of the machine's packet filter is changed.
+    # The engine's own proxy publishes ports: the machine's packet filter is not changed.
     argv += ["--iptables=false", "--ip6tables=false", "--ip-forward=false"]
     for driver in _DRIVERS:
         progress(f"starting a Docker engine on {driver}")
@@ -68,5 +68,5 @@ def _start(folder: Path) -> ServerProcess:
 
 
 def client(variables: dict[str, str]) -> docker.DockerClient:
-    """A client of the engine that `variables` lead to; building may take minutes."""
+    """Return a client of the engine in `variables`, with a time-out of minutes, for builds."""
     return docker.DockerClient.from_env(environment={**os.environ, **variables}, timeout=600)

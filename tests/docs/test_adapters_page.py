@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def page() -> dict[str, Any]:
-    """Return what the page's blocks define, without what they leave behind in the registry."""
+    """Return the names that the page's blocks define; the registry stays unchanged."""
     namespace: dict[str, Any] = {"__name__": "adapters_page"}
     before = dict(redelivery.registry._registered)
     try:
@@ -35,16 +35,16 @@ Shown: Any = SHOWN["TestShelf"]
 
 
 class TestShelf(Shown):  # type: ignore[misc]  # made from text
-    """The page's class, as it is."""
+    """The class of the page, unchanged."""
 
     @pytest.fixture(autouse=True)
     def registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Serve its scheme during a test."""
+        """Register the page's adapter during a test."""
         monkeypatch.setitem(redelivery.registry._registered, "shelf", SHOWN["ShelfAdapter"])
 
 
 def test_a_registered_scheme_can_be_connected_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its URI parses, with options, alone and in failover; it is nobody's Java URI."""
+    """The URI of a registered scheme parses with options, alone and in failover; it is not a Java URI."""
     monkeypatch.setattr(redelivery.registry, "_registered", {})
     redelivery.registry.register("shelf", SHOWN["ShelfAdapter"])
     assert "shelf" in redelivery.registry.schemes()
@@ -58,7 +58,7 @@ def test_a_registered_scheme_can_be_connected_with(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_scheme_that_nobody_serves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which can connect."""
+    """The error for an unknown scheme lists those that can connect."""
     monkeypatch.setattr(redelivery.registry, "_registered", {})
     with pytest.raises(ConfigurationError, match="unknown; those that can connect: "):
         redelivery.parse_uri("shelf://here")

@@ -1,4 +1,4 @@
-"""Every block of code in the documentation runs, and prints what the page says."""
+"""Every block of code in the documentation runs, and prints the output that the page shows."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Block:
     kind: str
     text: str
     reason: str | None
-    """Why it is not run, or None."""
+    """Reason why the block is not run, or None."""
     output: str | None = None
-    """What the page says that it prints, or None."""
+    """Output that the page shows, or None."""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -70,7 +70,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """Go through the words of the `redelivery` commands of a block of shell."""
+    """Yield the words of each `redelivery` command in a block of shell."""
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         if words[:1] == ["redelivery"]:
@@ -78,12 +78,12 @@ def commands(block: Block) -> Iterator[list[str]]:
 
 
 def needs_a_broker(words: list[str]) -> bool:
-    """Whether a command would connect to a broker that is not in this process."""
+    """True if a command would connect to a broker outside this process."""
     return words[0] not in ("policy", "demo") and not any(word.startswith("memory://") for word in words)
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Write the files of a page: blocks of XML or TOML that begin with a comment that is a file's name."""
+    """Write the files of a page: blocks of XML or TOML whose first line is a comment with a file's name."""
     for block in ALL:
         named = FILE.match(block.text) if block.kind in ("xml", "toml") else None
         if block.page == page and named is not None:
@@ -97,7 +97,7 @@ SHELL = [block for block in ALL if block.kind in ("console", "sh")]
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    """Undo what the command line does to logging."""
+    """Restore the logging that the command line has changed."""
     loggers = [logging.getLogger(name) for name in ("redelivery", "redelivery.wire", "stomp.py", None)]
     before = [(logger, logger.level, [*logger.handlers]) for logger in loggers]
     yield
@@ -116,7 +116,7 @@ def test_python(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """A page's blocks run in order, in one namespace, and print what the page says."""
+    """A page's blocks run in order, in one namespace, and print the output that the page shows."""
     monkeypatch.chdir(tmp_path)
     write_files(page, tmp_path)
     monkeypatch.setattr(sys, "argv", [page.name])
@@ -133,7 +133,7 @@ def test_python(
 
 @pytest.mark.usefixtures("fast")
 def test_the_log_that_the_readme_shows(caplog: pytest.LogCaptureFixture) -> None:
-    """The first program logs the lines that the README shows below it, whatever the ids are."""
+    """The first program logs the lines that the README shows below it, except for the ids."""
     program = PYTHON[PAGES[0]][0]
     shown = next(block for block in ALL if block.page == PAGES[0] and block.kind == "text")
     exec(compile(program.text, str(program), "exec"), {"__name__": "__main__"})
@@ -143,7 +143,7 @@ def test_the_log_that_the_readme_shows(caplog: pytest.LogCaptureFixture) -> None
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=str)
 def test_not_run(block: Block) -> None:
-    """What is not run is counted, and listed with its reason by `pytest -rs`."""
+    """A block that is not run is skipped with its reason, which `pytest -rs` lists."""
     pytest.skip(f"{block}: {block.reason}")
 
 
@@ -175,7 +175,7 @@ def test_shell(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """A `redelivery` command ends well, and prints what the page says, whatever the numbers are."""
+    """A `redelivery` command succeeds, and prints the output that the page shows, except for numbers."""
     app = pytest.importorskip("redelivery.cli.app", reason="the command line is an extra")
     monkeypatch.chdir(tmp_path)
     write_files(block.page, tmp_path)
@@ -184,7 +184,7 @@ def test_shell(
     for words in commands(block):
         if needs_a_broker(words):
             pytest.skip(f"{block}: needs a broker")
-        # 3: on the broker of this process there are no dead letters.
+        # 3: the broker of this process has no dead letters.
         assert app.run(words) in ((0, 3) if words[0] == "dlq" else (0,)), words
     sys.stdout.flush()
     printed = capfd.readouterr().out
@@ -202,7 +202,7 @@ def test_there_is_something_to_run() -> None:
 
 
 def test_the_tests_that_the_requirements_name_are_there() -> None:
-    """Each row of the 48 names tests that exist, or says why there is none."""
+    """Each of the 48 requirements names tests that exist, or a reason why there is none."""
     page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
     assert [int(number) for number, _, _ in rows] == list(range(1, 49))
@@ -214,7 +214,7 @@ def test_the_tests_that_the_requirements_name_are_there() -> None:
 
 
 def test_the_tests_that_the_design_of_the_spark_source_names_are_there() -> None:
-    """Each of its invariants names tests that exist."""
+    """Each invariant of the Spark source names tests that exist."""
     page = (ROOT / "docs" / "spark" / "design.md").read_text(encoding="utf-8")
     named = re.findall(r"`(integration/|)(test_\w+\.py)::(\w+)`", page)
     assert len(named) > 20

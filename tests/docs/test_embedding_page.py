@@ -1,4 +1,4 @@
-"""The page on embedding has the programs of `examples/embedding` word by word; unit and manifest are what it says."""
+"""The page on embedding has the programs of `examples/embedding` word by word; its unit and manifest are correct."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = re.compile(
     r"^<!-- not run: [^\n]* as examples/embedding/(\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 CLOSING = 5
-"""Seconds that `close` takes at most."""
+"""Most seconds that `close` takes."""
 WORDS = 900
 
 
@@ -46,17 +46,17 @@ def manifest() -> Any:
 
 
 def options(words: list[str]) -> dict[str, Any]:
-    """Return the options of `redelivery consume` among its arguments, as text; one that there is not is an error."""
+    """Return the options of `redelivery consume` in these arguments, as text; an unknown one is an error."""
     group = click.Context(cli, **cli.context_settings)
     command = cli.get_command(group, "consume")
     assert command is not None
-    # Not its context: that would set up logging.
+    # Not the group's context, which would set up logging.
     context = click.Context(command, parent=group)
     return dict(command.make_parser(context).parse_args(words)[0])
 
 
 def test_programs_stand_on_the_page() -> None:
-    """Each program on the page is a file, word by word, and so are unit and manifest."""
+    """Each program on the page is a file of the examples, word by word, as are unit and manifest."""
     shown = dict(NAMED.findall(PAGE))
     assert len(shown) == PAGE.count("<!-- not run") == 4
     for name, text in shown.items():
@@ -67,12 +67,12 @@ def test_programs_stand_on_the_page() -> None:
 
 
 def test_the_page_is_short() -> None:
-    """Its prose has 900 words at most."""
+    """The prose of the page has at most 900 words."""
     assert len(BLOCK.sub("", PAGE).split()) <= WORDS
 
 
 def test_every_program_is_shown() -> None:
-    """The README of the examples names each program, and each is read in a minute."""
+    """The README of the examples names each program, and each is short."""
     text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     for path in FOLDER.rglob("*.py"):
         name = path.relative_to(FOLDER).parts[0]
@@ -83,7 +83,7 @@ def test_every_program_is_shown() -> None:
 
 
 def test_unit() -> None:
-    """It has the keys that the page speaks of; systemd waits for the drain, and its watchdog is served."""
+    """The systemd unit has the keys that the page explains, waits for the drain, and uses the watchdog."""
     service = dict(unit()["Service"])
     words = shlex.split(service["ExecStart"])
     assert words[0].endswith("/redelivery")
@@ -105,7 +105,7 @@ def test_unit() -> None:
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say, with a program that is there."""
+    """`systemd-analyze verify` reports nothing about the unit if its program exists."""
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("this machine has no systemd-analyze")
@@ -119,12 +119,12 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # What it says of other units is of this machine.
+    # Reports about other units depend on the machine.
     assert "redelivery-orders" not in ended.stderr
 
 
 def test_manifest() -> None:
-    """Probes ask the port and the paths that the program answers, and the grace period is enough for a drain."""
+    """The manifest's probes use port and paths of the program, and its grace period is enough for a drain."""
     spec = manifest()["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["command"][:2] == ["redelivery", "consume"]
@@ -144,7 +144,7 @@ def test_manifest() -> None:
 
 @pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe"])
 def test_the_paths_of_the_probes_are_answered(probe: str) -> None:
-    """A connection that is not open yet is live, and not ready: neither path is 404."""
+    """A connection that is not open yet is live and not ready: neither path of the probes is 404."""
     import redelivery  # noqa: PLC0415 - of this test alone
 
     (container,) = manifest()["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""The examples run as they are, and the example of a test passes."""
+"""The examples run unchanged, and the example of a test passes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SPARK = {"spark_monitor.py", "spark_stream.py", "spark_triage.py"}
 
 
 def _module(name: str) -> ModuleType:
-    """Import an example by its plain name, as it is imported in its own folder."""
+    """Import an example by its plain name, as in its own folder."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -96,7 +96,7 @@ globals().update(_example_tests())  # collected and run here as tests of this fi
 def test_program(
     name: str, fast: FastClock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends by itself, on the broker in this process, and prints what it should."""
+    """An example ends on its own, with the broker in this process, and prints the expected output."""
     monkeypatch.setattr(sys, "argv", [name])
     runpy.run_path(str(FOLDER / name), run_name="__main__")
     *printed, last = capsys.readouterr().out.splitlines()
@@ -109,14 +109,14 @@ def test_program(
 def test_program_takes_a_url(
     name: str, fast: FastClock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--url` says where the broker is."""
+    """An example connects to the broker of `--url`."""
     monkeypatch.setattr(sys, "argv", [name, "--url", "memory://elsewhere?redelivery.nonsense=1"])
     with pytest.raises(ValueError, match="nonsense"):
         runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
 def test_every_example_is_told_of() -> None:
-    """The folder's README has a paragraph on each file, and no file is left out here."""
+    """The folder's README has a paragraph for each file, and each file is tested here or in integration/."""
     files = {path.name for path in FOLDER.glob("*.py")}
     # These need Spark: integration/ runs them.
     assert files == {*PROGRAMS, "test_orders.py", *SPARK}
@@ -125,7 +125,7 @@ def test_every_example_is_told_of() -> None:
 
 
 def test_examples_are_short() -> None:
-    """An example is read in a minute, and says at its top what it shows."""
+    """An example is short, and its docstring says what it shows."""
     for path in FOLDER.glob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 50, path.name

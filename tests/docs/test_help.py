@@ -1,4 +1,4 @@
-"""What `help` shows of the calls that make a connection."""
+"""`help` of the calls that make a connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])
 def test_each_argument_is_shown(connect: Callable[..., Any]) -> None:
-    """Each keyword argument has its name, its type and its default in the signature and in `help`."""
+    """The signature and `help` show name, type and default of each keyword argument."""
     # None switches the breaker off.
     defaults = {"breaker": redelivery.Breaker()}
     shown = inspect.signature(connect).parameters
@@ -46,7 +46,7 @@ def test_each_argument_is_shown(connect: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])
 def test_another_argument_is_an_error(connect: Callable[..., Any]) -> None:
-    """A misspelt one is a TypeError that names the near miss."""
+    """A misspelt argument is a TypeError that names the near miss."""
     with pytest.raises(TypeError, match="'polices'; did you mean 'policies'"):
         connect("memory://x", polices=None)
 

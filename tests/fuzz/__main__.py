@@ -1,8 +1,8 @@
-"""Fuzzing: `python -m tests.fuzz` feeds mutated inputs to what reads them, and reports which break a promise.
+"""Fuzzing: `python -m tests.fuzz` feeds mutated inputs to the code that reads them, and reports faults.
 
-Progress goes to stderr, if that is a terminal, results to stdout. Inputs are made from the seed and their number, so a
-run can be repeated.
-Exit codes: 0 nothing was found, 1 something was, 2 wrong arguments.
+Progress goes to stderr if that is a terminal, results to stdout. A run can be repeated: each input is made from the
+seed and its number.
+Exit codes: 0 no finding, 1 findings, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -35,18 +35,22 @@ def arguments(given: Sequence[str] | None, known: Mapping[str, Target]) -> argpa
     parser = argparse.ArgumentParser("python -m tests.fuzz", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add(
-        "--target", action="append", choices=sorted(known), metavar="NAME", help="only these; may be repeated"
+        "--target",
+        action="append",
+        choices=sorted(known),
+        metavar="NAME",
+        help="only this target; may be repeated",
     )
     add("--inputs", type=int, default=1_000_000, help="inputs of each target (default 1000000)")
-    add("--minutes", type=float, default=float("inf"), help="end each target after so many minutes")
-    add("--seed", type=int, default=1, help="of the mutations (default 1)")
+    add("--minutes", type=float, default=float("inf"), help="end each target after this number of minutes")
+    add("--seed", type=int, default=1, help="seed of the mutations (default 1)")
     add(
         "--save",
         type=Path,
         metavar="DIR",
         help="where findings are saved (default: in the system's temporary folder)",
     )
-    add("--list", action="store_true", help="name the targets, and end")
+    add("--list", action="store_true", help="list the targets, and end")
     return parser.parse_args(given)
 
 
@@ -58,7 +62,7 @@ class _Progress:
         self._first: int | None = None
 
     def show(self, campaign: Campaign, number: int) -> None:
-        """Say how far a campaign is."""
+        """Write how many inputs of a campaign were tried."""
         now = time.monotonic()
         if now < self._next or not sys.stderr.isatty():
             return
@@ -81,7 +85,7 @@ def _run(target: Target, options: argparse.Namespace) -> Outcome:
 
 
 def _save(folder: Path, target: Target, finding: Finding) -> Path:
-    """Write the input of a finding as it was found, and as short as it can be; return the file of the short one."""
+    """Write the input of a finding as found, and as short as possible; return the file of the short one."""
     name = f"{finding.kind}-{hashlib.sha256(finding.place.encode()).hexdigest()[:8]}"
     path = folder / target.name / name
     path.parent.mkdir(parents=True, exist_ok=True)

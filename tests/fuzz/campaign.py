@@ -1,4 +1,4 @@
-"""Many inputs of one target: tried one after the other, its faults collected, one finding each."""
+"""Tries many inputs of one target, one after the other, and collects one finding of each fault."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Campaign", "Outcome"]
 # Caches and pools fill first.
 _WARM = 2000
 _LOOK = 1000
-# Different faults after which a target is given up: nothing new is learnt from more.
+# Different faults after which a target ends: more of them would show nothing new.
 MOST = 20
 
 
 @dataclass
 class Outcome:
-    """What came of a target."""
+    """Result of a target."""
 
     inputs: int = 0
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class Outcome:
     repeated: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
-        """Keep a finding, if it is the first or the shortest of its fault."""
+        """Keep a finding if it is the first or the shortest of its fault."""
         fault = finding.fault
         self.repeated[fault] = self.repeated.get(fault, 0) + 1
         known = self.findings.get(fault)
@@ -46,15 +46,15 @@ class Outcome:
 
     @property
     def enough(self) -> bool:
-        """Whether more need not be found."""
+        """True if there are `MOST` faults."""
         return len(self.findings) >= MOST
 
 
 class Campaign:
-    """The inputs `first` to `last` of a target, and a bound of time."""
+    """The inputs `first` to `last` of a target, with a limit of time."""
 
     def __init__(self, target: Target, seed: int, last: int, seconds: float = float("inf")) -> None:
-        """Read the corpus. `last` is not tried any more."""
+        """Read the corpus. `last`: number of the first input that is not tried."""
         self.target = target
         self.inputs = Inputs(target, seed)
         self.first = 0
@@ -64,7 +64,7 @@ class Campaign:
     def run(
         self, begin: Callable[[int], None] | None = None, found: Callable[[Finding], None] | None = None
     ) -> Outcome:
-        """Try them, in this process. `begin`: is called with the number of each; `found`: with each finding."""
+        """Try the inputs, in this process. `begin` is called with the number of each, `found` with each finding."""
         outcome, target = Outcome(), self.target
         start = time.monotonic()
         warm = 0.0
@@ -81,7 +81,7 @@ class Campaign:
             if outcome.inputs % _LOOK == 0:
                 held = held_mb()
                 if held - warm > target.memory_mb:
-                    # The allocator keeps what has been freed: that is no leak.
+                    # The allocator keeps freed memory, which is not a leak.
                     forget_peak()
                     held = held_mb()
                 warm = held if outcome.inputs <= _WARM else warm

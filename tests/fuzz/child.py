@@ -1,4 +1,4 @@
-"""Campaigns in child processes: C code that crashes ends a child, and the input it was at is the finding."""
+"""Campaigns in child processes: if C code crashes, the child ends, and its current input is the finding."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["run_in_child", "try_in_child"]
 
-# Which campaign, which input, and how many the child has begun with.
+# Number of the campaign, number of the input, and how many inputs the child has begun.
 _AT = struct.Struct("<QQQ")
 _LENGTH = struct.Struct("<I")
 _LINE = re.compile(r'File ".*?([^/"]+)", line (\d+) in (\w+)')
 
 
 class _Child:
-    """A forked process that does some work and sends objects."""
+    """A forked process that does some work and sends objects to its parent."""
 
     def __init__(self, work: Callable[[Callable[[Any], None]], None]) -> None:
         self._trace = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is closed at the end
         self._read, write = os.pipe()
-        # The parent's objects stay shared as long as the child's collector leaves them alone.
+        # Memory of the parent's objects stays shared while the child's garbage collector does not touch them.
         thaws = not gc.get_freeze_count()
         if thaws:
             gc.freeze()
@@ -60,7 +60,7 @@ class _Child:
             os._exit(status)
 
     def watch(self, stuck: Callable[[], bool]) -> tuple[list[Any], str]:
-        """Wait for the end; return what the child has sent, and of what it died, or nothing."""
+        """Wait for the end; return the objects that the child sent, and the signal that ended it, or an empty text."""
         sent = b""
         hung = False
         while True:
@@ -94,7 +94,7 @@ def _write(pipe: int, item: object) -> None:
 
 
 def _loaded(sent: bytes) -> list[Any]:
-    """Return what was sent; not the last, if the child died while it sent it."""
+    """Return the objects that were sent, without the last if the child ended while sending it."""
     items: list[Any] = []
     place = 0
     while place + _LENGTH.size <= len(sent):
@@ -114,7 +114,7 @@ def _died(of: str, place: str, data: bytes) -> Finding:
 def run_in_child(
     campaigns: Sequence[Campaign], progress: Callable[[Campaign, int], None] | None = None
 ) -> list[Outcome]:
-    """Run campaigns one after the other in one child, and in another one after each that dies."""
+    """Run campaigns one after the other in one child; after a crash, go on in a new child."""
     outcomes = [Outcome() for _ in campaigns]
     at = mmap.mmap(-1, _AT.size)
     index, first, start = 0, campaigns[0].first if campaigns else 0, time.monotonic()
@@ -165,7 +165,7 @@ def _collect(outcome: Outcome, item: Finding | Outcome) -> None:
 def _stuck(
     campaigns: Sequence[Campaign], at: mmap.mmap, progress: Callable[[Campaign, int], None] | None
 ) -> Callable[[], bool]:
-    """Return whether the child is at the same input for far too long: in C, where Python cannot interrupt it."""
+    """Return a check that is True if the child is at one input far too long: in C, where Python cannot interrupt it."""
     seen, since = at[:], time.monotonic()
 
     def stuck() -> bool:
@@ -176,14 +176,14 @@ def _stuck(
             progress(campaign, number)
         if at[:] != seen:
             seen, since = at[:], time.monotonic()
-        # Twice tried is no hang yet.
+        # Three times the limit: an input may be tried twice.
         return time.monotonic() - since > 3 * campaign.target.patience
 
     return stuck
 
 
 def try_in_child(target: Target, data: bytes) -> Finding | None:
-    """Try one input in a child of its own."""
+    """Try one input in a new child."""
     start = time.monotonic()
     child = _Child(lambda send: send(try_input(target, data).finding))
     sent, died = child.watch(lambda: time.monotonic() - start > 3 * target.patience)

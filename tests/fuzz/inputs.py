@@ -1,4 +1,4 @@
-"""The inputs of a target, numbered: first its corpus, then mutations without end. A seed and a number make an input."""
+"""Numbered inputs of a target: its corpus, then endless mutations. A seed and a number determine an input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CORPUS", "Inputs", "corpus_of"]
 
 CORPUS = Path(__file__).parent / "corpus"
 _NUMBER = re.compile(rb"-?[0-9]+")
-# At the borders of 8, 16, 32 and 64 bits, of Python's limit of 4,300 digits, and what no number is.
+# Numbers at the limits of 8, 16, 32 and 64 bits, and of Python's 4,300 digits, and texts that are not numbers.
 _WRITTEN = (
     b"0", b"1", b"-1", b"127", b"128", b"255", b"256", b"32767", b"32768", b"65535", b"65536",
     b"2147483647", b"2147483648", b"-2147483649", b"4294967295", b"4294967296", b"9223372036854775807",
@@ -43,7 +43,7 @@ _ROUNDS = (1, 1, 1, 2, 2, 3, 4, 8)
 
 
 def corpus_of(target: Target) -> list[bytes]:
-    """Return the seeds and the files of a target; an empty input, if there is none."""
+    """Return the seeds and the files of a target; one empty input if there is none."""
     folder = CORPUS / target.name
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     return [*target.seeds(), *(path.read_bytes() for path in files)] or [b""]
@@ -60,7 +60,7 @@ class Inputs:
         self._seed = seed
 
     def number(self, number: int) -> bytes:
-        """Return an input, which does not depend on those before it."""
+        """Return the input with this number, which does not depend on those before it."""
         if number < len(self.corpus):
             return self.corpus[number]
         random = Random(self._seed << 64 | number)
@@ -71,7 +71,7 @@ class Inputs:
 
 
 def _block(random: Random, data: bytes) -> tuple[int, int]:
-    """Return where a block begins and ends: most are short."""
+    """Return begin and end of a random block. Most are short."""
     start = random.randrange(len(data) + 1)
     length = random.randrange(1, random.choice((2, 4, 16, 64, 256, 4096)))
     return start, min(start + length, len(data))

@@ -1,4 +1,4 @@
-"""An input made as short as it can be with the same fault: blocks are left out, then single bytes made plain."""
+"""Shortens an input with the same fault: leaves out blocks, then replaces single bytes by plain ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 30.0
 
 
 def minimised(target: Target, finding: Finding) -> Finding:
-    """Return the shortest finding of the same fault that some thousand tries, or half a minute, lead to."""
+    """Return the shortest finding of the same fault within some thousand tries, or half a minute."""
     best = finding
     tries, until = 0, time.monotonic() + _SECONDS
 
@@ -39,7 +39,7 @@ def minimised(target: Target, finding: Finding) -> Finding:
     def more() -> bool:
         return tries < _TRIES and time.monotonic() < until
 
-    # What holds memory over many inputs is not found in one.
+    # Memory that is kept over many inputs does not show in a single one.
     if finding.place != "held":
         _shorten(finding.data, fails, more)
         _plain(best.data, fails, more)

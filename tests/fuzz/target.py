@@ -1,4 +1,4 @@
-"""What is fuzzed: a function that reads bytes, the tokens its input is made of, and the bounds it must keep."""
+"""Target of fuzzing: a function that reads bytes, the tokens of its input, and its limits."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def _none() -> Sequence[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One thing to fuzz. A module in `tests/fuzz/targets/` names those that it has in `TARGETS`."""
+    """One target of fuzzing. A module in `tests/fuzz/targets/` lists its targets in `TARGETS`."""
 
     name: str
-    """In lower case, with dashes; its corpus is the files of `tests/fuzz/corpus/<name>/`."""
+    """Name in lower case, with dashes; its corpus is the files of `tests/fuzz/corpus/<name>/`."""
     check: Callable[[bytes], None]
-    """Reads one input. Swallows the documented errors itself; whatever it raises is a fault, failed asserts too."""
+    """Reads one input. It swallows the documented errors; each exception that it raises, also an assert, is a fault."""
     seeds: Callable[[], Sequence[bytes]] = _none
-    """Returns inputs made in code, which come before the files of the corpus."""
+    """Returns inputs made in code, which are tried before the files of the corpus."""
     dictionary: Sequence[bytes] = ()
     """Tokens that the mutator inserts."""
     isolated: bool = False
-    """C code reads the input and may crash: run in child processes. A child that dies is a fault."""
+    """True if C code reads the input and may crash: it runs in child processes, and a child that crashes is a fault."""
     seconds: float = 1.0
-    """Processor time that one input may take."""
+    """Seconds of processor time that one input may take."""
     patience: float = 20.0
-    """Seconds of real time after which an input is ended: others may have the processor meanwhile."""
+    """Seconds of real time after which an input is interrupted: other processes may use the processor meanwhile."""
     memory_mb: int = 64
-    """MiB by which one input may raise the process's peak, and all inputs together what it holds."""
+    """MiB by which one input may raise the peak memory of the process, and all inputs together its current memory."""
     longest: int = 65536
-    """Bytes of a mutated input, at most."""
+    """Most bytes of a mutated input."""
     quick: int = 200
-    """Mutations that are tried in each run of the unit tests."""
+    """Number of mutations in each run of the unit tests."""

@@ -1,4 +1,4 @@
-"""The corpus and some hundred mutations of each target find nothing; what is planted is found, of each kind."""
+"""The corpus and some hundred mutations of each target find nothing; each kind of planted fault is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TARGETS = targets()
 
 @pytest.fixture(scope="module", autouse=True)
 def _keep() -> None:
-    """Keep what earlier tests have left out of the collector's way: it is asked here again and again."""
+    """Freeze the objects of earlier tests: the garbage collector runs often in these tests."""
     gc.collect()
     gc.freeze()
 
@@ -42,7 +42,7 @@ def quick(target: Target) -> Campaign:
 
 
 def said(outcome: Outcome) -> list[str]:
-    """Return what was found, with its input."""
+    """Return the findings, each with its input."""
     return [f"{found.kind}: {found.what}: {found.data[:300]!r}" for found in outcome.findings.values()]
 
 
@@ -61,7 +61,7 @@ def test_isolated_targets_keep_their_promises() -> None:
 
 
 def test_each_corpus_has_its_target() -> None:
-    """No folder of the corpus is left over from a target that has another name now."""
+    """Each folder of the corpus belongs to a target: none remains of a renamed one."""
     folders = {path.name for path in CORPUS.iterdir() if path.is_dir()} if CORPUS.is_dir() else set[str]()
     assert folders - TARGETS.keys() == set()
 
@@ -78,11 +78,11 @@ def test_inputs_depend_on_the_seed_alone() -> None:
 
 
 def nothing(data: bytes) -> None:
-    """Find no fault."""
+    """Return without a fault."""
 
 
 def planted(kind: str, data: bytes) -> None:
-    """Break a promise at two bytes that one token, and few mutations of it, bring."""
+    """Fail if the input has two bytes, which one token and few mutations of it have."""
     if b"<!" not in data:
         return
     match kind:
@@ -111,7 +111,7 @@ def fault(kind: str, *, isolated: bool = False) -> Target:
 
 
 def run(target: Target, folder: Path, options: Sequence[str] = ()) -> int:
-    """Run the command with one target, until it has been found; return its exit code."""
+    """Run the command with one target until it has found the fault; return its exit code."""
     given = ["--inputs", "12", "--seed", "3", "--save", str(folder), *options]
     return main(given, {target.name: target})
 
@@ -123,7 +123,7 @@ def run(target: Target, folder: Path, options: Sequence[str] = ()) -> int:
 def test_a_planted_fault_is_found(
     kind: str, isolated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each kind of fault is found, its input saved as it was and as the two bytes that it takes; the exit code is 1."""
+    """Each kind of fault is found: its input is saved as found and shortened to two bytes; the exit code is 1."""
     target = fault(kind, isolated=isolated)
     assert run(target, tmp_path) == 1
     (short,) = (tmp_path / target.name).glob(f"{kind}-????????")
@@ -135,7 +135,7 @@ def test_a_planted_fault_is_found(
 
 
 def test_a_planted_hang_is_found(tmp_path: Path) -> None:
-    """An input that never ends is interrupted, and is the finding; inputs behind it are tried."""
+    """An input that never ends is interrupted and is the finding; the inputs after it are tried."""
     target = fault("hang")
     outcome = Campaign(target, 3, 0)
     outcome.inputs.corpus = [b"<!", b"x"]
@@ -145,7 +145,7 @@ def test_a_planted_hang_is_found(tmp_path: Path) -> None:
 
 
 def test_a_planted_leak_is_found() -> None:
-    """What inputs keep, each a little, is a finding once it is more than the target's bound."""
+    """Memory that inputs keep, each a little, is a finding above the target's limit."""
     kept: list[bytes] = []
     target = Target(name="leak", check=lambda data: kept.append(bytes(16384)), memory_mb=8)
     found = Campaign(target, 1, 4000).run()
@@ -153,7 +153,7 @@ def test_a_planted_leak_is_found() -> None:
 
 
 def test_nothing_found_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a finding the exit code is 0, and nothing is saved; --list tries nothing."""
+    """Without a finding the exit code is 0 and no file is saved; `--list` tries no input."""
     target = Target(name="well", check=nothing)
     assert run(target, tmp_path) == 0
     assert list(tmp_path.iterdir()) == []

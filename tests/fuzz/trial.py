@@ -1,4 +1,4 @@
-"""One input, tried in this process: what it raises, how long it takes, and by how much memory grows."""
+"""Trial of one input in this process: its exception, its time, and the growth of memory."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ _HERE = str(Path(__file__).parent)
 
 
 class Finding(NamedTuple):
-    """What is wrong with an input."""
+    """A fault that one input shows."""
 
     kind: Kind
     what: str
-    """For people."""
+    """The fault in one sentence."""
     place: str
-    """Where; findings of the same kind and place are one fault."""
+    """Place of the fault; findings of the same kind and place are one fault."""
     data: bytes
 
     @property
     def fault(self) -> tuple[str, str]:
-        """What findings of one fault have in common."""
+        """Kind and place, which all findings of one fault share."""
         return self.kind, self.place
 
 
 class Trial(NamedTuple):
-    """What came of one input."""
+    """Result of one input."""
 
     finding: Finding | None
     seconds: float
-    """Processor time."""
+    """Seconds of processor time."""
     grown_mb: float
-    """By which the peak of the process rose."""
+    """MiB by which the peak memory of the process rose."""
     peak_mb: float
 
 
 class _HangError(BaseException):
-    """An input has taken far too long."""
+    """Raised in an input that takes far too long."""
 
 
 def _peak_mb() -> float:
-    """Return the most memory that this process has held."""
+    """Return the peak memory of this process, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def held_mb() -> float:
-    """Return the memory that this process holds; where the system does not say: its peak."""
+    """Return the current memory of this process, in MiB; its peak if the system does not report the current one."""
     try:
         return int((_PROC / "statm").read_text().split()[1]) * resource.getpagesize() / 2**20
     except OSError:
@@ -73,7 +73,7 @@ def held_mb() -> float:
 
 @contextlib.contextmanager
 def _interrupted(seconds: float) -> Generator[None]:
-    """Raise inside if it takes longer. Python can do so in its main thread only."""
+    """Raise `_HangError` in the block after `seconds`. Python can do so in its main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -91,7 +91,7 @@ def _interrupted(seconds: float) -> Generator[None]:
 
 
 def try_input(target: Target, data: bytes) -> Trial:
-    """Try an input. What seems too slow or too large is tried again: the machine may have been the cause."""
+    """Try an input. If it seems too slow or too large, try it again: the machine may have been the cause."""
     trial = _once(target, data)
     if trial.finding is not None or (trial.seconds <= target.seconds and trial.grown_mb <= target.memory_mb):
         return trial
@@ -128,7 +128,7 @@ def _shown(error: Exception) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line outside of the standard library; for what never ends, the outermost has to do."""
+    """Return the innermost line outside of the standard library; for a hang, one of the outermost lines."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if not frame.filename.startswith((sys.base_prefix, "<"))]
     if isinstance(error, _HangError | RecursionError):
@@ -138,7 +138,7 @@ def _place(error: BaseException) -> str:
 
 
 def forget_peak() -> None:
-    """Let the peak be what is held now, without what has been freed, where the system can."""
+    """Set the peak memory to the current memory, without freed memory, if the system can."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

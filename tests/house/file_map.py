@@ -1,6 +1,6 @@
-"""The file map of the documentation: each folder, each file, the first line of its docstring.
+"""File map of the documentation: each folder, each file, and the first line of its docstring.
 
-`python -m tests.house.file_map --write` writes it between its two marks; without `--write` it is printed.
+`python -m tests.house.file_map --write` writes the map between its two marks; without `--write` it is printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenes on the embedded broker, in virtual time, and what the library logs in each."""
+"""Scenes on the embedded broker, in virtual time, and the log of the library in each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAST = "jms.redeliveryPolicy.initialRedeliveryDelay=1000"
 
 
 class _Lines(logging.Handler):
-    """The log of the library, without ids: they are drawn."""
+    """The log of the library, without ids, which are random."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Lines(logging.Handler):
 
 
 class _Stage:
-    """An embedded broker in virtual time, and what a scene does with it."""
+    """An embedded broker in virtual time, with the connection of a scene."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(auto_advance=True)
@@ -164,7 +164,7 @@ SCENES = [
 
 
 def log() -> str:
-    """Return what the library logs in each scene, at DEBUG."""
+    """Return the log of the library in each scene, at DEBUG."""
     handler = _Lines()
     lines: list[str] = []
     logger = logging.getLogger("redelivery")
@@ -177,7 +177,7 @@ def log() -> str:
             stage = _Stage()
             with stage.broker:
                 scene(stage)
-            # Two threads write after a connection is lost: their order is chance.
+            # Two threads log after a connection is lost: their order is random.
             told = sorted(handler.lines) if scene is _loses_its_connection else handler.lines
             lines += [f"# {scene.__doc__}", *told]
     finally:

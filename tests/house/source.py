@@ -1,4 +1,4 @@
-"""The code as the rules of the house see it: files, syntax trees, and who imports whom, and when."""
+"""The code for the checks of this folder: files, syntax trees, and imports with the time at which they happen."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tree(path: Path) -> ast.Module:
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Return all nodes of a file: several rules go through them."""
+    """Return all nodes of a file, cached: several checks read them."""
     return tuple(ast.walk(tree(path)))
 
 
@@ -85,7 +85,7 @@ def shown(path: Path) -> str:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Go through the statements below a node, without their expressions: that is four times as fast."""
+    """Yield the statements below a node, without their expressions, which is four times as fast."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield child
@@ -99,14 +99,14 @@ def functions(path: Path) -> tuple[Function, ...]:
 
 
 def name_of(node: ast.AST) -> str:
-    """Return the last name of an expression such as `a.b.Name[T]`, or nothing."""
+    """Return the last name of an expression such as `a.b.Name[T]`, or an empty text."""
     if isinstance(node, ast.Subscript):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def place_of(code: ast.Module, node: ast.AST) -> str:
-    """Return the name of the innermost function or class around a node, or nothing."""
+    """Return the name of the innermost function or class around a node, or an empty text."""
     line = getattr(node, "lineno", 0)
     around = [
         each
@@ -136,7 +136,7 @@ def imports_in(
 ) -> list[Import]:
     """Return the imports of a tree. `known`: modules, so that `from folder import module` is an import of the module.
 
-    A package that has a `__getattr__` loads at first use what it names for the type checker: that is lazy.
+    A package with `__getattr__` loads the names under TYPE_CHECKING at their first use: these imports are lazy.
     """
     loads_by_name = any(
         isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in code.body
@@ -150,7 +150,7 @@ def imports_in(
 
 
 def _timed(node: ast.AST, when: str) -> Iterator[tuple[ast.stmt | ast.Call, str]]:
-    """Go through the imports below a node, each with the time when it happens."""
+    """Yield the imports below a node, each with the time at which it happens."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, when
@@ -196,7 +196,7 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 
 @functools.cache
 def graph(*when: str) -> dict[str, set[str]]:
-    """Return which module imports which at those times, of the library and the adapters."""
+    """Return the modules of the library and the adapters that each one imports at those times."""
     return {
         name: {each.name for each in imports_of(path) if each.when in when and each.name in modules()}
         - {name}
@@ -236,6 +236,6 @@ def circles(edges: Mapping[str, Collection[str]]) -> list[tuple[str, ...]]:
 
 
 def compared(found: Collection[str], allowed: Collection[str]) -> dict[str, list[str]]:
-    """Return what a rule forbids beyond its exceptions, and the exceptions that are needed no more."""
+    """Return the findings that are not in the list of exceptions, and the exceptions without a finding."""
     forbidden, needless = sorted(set(found) - set(allowed)), sorted(set(allowed) - set(found))
     return ({"forbidden": forbidden} if forbidden else {}) | ({"needless": needless} if needless else {})

@@ -1,6 +1,6 @@
-"""Everything that users see of the library, as text: names and signatures, options, the command line, the log.
+"""The library as users see it, as text: names and signatures, options, the command line, the log.
 
-`python -m tests.house.surface` writes the texts that the tests compare with. Their diff is what a change does to users.
+`python -m tests.house.surface` writes the golden texts of the tests. Their diff shows the effect of a change on users.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PACKAGES = [
     "redelivery_amqp",
 ]
 MADE_FOR_USERS = {"AsyncConsumer", "AsyncSession", "Consumer", "Message", "Session"}
-"""What only the library makes: the arguments are its own."""
+"""Classes that only the library instantiates: users do not see their arguments."""
 COMMANDS: list[list[str]] = [
     ["--help"],
     ["consume", "--help"],
@@ -85,7 +85,7 @@ COMMANDS: list[list[str]] = [
 
 
 def api() -> str:
-    """Return each public name, with the signatures of what can be called."""
+    """Return each public name, with its signature if it can be called."""
     lines: list[str] = []
     for package in PACKAGES:
         lines.append(f"# {package}")
@@ -134,7 +134,7 @@ def options() -> str:
 
 
 def command_line() -> str:
-    """Return what commands print and how they end: help, explanations, mistakes."""
+    """Return the output and the exit codes of commands: help, explanations, mistakes."""
     from redelivery.cli.app import run  # noqa: PLC0415 - it needs click
 
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""A base class is a class of its own, or an interface that says who implements it; what is private stays so."""
+"""Base classes: each is used on its own, or is an interface; no subclass uses private names of its base."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
 DECLARED = {"ABC", "NamedTuple", "Protocol", "TypedDict"}
-"""Bases that say themselves that a class is an interface."""
+"""Bases that make a class an interface."""
 SUITE = "redelivery.testing.conformance."
-"""Its classes are topics: pytest makes their instances, in the classes that inherit them."""
+"""Each class of this file is one topic of tests: pytest instantiates the classes that inherit from it."""
 BARE: Collection[str] = ()
 PRIVATE = {
-    # Halves of one class: each pair shares a state.
+    # Two halves of one class, which share state.
     "Blocking": {"_heap", "_ready"},
     "Headers": {"_head", "_read"},
     "LedgerDispatcher": {
@@ -45,7 +45,7 @@ PRIVATE = {
         "_suspects",
     },
     "NonBlocking": {"_heap", "_ready"},
-    # Its events pass by the intake first, and its accepts are written as the other settlements.
+    # Its events reach the intake first, and its accepts are written like the other settlements.
     "PortDispatcher": {"_driver", "_end_with", "_lock"},
 }
 
@@ -70,7 +70,7 @@ def classes_in(trees: Mapping[str, Iterable[ast.AST]]) -> dict[str, Class]:
 def bare_bases(trees: Mapping[str, Iterable[ast.AST]]) -> set[str]:
     """Return the bases that no code uses as a value, and that are neither interfaces nor shared by several classes.
 
-    A base of one class, which nothing else uses, is half of it.
+    A base of one class that is used nowhere else is a half of that class.
     """
     classes = classes_in(trees)
     used = {name for found in trees.values() for node in found for name in values_in(node)}
@@ -94,7 +94,7 @@ def _documented(docstring: str, subclasses: Collection[str]) -> bool:
 
 
 def values_in(node: ast.AST) -> Iterator[str]:
-    """Go through the names that a node uses as values: called, raised, handed over, chosen, kept."""
+    """Yield the names that a node uses as values: called, raised, passed, chosen, stored."""
     match node:
         case ast.Call() if name_of(node.func) not in ("isinstance", "issubclass", "cast"):
             given = [node.func, *node.args, *(word.value for word in node.keywords)]
@@ -114,7 +114,7 @@ def values_in(node: ast.AST) -> Iterator[str]:
 
 
 def private_uses(trees: Mapping[str, Iterable[ast.AST]]) -> dict[str, set[str]]:
-    """Return which private names of its base a class in the same folder uses, but for documented methods."""
+    """Return the private names of its base that each class in the same folder uses, except documented methods."""
     classes = classes_in(trees)
     found: dict[str, set[str]] = {}
     for name, (node, package) in classes.items():
@@ -126,7 +126,7 @@ def private_uses(trees: Mapping[str, Iterable[ast.AST]]) -> dict[str, set[str]]:
 
 
 def _used(node: ast.ClassDef) -> set[str]:
-    """Return the private names that a class asks itself, or the class above it, for."""
+    """Return the private names that a class reads from itself or from `super()`."""
     return {
         each.attr
         for each in ast.walk(node)
@@ -158,21 +158,21 @@ def _trees() -> dict[str, Iterable[ast.AST]]:
 
 
 def test_each_base_is_used_or_an_interface() -> None:
-    """A class that is only a base is abstract by its own bases, or its docstring says who implements it."""
+    """A class that is only a base is abstract by its own bases, or its docstring names its subclasses."""
     trees = _trees()
     topics = {name for name, each in classes_in(trees).items() if f"{each.package}.".startswith(SUITE)}
     assert compared(bare_bases(trees) - topics, BARE) == {}
 
 
 def test_private_names_stay_in_their_class() -> None:
-    """A subclass in the same folder uses no private name of its base, but for hooks with a docstring."""
+    """A subclass in the same folder uses no private name of its base, except hooks with a docstring."""
     found = {f"{name}.{each}" for name, names in private_uses(_trees()).items() for each in names}
     listed = {f"{name}.{each}" for name, names in PRIVATE.items() for each in names}
     assert compared(found, listed) == {}
 
 
 def test_a_bare_base_and_a_private_name_are_seen() -> None:
-    """A base that nothing makes is found, and an attribute of it that a subclass uses."""
+    """A base that is never instantiated is found, and its private attribute that a subclass uses."""
     base = "class Base:\n    {}\n    def __init__(self): self._x = 1\n    def _hook(self): 'Returns x.'\n"
     sub = "class Sub(Base):\n    def f(self): return self._x, self._hook()\n"
     for docstring, more, bare in (

@@ -1,4 +1,4 @@
-"""No circles of imports; those for the type checker are a list that can only shrink."""
+"""Imports have no circles; those for the type checker are in a list that can only shrink."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from tests.house.source import circles, compared, graph
 
 FOR_THE_TYPE_CHECKER = {
-    # Consumers, their queues and what is delivered name each other.
+    # Consumers, their queues and deliveries name each other.
     "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
 }
 
@@ -17,17 +17,17 @@ def circles_of(*when: str) -> set[str]:
 
 
 def test_no_circle_at_load_time() -> None:
-    """Any module can be imported first."""
+    """Imports at load time have no circle: any module can be imported first."""
     assert circles_of("load") == set()
 
 
 def test_no_circle_at_run_time() -> None:
-    """No module imports another that imports it, inside functions neither."""
+    """Imports at load time and inside functions have no circle."""
     assert circles_of("load", "lazy") == set()
 
 
 def test_circles_for_the_type_checker_become_fewer() -> None:
-    """Circles with the imports for the type checker are those of the list."""
+    """Circles with the imports for the type checker are exactly those in the list."""
     assert compared(circles_of("load", "lazy", "typing"), FOR_THE_TYPE_CHECKER) == {}
 
 

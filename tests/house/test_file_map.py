@@ -1,4 +1,4 @@
-"""The documentation's file map is made of the files."""
+"""The documentation's file map is made from the files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.house.source import SOURCE_ROOTS, shown, sources, tree
 
 
 def test_the_file_map_is_as_the_files_are() -> None:
-    """The page names each folder and each file; `python -m tests.house.file_map --write` writes it."""
+    """The file map of the page is up to date; `python -m tests.house.file_map --write` writes it."""
     assert in_page(PAGE.read_text(encoding="utf-8")) == file_map()
 
 
@@ -21,7 +21,7 @@ def test_each_file_says_what_is_in_it() -> None:
 
 
 def test_a_page_gets_its_map() -> None:
-    """Only what is between the marks changes; a page without marks is refused."""
+    """A new map changes only the text between the marks; a page without marks is refused."""
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     made = rows_of("client/a", {"__init__": "A.", "b": "This | that."})
     written = with_map(page, made)

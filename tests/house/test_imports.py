@@ -1,4 +1,4 @@
-"""What is loaded when, seen in a new interpreter."""
+"""Modules that are loaded by an import, in a new interpreter."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OURS = {
 
 
 def run(code: str, *arguments: str) -> str:
-    """Return what a new interpreter prints."""
+    """Return the output of a new interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_the_package_loads_nothing_that_is_not_used() -> None:
-    """`import redelivery` loads the package and the hook of the policy files, and no package of others."""
+    """`import redelivery` loads the package and the hook of the policy files, and no other package."""
     before = set(json.loads(run("import json, sys; print(json.dumps(sorted(sys.modules)))")))
     loaded = set(json.loads(run(LOADED))) - before
     assert {name for name in loaded if name.partition(".")[0] == "redelivery"} == OURS
@@ -41,7 +41,7 @@ def test_the_package_loads_nothing_that_is_not_used() -> None:
 
 
 def test_a_policy_map_alone_reads_files(tmp_path: Path) -> None:
-    """Who imports only the module of the map can read a file with it; the importers are loaded then."""
+    """A program that imports only the module of the policy map can read a file, which loads the importers."""
     file = tmp_path / "policies.toml"
     file.write_text("[default]\nmaximumRedeliveries = 3\n", encoding="utf-8")
     assert run(READS, str(file)).strip() == "3"

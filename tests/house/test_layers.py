@@ -1,4 +1,4 @@
-"""Who may import whom: layers, the core, the adapters, the libraries of the protocols."""
+"""Allowed imports: layers, the core, the adapters, the libraries of the protocols."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CORE = ROOT / "client" / "redelivery" / "core"
 WAITING = {"asyncio", "logging", "queue", "random", "selectors", "socket", "ssl", "threading", "time"}
 LOWER = {"stomp": "redelivery_stomp", "proton": "redelivery_amqp"}
 FRONT_ENDS = {"connection", "consumer", "session", "async_connection", "async_consumer", "async_session"}
-"""What the driver is for: its two faces."""
+"""The two front ends, which are the only users of the driver."""
 LAYERS = [
     {"errors", "clock", "log"},
-    # tenacity_policy belongs to the policies; it is outside of core/ because it loads tenacity.
+    # tenacity_policy belongs to the policies. It is outside of core/ because it loads tenacity.
     {"core", "tenacity_policy"},
     {"adapter", "adapter_support", "ledger", "handler_exceptions", "classifier"},
     {"settings", "uri", "registry"},
@@ -47,7 +47,7 @@ LAYERS = [
 ]
 """The folders and modules of `redelivery`, lowest first: each imports its own layer and those below."""
 FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapter_support"}
-# Spark is built on the library's tools and options; on its driver by the port alone.
+# Spark uses the library's tools and options, and its driver through the port only.
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",
     "redelivery_spark.batch.browse imports redelivery.dlq.dlq_connection",
@@ -69,7 +69,7 @@ PORT = "redelivery.driver.port"
 
 
 def unit(module: str) -> str:
-    """Return the folder or the module of `redelivery` that a module belongs to; empty: the package itself."""
+    """Return the folder or the module of `redelivery` that a module belongs to; empty for the package itself."""
     return module.partition(".")[2].partition(".")[0]
 
 
@@ -79,7 +79,7 @@ def layer(module: str) -> int:
 
 
 def upwards(module: str, imports: Iterable[Import]) -> set[str]:
-    """Return what a module of `redelivery` imports from above its layer, at load or at run time."""
+    """Return the modules above its layer that a module of `redelivery` imports, at load or at run time."""
     return {
         f"{module} imports {each.name}"
         for each in imports
@@ -90,7 +90,7 @@ def upwards(module: str, imports: Iterable[Import]) -> set[str]:
 
 
 def above_adapters(module: str, imports: Iterable[Import]) -> set[str]:
-    """Return what an adapter imports of `redelivery` beyond what adapters may see, at load or at run time."""
+    """Return the modules of `redelivery` that an adapter imports but may not, at load or at run time."""
     return {
         f"{module} imports {each.name}"
         for each in imports
@@ -102,7 +102,7 @@ def above_adapters(module: str, imports: Iterable[Import]) -> set[str]:
 
 
 def into_the_driver(module: str, imports: Iterable[Import]) -> set[str]:
-    """Return which modules of the driver a module imports, but for the port; for the type checker too."""
+    """Return the modules of the driver, except the port, that a module imports, also for the type checker."""
     return {
         f"{module} imports {each.name}"
         for each in imports
@@ -152,7 +152,7 @@ def test_an_import_of_a_higher_layer_is_seen() -> None:
 
 
 def test_a_lazy_table_and_import_module_are_seen() -> None:
-    """What a package with `__getattr__` names for the type checker, and `import_module`, are lazy imports."""
+    """Names under TYPE_CHECKING in a package with `__getattr__`, and `import_module`, are lazy imports."""
     package = "if TYPE_CHECKING:\n    from redelivery.connection import connect\ndef __getattr__(name): ..."
     assert [each[:2] for each in planted(package)] == [("redelivery.connection", "lazy")]
     called = "def f():\n    return import_module('redelivery.cli')"
@@ -162,7 +162,7 @@ def test_a_lazy_table_and_import_module_are_seen() -> None:
 
 
 def test_adapters_see_only_the_seam() -> None:
-    """Adapters import errors, clock, settings, adapter, core and adapter_support of the library; Spark some more."""
+    """Adapters import errors, clock, settings, adapter, core and adapter_support of the library; Spark some others."""
     every = [
         above_adapters(name, imports_of(path)) for name, path in modules().items() if not in_library(name)
     ]
@@ -172,7 +172,7 @@ def test_adapters_see_only_the_seam() -> None:
 
 
 def test_the_driver_is_imported_through_its_port() -> None:
-    """Nothing but the connection's own front ends imports a module of the driver but the port."""
+    """Only the connection's front ends import modules of the driver other than the port."""
     every = [
         into_the_driver(name, imports_of(path))
         for name, path in modules().items()
@@ -208,19 +208,19 @@ def test_client_never_imports_an_adapter() -> None:
 
 @pytest.mark.parametrize("library", LOWER)
 def test_a_protocol_library_stays_below_its_adapter(library: str) -> None:
-    """Nothing but its own adapter imports a protocol's library."""
+    """Only its own adapter imports a protocol's library."""
     paths = [path for path in sources(*SOURCE_ROOTS) if LOWER[library] not in path.parts]
     assert found(paths, {library}) == []
 
 
 def test_adapters_do_not_import_each_other() -> None:
-    """Each adapter package stands by itself, but for the thin module by which Spark finds its source."""
+    """Adapter packages do not import each other, except the small module by which Spark finds its source."""
     for name in ADAPTERS - {"pyspark_redelivery"}:
         inside = [path for path in sources("adapters") if module_of(path).partition(".")[0] == name]
         assert found(inside, ADAPTERS - {name}) == []
 
 
 def test_a_list_of_exceptions_is_exact() -> None:
-    """A list fails for what it lacks, and for an exception that is needed no more: so it can only shrink."""
+    """A list of exceptions fails for a missing one, and for one that is no longer needed: it can only shrink."""
     assert compared({"a", "b"}, {"a", "b"}) == {}
     assert compared({"a", "b"}, {"b", "c"}) == {"forbidden": ["a"], "needless": ["c"]}

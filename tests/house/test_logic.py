@@ -1,4 +1,4 @@
-"""What decisions are not made by: the text of a message, the number that a condition is, the state of an event."""
+"""Forbidden bases of decisions: the text of an error, a condition used as a number, an event that changes."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 ON_TEXT = {
     # Python errors come through the JVM as text only.
     "adapters/redelivery_spark/api/run.py run",
-    # A broker's ERROR has no other sign of what it is about than its text; the patterns are in the profiles.
+    # Only its text shows what a broker's ERROR is about; the patterns are in the profiles.
     "adapters/redelivery_stomp/disconnect_cause.py StompDisconnectCause.unclaimed",
     "adapters/redelivery_stomp/subscribing.py Subscribing._reason",
-    # tomllib gives the line of an error in its text only (as attributes since Python 3.14).
+    # tomllib gives the line of an error in its text only (in attributes since Python 3.14).
     "client/redelivery/importers/toml_reader.py read_toml",
 }
 ARITHMETIC: set[str] = set()
 MUTATED: set[str] = set()
 TRAILING: dict[str, int] = {}
-"""Comments behind code that are longer than they may be, by folder."""
+"""Number of comments behind code that are too long, by folder."""
 
 ERRORS = {"cause", "error", "exc", "exception", "failure", "reason"}
-"""Names that errors have where no `except` binds them."""
+"""Names of errors that no `except` binds."""
 SENTENCES = {"busy", "why"}
-"""Names that texts for people have: comparing two of them is no decision, searching one is."""
+"""Names of texts for people: comparing two of them is not a decision, searching one is."""
 SEARCHES = {"endswith", "find", "fullmatch", "index", "match", "search", "startswith"}
 LONGEST_TRAILING = 30
 _DIRECTIVE = re.compile(r"\s*(?:noqa|type:|pragma|pyright:|mypy:|fmt:|ruff:)")
@@ -52,7 +52,7 @@ _DIRECTIVE = re.compile(r"\s*(?:noqa|type:|pragma|pyright:|mypy:|fmt:|ruff:)")
 
 
 def on_text(function: Function) -> bool:
-    """Whether a function compares or searches the text of an error."""
+    """True if a function compares or searches the text of an error."""
     found = list(ast.walk(function))
     errors = ERRORS | {node.name for node in found if isinstance(node, ast.ExceptHandler) and node.name}
     texts = {
@@ -64,7 +64,7 @@ def on_text(function: Function) -> bool:
 
 
 def _is_text(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
-    """Whether an expression is the text of an error, or begins with it: `str(error).lower()`."""
+    """True if an expression is the text of an error, or begins with it: `str(error).lower()`."""
     if isinstance(node, ast.Name):
         return node.id in texts
     if isinstance(node, ast.Call):
@@ -85,7 +85,7 @@ def _decides(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
         return any(_is_text(each, errors, texts) for each in (node.left, *node.comparators))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
         return any(_is_text(each, errors, texts | SENTENCES) for each in (node.func.value, *node.args))
-    # The text may be searched by whoever gets it; one that is logged or shown is not.
+    # A function that gets the text may search it; a text that is logged or shown is not searched.
     return (
         isinstance(node, ast.Call) and name_of(node.func) in {"accused", "names"} and _has_text(node, errors)
     )
@@ -95,7 +95,7 @@ def _decides(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
 
 
 def is_arithmetic(node: ast.AST) -> bool:
-    """Whether a node counts with a condition: `+= a and b`, `items[a == b :]`, `n * (a < b)`."""
+    """True if a node counts with a condition: `+= a and b`, `items[a == b :]`, `n * (a < b)`."""
     if isinstance(node, ast.AugAssign):
         return _is_condition(node.value)
     if isinstance(node, ast.Slice):
@@ -117,7 +117,7 @@ def is_arithmetic(node: ast.AST) -> bool:
 
 
 def _is_number_of(node: ast.AST) -> bool:
-    """Whether a node is a condition, and no default: `a or 0` is a number."""
+    """True if a node is a condition and not a default: `a or 0` is a number."""
     return _is_condition(node) and not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
 
 
@@ -127,7 +127,7 @@ def _is_condition(node: ast.AST) -> bool:
 
 
 def mutates(node: ast.AST) -> bool:
-    """Whether a node sets an attribute of an event."""
+    """True if a node sets an attribute of an event."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return any(
         isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "event"
@@ -158,7 +158,7 @@ def long_trailing(content: str, found: Iterable[ast.AST]) -> list[int]:
 
 
 def places(kind: Callable[[ast.AST], bool]) -> set[str]:
-    """Return the functions in which a node of that kind is."""
+    """Return the functions that have a node of that kind."""
     return {
         f"{shown(path)} {place_of(tree(path), node)}"
         for path in sources(*SOURCE_ROOTS)
@@ -168,7 +168,7 @@ def places(kind: Callable[[ast.AST], bool]) -> set[str]:
 
 
 def test_no_decision_depends_on_the_text_of_an_error() -> None:
-    """Nothing compares or searches `str(error)`, but for where an error exists only as text."""
+    """No code compares or searches `str(error)`, unless the error exists only as text."""
     found = {
         f"{shown(path)} {place_of(tree(path), function)}"
         for path in sources(*SOURCE_ROOTS)
@@ -179,7 +179,7 @@ def test_no_decision_depends_on_the_text_of_an_error() -> None:
 
 
 def test_no_condition_is_counted_with() -> None:
-    """No condition is added, multiplied or sliced by, and no decision looks at the type of the last command."""
+    """No condition is a summand, a factor or a bound of a slice; no decision checks the type of the last command."""
     assert compared(places(is_arithmetic), ARITHMETIC) == {}
 
 
@@ -189,7 +189,7 @@ def test_events_do_not_change() -> None:
 
 
 def test_comments_stand_above_the_line() -> None:
-    """A comment behind code has 30 characters at most; the list has the number of longer ones in each folder."""
+    """A comment behind code has at most 30 characters; a list has the number of longer ones in each folder."""
     found: Counter[str] = Counter()
     for path in sources(*SOURCE_ROOTS):
         if "  # " in text(path):
@@ -215,7 +215,7 @@ def test_comments_stand_above_the_line() -> None:
     ],
 )
 def test_logic_on_a_text_is_seen(code: str, *, decides: bool) -> None:
-    """Comparing and searching are found, in a variable too; showing a text is no decision."""
+    """Comparing and searching a text are found, also in a variable; showing it is not a decision."""
     body = "\n".join(f"    {line}" for line in code.splitlines())
     (function,) = ast.parse(f"def f(self, event, error, cause, busy, why, name):\n{body}").body
     assert isinstance(function, ast.FunctionDef)
@@ -242,7 +242,7 @@ def test_logic_on_a_text_is_seen(code: str, *, decides: bool) -> None:
     ],
 )
 def test_boolean_arithmetic_is_seen(code: str, *, expected: bool) -> None:
-    """A condition that is added, multiplied or sliced by is found; a conditional expression is plain."""
+    """A condition as a summand, a factor or a bound of a slice is found; a conditional expression is not."""
     assert any(is_arithmetic(node) for node in ast.walk(ast.parse(code))) == expected
 
 

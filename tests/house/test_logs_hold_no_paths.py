@@ -1,4 +1,4 @@
-"""Nothing at rest names a module of ours: what an older version wrote can be read after its modules have moved."""
+"""Stored data names no module of this library: files of an older version can be read after its modules have moved."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 OURS = (b"redelivery_spark.", b"redelivery.core", b"redelivery_memory.")
 KINDS = {"failures", "rows", "s0", "s1", "state", "verdicts", "drain.json", "orders"}
-"""The folders of a query's log, and the two kinds of files of a drain."""
+"""The folders of a query's write-ahead log, and the two kinds of files of a drain."""
 FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redeliveryDelay=2000"
 
 
 def naming_modules(files: Mapping[str, bytes]) -> list[str]:
-    """Return the files that name a module of ours."""
+    """Return the files that name a module of this library."""
     return [name for name, content in files.items() if any(path in content for path in OURS)]
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """Return what is written into logs, those files too that are removed later."""
+    """Return the content of files that were written into write-ahead logs, also of those that are removed later."""
     files: dict[str, bytes] = {}
     publish = Folder.publish
 
@@ -48,7 +48,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def test_no_log_names_a_module(
     redelivery_broker: MemoryBroker, written: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """A log with records of each kind, and a drain, name no module of ours."""
+    """A write-ahead log with records of each kind, and a drain, name no module of this library."""
     for body in ("good", "bad", "flaky", "killer", "late"):
         redelivery_broker.send("orders", body)
     how = {"isolate": "split", "isolateAfter": 1}

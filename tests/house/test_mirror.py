@@ -1,11 +1,11 @@
-"""The tests have the folders of what they test."""
+"""The folders of the tests are the folders of the code."""
 
 from __future__ import annotations
 
 from tests.house.source import ADAPTERS, ROOT
 
 ELSEWHERE = {"pyspark_redelivery": "spark"}
-"""One line, by which Spark finds the source."""
+"""A module of one line by which Spark finds the source."""
 
 
 def without_tests(folders: set[str], tests: set[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""One name for one thing: classes, modules, and what hides a public name."""
+"""One name for one thing: classes, modules, and modules that hide a public name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROLES = {
 }
 """Names of modules that repeat, each with one role."""
 SAME_CLASSES = {
-    # Users know an event of theirs by the name that the engine's command or event of the same thing has.
+    # A public event has the name of the engine's command or event for the same thing.
     "BreakerChanged",
     "Connected",
     "ConnectionLost",
@@ -41,7 +41,7 @@ HIDING: set[str] = set()
 
 
 def same_classes(trees: Mapping[str, ast.Module]) -> set[str]:
-    """Return the names that several classes have, private and inner ones too."""
+    """Return the names that several classes have, including private and inner ones."""
     names = [
         node.name for code in trees.values() for node in statements(code) if isinstance(node, ast.ClassDef)
     ]
@@ -63,7 +63,7 @@ def exported(code: ast.Module) -> set[str]:
 
 
 def hiding(names: Iterable[str], exports: Mapping[str, set[str]]) -> set[str]:
-    """Return the modules and folders that have a name which their package or `redelivery` exports."""
+    """Return the modules and folders whose name their package or `redelivery` exports."""
     public = exports.get("redelivery", set())
     return {
         name
@@ -79,13 +79,13 @@ def test_class_names_are_unique() -> None:
 
 
 def test_module_names_are_unique() -> None:
-    """No two modules have the same name, but for those that name a role."""
+    """No two modules have the same name, except names of a role."""
     packages = [name for name, path in modules().items() if path.stem == "__init__"]
     assert compared(same_modules(modules(), packages), ROLES) == {}
 
 
 def test_no_module_hides_a_public_name() -> None:
-    """No module or folder has the name of what its package or `redelivery` exports: it would take its place."""
+    """No module or folder has a name that its package or `redelivery` exports: it would replace that."""
     packages = {name: path for name, path in modules().items() if path.stem == "__init__"}
     exports = {name: exported(tree(path)) for name, path in packages.items()}
     assert exports["redelivery"] > {"connect", "dead_letters"}
@@ -93,7 +93,7 @@ def test_no_module_hides_a_public_name() -> None:
 
 
 def test_names_that_repeat_are_seen() -> None:
-    """Inner classes, modules in two folders, and modules named as an export are found."""
+    """Repeated names of inner classes and of modules are found, and modules with the name of an export."""
     files = {"a": "class A: ...\nclass B:\n    class C: ...", "b": "def f():\n    class C: ..."}
     assert same_classes({name: ast.parse(code) for name, code in files.items()}) == {"C"}
     assert same_modules(["p", "p.reader", "q", "q.reader", "q.p"], ["p", "q"]) == {"reader"}

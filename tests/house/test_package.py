@@ -1,4 +1,4 @@
-"""What the package says of itself: its exports, its wheel, its entry points."""
+"""The package's metadata: its exports, its wheel, its entry points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def project() -> dict[str, Any]:
 
 
 def test_exports() -> None:
-    """`redelivery.__all__` is sorted, each of its names is there, and what is loaded says it is of `redelivery`."""
+    """`redelivery.__all__` is sorted, each of its names exists, and `__module__` of each is `redelivery`."""
     assert list(redelivery.__all__) == sorted(redelivery.__all__)
     for name in redelivery.__all__:
         assert getattr(redelivery, name) is not None
@@ -76,7 +76,7 @@ def test_project_pages_are_in_the_sdist() -> None:
 
 
 def test_entry_points_can_be_loaded() -> None:
-    """Every adapter, script and plugin that the package names is there."""
+    """Every adapter, script and plugin that the package names can be loaded."""
     declared = project()["project"]
     groups = [*declared["entry-points"].values(), declared["scripts"]]
     missing = {adapter for library, adapter in LOWER.items() if importlib.util.find_spec(library) is None}

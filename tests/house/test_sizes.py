@@ -1,4 +1,4 @@
-"""How long files and functions may be, and what every test has."""
+"""Limits of files and functions, and rules for every test."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from tests.house.source import Function
 
 SOFT = 300
-"""Lines below the imports: a longer file is one idea that needs them, and listed."""
+"""Most lines below the imports. A longer file is in a list, with the one idea that needs them."""
 HARD = 600
 LONGEST_FUNCTION = 50
 LONG = {
-    "tests/simulator/world.py": "all that may happen; what may happen next, and what is true, have files of their own",
-    "tests/simulator/truth.py": "what is true of a message, and what must never happen to it, is one state",
+    "tests/simulator/world.py": "all events of the simulation; their choice, and the truth, have files of their own",
+    "tests/simulator/truth.py": "the true state of each message, with the checks that must never fail",
     "adapters/redelivery_memory/server.py": "one lock over queues, subscriptions, connections and delayed messages",
     "client/redelivery/connection.py": "one public class; more than half of the lines are its docstrings",
     "client/redelivery/async_connection.py": "one public class; half of the lines are its docstrings",
     "client/redelivery/message.py": "one public class; half of the lines are its docstrings",
     "client/redelivery/testing/manual_clock.py": "one public class, under one lock; a quarter is its docstrings",
     "client/redelivery/ledger/sqlite_ledger.py": "entries, marks and files of one process, under the same locks",
-    "client/redelivery/core/commands.py": "one closed union: what each command says, and to whom",
-    "client/redelivery/core/engine.py": "one decision for each event; its moves share eleven attributes",
-    "client/redelivery/core/message_history.py": "what is known of a message is decided under one lock",
+    "client/redelivery/core/commands.py": "one closed union: the content and the receiver of each command",
+    "client/redelivery/core/engine.py": "one decision for each event; its steps share eleven attributes",
+    "client/redelivery/core/message_history.py": "the state of each message changes under one lock",
     "client/redelivery/driver/connection/connection_driver.py": "one lock and one condition for both of its halves",
     "client/redelivery/driver/consumer/dispatcher.py": "all of it runs under the consumer's lock",
 }
 
 
 def lines_below_imports(code: ast.Module, length: int) -> int:
-    """Return how many lines a file has below its docstring and its imports."""
+    """Return the number of lines of a file below its docstring and its imports."""
     end = 0
     for node in code.body:
         typing = isinstance(node, ast.If) and name_of(node.test) == "TYPE_CHECKING"
@@ -51,9 +51,9 @@ def long_ones(found: Iterable[Function]) -> list[str]:
 
 
 def test_files_are_short() -> None:
-    """No file has more than 300 lines below its imports, but for those of the list; none has more than 600."""
+    """No file has more than 300 lines below its imports, except those in the list; none has more than 600."""
     whole = {path: len(text(path).splitlines()) for path in sources(*ALL_ROOTS)}
-    # Others are short with their imports.
+    # The others are short even with their imports.
     lengths = {
         shown(path): lines_below_imports(tree(path), length)
         for path, length in whole.items()
@@ -64,13 +64,13 @@ def test_files_are_short() -> None:
 
 
 def test_lines_are_counted_below_the_imports() -> None:
-    """The docstring and the imports, those for the type checker too, are not counted."""
+    """The docstring and all imports, also for the type checker, are not counted."""
     code = '"""What."""\nimport os\nif TYPE_CHECKING:\n    import ast\n\nx = 1\nimport sys\n'
     assert lines_below_imports(ast.parse(code), 7) == 3
 
 
 def test_functions_are_short() -> None:
-    """No function is longer than 50 lines, its docstring included."""
+    """No function has more than 50 lines, including its docstring."""
     long = [f"{shown(path)} {name}" for path in sources(*ALL_ROOTS) for name in long_ones(functions(path))]
     assert long == []
 
@@ -84,7 +84,7 @@ def test_a_long_function_is_seen() -> None:
 
 
 def naps(found: Iterable[ast.AST]) -> list[int]:
-    """Return the lines that call something named `sleep`, or wait for an event that was just made."""
+    """Return the lines that call a function named `sleep`, or wait for an event that was just made."""
     return [
         node.lineno
         for node in found

@@ -1,4 +1,4 @@
-"""What users see changes only on purpose: the golden texts are written again by `python -m tests.house.surface`."""
+"""The library as users see it changes only on purpose; `python -m tests.house.surface` writes the golden texts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OPEN: set[str] = set()
 
 
 def members(code: ast.Module, union: str) -> set[str]:
-    """Return the classes that a module names as those of a union."""
+    """Return the classes of a union, as its module lists them."""
     for node in code.body:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -30,7 +30,7 @@ def members(code: ast.Module, union: str) -> set[str]:
 
 
 def open_matches(code: ast.Module, found: Iterable[ast.AST], union: Collection[str]) -> list[str]:
-    """Return where a `match` on members of a union has no last case with `assert_never`."""
+    """Return the places of a `match` on members of a union without `assert_never` in its last case."""
     return [
         place_of(code, node)
         for node in found
@@ -50,7 +50,7 @@ def _is_closed(node: ast.Match) -> bool:
 
 
 def test_each_match_on_a_closed_union_ends_in_assert_never() -> None:
-    """A new command or event is a mistake for the type checker wherever it is not named."""
+    """Each `match` on a union ends in `assert_never`: the type checker then finds each place without a new member."""
     union = set().union(*(members(tree(ROOT / home), name) for name, home in HOMES.items()))
     assert union > {"Accept", "Dispatch", "Arrived"}
     found = [

@@ -26,7 +26,7 @@ NOT_YET = tuple((ROOT / "tests" / "house" / "words_not_yet.txt").read_text(encod
 
 
 def test_no_banned_words() -> None:
-    """No module and no page has a banned word, but for the paths that are not rewritten yet."""
+    """No module and no page has a banned word, except the paths that are not rewritten yet."""
     places = found([ROOT / name for name in FOLDERS], ROOT)
     assert [str(place) for place in places if not place.path.startswith(NOT_YET)] == []
 
@@ -38,7 +38,7 @@ def test_what_is_rewritten_is_not_listed() -> None:
 
 
 def test_words_in_code() -> None:
-    """Docstrings, comments, log calls and raised errors are looked through; code in backquotes is not."""
+    """Docstrings, comments, log calls and raised errors are searched; code in backquotes is not."""
     source = '''
 """Learn what is there."""
 
@@ -56,7 +56,7 @@ told = "told"
 
 
 def test_words_in_pages() -> None:
-    """A page is looked through, but for its code blocks."""
+    """A page is searched, except its code blocks."""
     page = "Nobody.\n```\nNobody\n```\nIt is `told`, so it is “told”.\n"
     assert [(place.line, place.word) for place in found_in_page(page, "it.md")] == [
         (1, "Nobody"),
@@ -71,7 +71,7 @@ def test_starts() -> None:
 
 
 def test_command() -> None:
-    """`python -m tests.house.words` prints each place, and how many."""
+    """`python -m tests.house.words` prints each place, and their number."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.house.words", "tests/house/words.py"],
         cwd=ROOT,

@@ -1,7 +1,7 @@
-"""Which files a message enters that fails once, on the embedded broker: `python -m tests.house.walk`.
+"""Files that run for a message that fails once, on the embedded broker: `python -m tests.house.walk`.
 
-Calls of the library are followed from the broker's `send` until the message is accepted, on the one thread that all of
-it runs on. A move is a call whose file is another one than that of the call before it.
+Calls of the library are counted from the broker's `send` until the message is accepted. All of them run on one thread.
+A move is a call in another file than the call before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Walk:
-    """The files that were entered, in order of the first call, and the number of moves between them."""
+    """Files in the order of their first call, and the number of moves between them."""
 
     def __init__(self) -> None:
         self.files: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """Mutation study: `python -m tests.mutants` plants known faults, one at a time, and reports which test finds each.
 
-All of it happens in a temporary copy of the tree. Progress goes to stderr, the table to stdout.
+The study runs in a temporary copy of the tree. Progress goes to stderr, the table to stdout.
 Exit codes: 0 all faults were killed, 1 some survived, 2 wrong arguments or tests that fail without a fault.
 """
 
@@ -34,10 +34,15 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--only", default="", metavar="ID,...", help="only these faults")
     add("--area", action="append", choices=AREAS, help="only the faults of this area; may be repeated")
-    add("--jobs", type=int, default=1, help="faults at a time, each in a copy of its own (default 1)")
+    add(
+        "--jobs",
+        type=int,
+        default=1,
+        help="number of faults at the same time, each in a copy of its own (default 1)",
+    )
     add("--limit", type=float, default=150, help="seconds that one run of tests may take (default 150)")
     add("--output", choices=["text", "json"], default="text", help="form of the result on stdout")
-    add("--afresh", action="store_true", help=f"do not first try the test that {RESULTS.name} names")
+    add("--afresh", action="store_true", help=f"do not try the test in {RESULTS.name} first")
     add("--save", action="store_true", help=f"write the results to {RESULTS.name}, after each fault")
     options = parser.parse_args(given)
     options.only = {each for each in options.only.split(",") if each}
@@ -54,12 +59,12 @@ def stored() -> dict[str, Result]:
 
 
 def as_json(results: Iterable[Result]) -> str:
-    """Return one result a line, as a JSON list."""
+    """Return the results as a JSON list, one a line."""
     return "[\n" + ",\n".join(json.dumps(each.as_dict()) for each in results) + "\n]"
 
 
 def as_text(results: Sequence[Result]) -> str:
-    """Return the table of faults and the figures by area."""
+    """Return the table of faults, and the totals by area."""
     lines = [
         f"{each.id}  {each.area:<9}  {each.verdict:<10}  {each.seconds:>6.1f} s  {each.test}"
         for each in results
@@ -74,7 +79,7 @@ def as_text(results: Sequence[Result]) -> str:
 
 
 def tried(chosen: Sequence[Fault], trees: Sequence[Tree], known: dict[str, Result]) -> Iterator[Result]:
-    """Try all faults, as many at a time as there are trees; yield the results in the order of the faults."""
+    """Try all faults, one in each tree at a time; yield the results in the order of the faults."""
     free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
     for tree in trees:
         free.put(tree)

@@ -51,7 +51,7 @@ _EVERYWHERE = (
     "tests/driver/test_storm.py",
     "tests/memory",
 )
-# The tests of the house style are in no list: they see a changed text, not a changed behaviour.
+# The tests of the house style are in no list: they find a changed text, not a changed behaviour.
 AREAS = {
     "core": Area(
         ("tests/core", "tests/uri/test_uri_vectors.py"),

@@ -1,4 +1,4 @@
-"""The list of planted faults fits the code; the runner separates killed faults from surviving ones."""
+"""The list of planted faults fits the code, and the runner separates killed faults from surviving ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.id)
 def test_a_fault_fits_the_code(fault: Fault) -> None:
-    """Each old text occurs exactly once in its file; with the new text the file is another, valid module."""
+    """Each old text occurs exactly once in its file; with the new text the file is a different, valid module."""
     text = (ROOT / fault.file).read_text(encoding="utf-8")
     planted = fault.planted(text)
     assert planted != text
@@ -30,13 +30,13 @@ def test_each_fault_has_its_own_id() -> None:
 
 @pytest.mark.parametrize("area", AREAS)
 def test_the_tests_of_an_area_are_there(area: str) -> None:
-    """Each area names folders and files that exist, and none of the house style."""
+    """Each area names folders and files that exist, and no test of the house style."""
     named = [*AREAS[area].own, *AREAS[area].related]
     assert [name for name in named if not (ROOT / name).exists() or "house" in name] == []
 
 
 def test_the_results_are_of_these_faults() -> None:
-    """Each fault has a result, of the same text; the file of the test that has killed it is still there."""
+    """Each fault has a result with the same text, and the file of the test that killed it exists."""
     results = stored()
     assert {name: each.what for name, each in results.items()} == {each.id: each.what for each in faults()}
     gone = {each.test.partition("::")[0] for each in results.values() if each.test}
@@ -45,7 +45,7 @@ def test_the_results_are_of_these_faults() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """Return a copy of a project of one function and one test."""
+    """Return a copy of a project with one function and one test."""
     project = tmp_path / "project"
     mutants = project / "tests" / "mutants"
     mutants.mkdir(parents=True)
@@ -64,13 +64,13 @@ def planted(new: str) -> Fault:
 
 
 def test_a_trial(tree: Tree) -> None:
-    """A fault is killed by the test that fails with it alone, and survives where none does."""
+    """A fault is killed by a test that fails because of it, and survives if no test fails."""
     killed = tree.try_out(planted("number"))
     assert (killed.verdict, killed.test) == (trial.KILLED, "test_double.py::test_double")
     assert tree.try_out(planted("2 * number")).verdict == trial.SURVIVED
 
 
 def test_a_trial_that_takes_too_long(tree: Tree) -> None:
-    """Tests that do not end within the limit kill the fault, and the result says so."""
+    """A fault whose tests do not end within the limit is killed, with the verdict "time limit"."""
     tree._limit = 0
     assert tree.try_out(planted("number")).verdict == trial.TIME_LIMIT

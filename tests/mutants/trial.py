@@ -26,13 +26,13 @@ PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit",
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info"
 )
-UNSTABLE = 3  # tests that fail together with others but not alone: so many are left out, one by one
+UNSTABLE = 3  # most tests that are left out, one by one, because they fail together with others but not alone
 NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one fault. `test` failed, or ran when the time was over or its process ended."""
+    """Result of one fault. `test` failed, or ran when the time was over or its process ended."""
 
     id: str
     area: str
@@ -42,7 +42,7 @@ class Result:
     what: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the result for JSON."""
         return asdict(self)
 
 
@@ -58,7 +58,7 @@ class Tree:
 
     @contextmanager
     def planted(self, fault: Fault) -> Generator[None]:
-        """Have the fault in the copy."""
+        """Plant the fault in the copy for the time of the block."""
         file = self.path / fault.file
         text = file.read_text(encoding="utf-8")
         try:
@@ -69,18 +69,18 @@ class Tree:
 
     @staticmethod
     def _write(file: Path, text: str) -> None:
-        """Write a module; its compiled form may be of the same second and of the same size."""
+        """Write a module, and remove its compiled form, which may have the same second and the same size."""
         file.write_text(text, encoding="utf-8")
         for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
             compiled.unlink()
 
     def run(self, tests: Sequence[str], without: Sequence[str] = (), *, limits: float = 1) -> tuple[str, str]:
-        """Run tests until the first failure. Return passed, failed or time limit, and the test it was.
+        """Run tests until the first failure. Return passed, failed or time limit, and the last test.
 
-        `limits`: how many times the limit it may take.
+        `limits`: the factor of the time limit.
 
         Raises:
-            RuntimeError: pytest ended before the first test, so that no test can say anything.
+            RuntimeError: pytest ended before the first test.
         """
         self._watch.write_text("", encoding="utf-8")
         command = [
@@ -142,6 +142,6 @@ class Tree:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what a run has started and left."""
+    """End the processes that a run has started and left."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Plugin for pytest: writes to the file `MUTANTS_WATCH` which test runs, or which one was the first to fail.
+"""Plugin for pytest: writes the running test, or the first one that failed, to the file `MUTANTS_WATCH`.
 
 Property tests draw as many examples as usual, and stop at the first that fails: the search for a simpler one is slow.
 """
@@ -27,17 +27,17 @@ settings.register_profile(
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """A test begins."""
+    """Write the test that begins."""
     FILE.write_text(nodeid, encoding="utf-8")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A test has failed, also in its fixtures: pytest ends after it."""
+    """Write a test that failed, also in its fixtures: pytest ends after it."""
     if report.failed:
         FILE.write_text(report.nodeid, encoding="utf-8")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A file with tests cannot be loaded."""
+    """Write a file with tests that cannot be loaded."""
     if report.failed:
         FILE.write_text(report.nodeid, encoding="utf-8")

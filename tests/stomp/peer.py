@@ -1,4 +1,4 @@
-"""The other end of a STOMP connection on this machine: one that soon reads no more, and one that says anything."""
+"""Brokers for tests, on this machine: one that stops reading, and one that sends what a script returns."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/5.18.3\nheart-beat:0,0\n\n
 
 
 class FrozenPeer:
-    """Listens on a free port, and freezes. `answers=False`: not even CONNECT is answered.
+    """A broker on a free port that stops reading. `answers=False`: not even CONNECT is answered.
 
-    `receipts`: so many requests are answered before it freezes; `then` is what it still says: `{id}` stands for the id
+    `receipts`: number of requests that are answered before; `then`: bytes that are still sent, with `{id}` for the id
     of the last SUBSCRIBE.
     """
 
@@ -36,7 +36,7 @@ class FrozenPeer:
         self._receipts = receipts
         self._then = then
         self._listening = socket.create_server(("127.0.0.1", 0))
-        # What a connection inherits: a small window, so that a write soon blocks.
+        # Each connection inherits this small window: a write soon blocks.
         self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._accepted: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -45,7 +45,7 @@ class FrozenPeer:
 
     @property
     def uri(self) -> str:
-        """Where to connect to."""
+        """URI of this broker."""
         return f"stomp://127.0.0.1:{self.port}"
 
     def _serve(self) -> None:
@@ -72,7 +72,7 @@ class FrozenPeer:
         accepted.sendall(self._then.replace(b"{id}", identity))
 
     def thaw(self, size: int) -> bytes:
-        """Read on, until there are so many bytes; return them."""
+        """Read until this number of bytes has arrived; return them."""
         (accepted,) = self._accepted
         heard = bytearray()
         accepted.settimeout(PATIENCE)
@@ -96,13 +96,13 @@ class FrozenPeer:
 
 
 def opening(uri: str) -> Opening:
-    """Return what an adapter needs to open this URI's first address."""
+    """Return the argument of `Adapter.open` for this URI's first address."""
     settings = redelivery.parse_uri(uri)
     return Opening(settings, settings.endpoints[0], 1, SystemClock())
 
 
 def stuck(transport: ScanningTransport) -> bool:
-    """Whether bytes wait for a broker that takes none."""
+    """True if bytes wait for a broker that does not read."""
     return transport.behind
 
 
@@ -131,7 +131,7 @@ class ScriptedPeer:
                 self._converse(accepted)
 
     def ends_over(self, frame: bytes) -> bool:
-        """Whether it ends the connection over a frame, without a word."""
+        """True if this broker closes the connection on this frame, without an ERROR."""
         del frame
         return False
 

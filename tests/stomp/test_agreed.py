@@ -1,4 +1,4 @@
-"""What was agreed on heart-beats over STOMP."""
+"""Agreed heart-beats over STOMP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redelivery_stomp.connect_frame import agreed_heartbeats
 
 
 class Listener:
-    """stomp.py's, after CONNECTED."""
+    """stomp.py's listener, after CONNECTED."""
 
     def __init__(self, *, running: bool, heartbeats: tuple[int, int]) -> None:
         self.running, self.heartbeats = running, heartbeats
@@ -22,16 +22,16 @@ class Listener:
     [
         (True, (10000, 7500), (10.0, 7.5)),
         (True, (0, 7500), (None, 7.5)),
-        # What we asked for, and the broker did not answer.
+        # The client asked for heart-beats, and the broker did not answer.
         (False, (10000, 10000), (None, None)),
     ],
 )
 def test_heart_beats(running: bool, heartbeats: tuple[int, int], agreed: Any) -> None:
-    """Seconds in each direction; none where the broker has none."""
+    """The agreed heart-beats are in seconds for each direction; None if the broker has none."""
     listener: Any = Listener(running=running, heartbeats=heartbeats)
     assert agreed_heartbeats(listener) == agreed
 
 
 def test_without_a_connection_nothing_is_agreed() -> None:
-    """The adapter says so."""
+    """An adapter without a connection returns None."""
     assert StompAdapter().agreed() is None

@@ -1,4 +1,4 @@
-"""Of which kind a body is that has come over STOMP, and whether all of it has."""
+"""Kinds of bodies over STOMP, and bodies that did not arrive whole."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     ],
 )
 def test_body_kinds(profile: StompProfile, extra: list[str], body: bytes, kind: str) -> None:
-    """What the measured table says of each kind of JMS message."""
+    """Each kind of JMS message has the body kind of the measured table."""
     lines = CLASSIC if isinstance(profile, StompClassic) else ARTEMIS
     assert delivery(profile, [*lines, *extra], body).body_kind == kind
 
 
 def test_bytes_on_artemis_have_their_length_in_front() -> None:
-    """Its place is all that tells Bytes from Text; an AMQP number comes as Bytes too, in its encoding."""
+    """Only the place of `content-length` shows if a body is Bytes or Text; an AMQP number arrives as Bytes, encoded."""
     lines = ["subscription:1", "content-length:5", *ARTEMIS[1:]]
     for body, producer, kind in (
         (b"bytes", [], "bytes"),

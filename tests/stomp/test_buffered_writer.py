@@ -1,4 +1,4 @@
-"""Writing behind the caller: the ends of it."""
+"""Writes on a thread of their own: how they end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
 
 
 def test_a_write_that_breaks_behind_its_caller_is_told() -> None:
-    """The owner learns of it, and whoever writes next gets the reason."""
+    """A failed write is reported to the owner, and the next write raises with its reason."""
     told: list[bool] = []
     ours, theirs = socket.socketpair()
     with ours:
@@ -32,7 +32,7 @@ def test_a_write_that_breaks_behind_its_caller_is_told() -> None:
 
 
 def test_a_postbox_rings_once() -> None:
-    """It is readable exactly while there are frames, and takes none once it is shut down."""
+    """A postbox is readable exactly while it has frames, and raises for a frame after its shutdown."""
     box = Postbox()
 
     def readable() -> bool:
@@ -52,7 +52,7 @@ def test_a_postbox_rings_once() -> None:
 
 
 def test_no_heart_beat_waits_behind_other_bytes() -> None:
-    """The broker gets bytes anyway, as soon as it reads."""
+    """A heart-beat is dropped while other bytes wait: these are as good when the broker reads again."""
     with FrozenPeer() as peer:
         adapter = StompAdapter()
         adapter.open(opening(peer.uri), lambda _: None)
@@ -70,7 +70,7 @@ def test_no_heart_beat_waits_behind_other_bytes() -> None:
 
 
 def test_a_broker_that_ends_its_half_ends_the_write() -> None:
-    """It has closed, and never reads what is on its way: no thread stays behind."""
+    """No thread remains after a broker closed its half, and never reads the bytes that wait."""
     with FrozenPeer() as peer:
         adapter = StompAdapter()
         adapter.open(opening(peer.uri), lambda _: None)
@@ -83,7 +83,7 @@ def test_a_broker_that_ends_its_half_ends_the_write() -> None:
 
 
 def test_a_machine_without_another_thread_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a frame is on the wire, and its rest never will be: the owner learns of it, and so does every writer."""
+    """A frame of which only a part can be written is reported to the owner, and every later write raises."""
     told: list[bool] = []
     ours, theirs = socket.socketpair()
 

@@ -1,4 +1,4 @@
-"""Artemis' windows are in bytes: as few subscriptions as can be, and about as many messages as the credit says."""
+"""Windows in bytes on Artemis: few subscriptions, and about as many messages as the credit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, credit: int) -> Wire:
 
 
 def test_on_artemis_one_subscription_does_while_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each, Artemis may lose one message more when a link is cut. What is parked needs no room of its own yet."""
+    """No further subscription is begun while the first has room: with each, a cut may lose one more message."""
     wire = counted(monkeypatch, 4)
     came(wire, "1", size=200)
     wire.adapter.execute((Credit(1, 1),))
@@ -35,7 +35,7 @@ def test_on_artemis_one_subscription_does_while_it_has_room(monkeypatch: pytest.
 
 
 def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One subscription for several times the credit; it ends when nothing of it is unsettled and the first suffices."""
+    """One subscription has room for several times the credit; it ends when it is empty and the first suffices."""
     wire = counted(monkeypatch, 4)
     first = came(wire, "1", "1", "1", "1", size=270)
     assert subscribed(wire) == []
@@ -51,14 +51,14 @@ def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.M
     assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
     assert came(wire, "1.1") == []
     answer_all(wire)
-    # Artemis sends some behind the RECEIPT.
+    # Artemis sends some messages after the RECEIPT.
     assert came(wire, "1.1") == []
 
 
 def test_on_artemis_as_many_large_messages_as_the_credit_says_are_in_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first proves that the guess was too small: a further subscription is for all the others."""
+    """A large first message proves the guess too small: one further subscription has room for all the others."""
     wire = counted(monkeypatch, 4)
     came(wire, "1", size=10_000)
     (further,) = subscribed(wire)
@@ -68,7 +68,7 @@ def test_on_artemis_as_many_large_messages_as_the_credit_says_are_in_work(
 
 
 def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that may park three has no window for eighteen."""
+    """A consumer that may park three messages has no window for eighteen."""
     command = Subscribe(1, "queue://orders", window=4, room=3)
     wire = begun(monkeypatch, StompArtemis(), command)[0]
     came(wire, *["1"] * 4, size=270)
@@ -79,7 +79,7 @@ def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.M
 def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It keeps room for one more than is parked: with nothing unsettled, nothing is."""
+    """A further subscription ends when no message is unsettled, even if the engine still counts one as parked."""
     wire = counted(monkeypatch, 4)
     first = came(wire, "1", "1", "1", "1", size=270)
     wire.adapter.execute((Credit(1, 1),))
@@ -94,7 +94,7 @@ def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
 
 @pytest.mark.parametrize("credit", [1, 4, 32, 33])
 def test_on_artemis_there_is_always_room_for_another_message(credit: int) -> None:
-    """Of small ones that succeed and large ones that are parked; the subscriptions stay few nevertheless."""
+    """Room for one more message remains while small ones succeed and large ones are parked, with few subscriptions."""
     command = Subscribe(1, "queue://orders", window=credit, room=1000)
     source = Subscription(command, 1, StompArtemis(), "1.2")
     window = source.window
@@ -106,7 +106,7 @@ def test_on_artemis_there_is_always_room_for_another_message(credit: int) -> Non
 
     for size in ([200] * 16 + [1_000_000]) * 100:
         one = StompDelivery(source, b"", LARGE[:size])
-        # Without any the consumer stands still.
+        # Raises if there is no room: the consumer would get no message.
         number = next(each for each, room in left.items() if room > 0)
         left[number] -= size
         window.sampled(one)
@@ -127,7 +127,7 @@ def test_on_artemis_there_is_always_room_for_another_message(credit: int) -> Non
 
 @pytest.mark.parametrize("credit", [1, 4, 32, 33, 1000])
 def test_on_artemis_one_huge_message_widens_little(monkeypatch: pytest.MonkeyPatch, credit: int) -> None:
-    """20 MB that are parked take what was left of one window: one more of an ordinary size is enough."""
+    """A parked message of 20 MB uses up one window: one further subscription of the usual size is added."""
     wire, ((_, size),) = begun(
         monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=credit, room=1000)
     )
@@ -143,7 +143,7 @@ def test_on_artemis_one_huge_message_widens_little(monkeypatch: pytest.MonkeyPat
 
 
 def test_on_artemis_a_large_credit_follows_the_size_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few further ones, and not without a bound in bytes; each ends when messages are small again."""
+    """Larger messages lead to few further subscriptions, limited in bytes; each ends when messages are small again."""
     wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=100, room=1000))
     first = came(wire, *["1"] * 20, size=20_000)
     sizes = [size for _, size in subscribed(wire)]
@@ -161,7 +161,7 @@ def test_on_artemis_a_large_credit_follows_the_size_of_messages(monkeypatch: pyt
 
 
 def test_on_artemis_parked_messages_widen_a_large_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are counted by their size; what is not told one by one, by the usual one."""
+    """Parked messages count with their own size; those that are not reported one by one, with the usual size."""
     wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=100, room=1000))
     many = came(wire, *["1"] * 20)
     for one in many:
@@ -175,7 +175,7 @@ def test_on_artemis_parked_messages_widen_a_large_window(monkeypatch: pytest.Mon
 
 
 def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group is bound to a subscription, and with no room there it holds up the whole queue: the narrow one ends."""
+    """A message with a group begins a wide subscription, and the narrow one ends: without room it blocks the queue."""
     wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
     assert came(wire, "1", group=True) == []
     assert wire.commands() == [b"SUBSCRIBE", b"UNSUBSCRIBE"]
@@ -184,7 +184,7 @@ def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.Mon
     wire.adapter.execute((Credit(1, 3), Accept([one])))
     assert wire.commands() == [b"ACK"]
     wire.written.clear()
-    # Also when the first one has ended, the consumer is one, and ends as one.
+    # The consumer ends as a whole, also after its first subscription has ended.
     wire.adapter.execute((QUEUE,))
     assert wire.written == []
     wire.adapter.execute((Unsubscribe(1),))
@@ -192,7 +192,7 @@ def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.Mon
 
 
 def test_a_narrow_subscription_with_other_messages_ends_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in work would come again, and be handled twice."""
+    """A narrow subscription with other unsettled messages stays: they would be redelivered, and handled twice."""
     wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
     (plain,) = came(wire, "1")
     (one,) = came(wire, "1", group=True)

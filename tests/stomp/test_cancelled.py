@@ -1,4 +1,4 @@
-"""A connect that is cancelled while it is on its way."""
+"""A connect that is cancelled while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redelivery
 
 
 def test_a_cancelled_connect_keeps_no_loop() -> None:
-    """The loop ends while the connect is on its way: nobody waits for its thread, which has a minute left."""
+    """An event loop ends at once after a cancelled connect, whose thread still has a minute left."""
 
     async def main(peer: FrozenPeer) -> None:
         connection = redelivery.connect_async(f"{peer.uri}?redelivery.connectTimeout=60000")

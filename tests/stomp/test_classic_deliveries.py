@@ -1,4 +1,4 @@
-"""What a MESSAGE of ActiveMQ Classic says is as good as its producer's word, whose properties replace its headers."""
+"""A MESSAGE of ActiveMQ Classic proves nothing: its producer's properties replace the broker's headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redelivery_stomp.profiles import StompClassic
 
 
 def test_nothing_that_classic_writes_of_a_message_is_proof() -> None:
-    """A property replaces any of it: id and time are a producer's, and count with all bytes only."""
+    """A property can replace id and time: a message is identified by them and all of its bytes."""
     seen = delivery(StompClassic(), CLASSIC, b"body")
     assert (seen.strong, seen.dated, seen.digested) == (False, True, True)
     assert seen.proof == (seen.key, seen.digest())
@@ -52,7 +52,7 @@ def test_nothing_that_classic_writes_of_a_message_is_proof() -> None:
 def test_a_producer_does_not_say_on_classic_where_its_message_was(
     consumed: str, header: str, expected: str
 ) -> None:
-    """A consumer gets what it consumes; only which of several destinations it was is in the header, if it fits."""
+    """A header names the destination of a message only if the consumer consumes several, and it is one of them."""
     lines = [f"destination:{header}", *[line for line in CLASSIC if not line.startswith("destination")]]
     seen = delivery(StompClassic(), lines, to=consumed)
     assert seen.destination == expected
@@ -60,7 +60,7 @@ def test_a_producer_does_not_say_on_classic_where_its_message_was(
 
 
 def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
-    """A property of a message that is not looks the same, and its NACK would drop it: only if asked for."""
+    """A message with `persistent:true` is NACKed only on request: it may be non-persistent, and would be dropped."""
     seen = delivery(StompClassic(), CLASSIC)
     assert seen.persistent
     for route, kind in (("auto", Forward), ("ack", PoisonAck)):
@@ -72,7 +72,7 @@ def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0], ids=["it has passed", "it is to come"])
 def test_what_classic_has_sent_lived(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
-    """A time that has passed is a producer's own property, or a clock: such a message is handled, not given up."""
+    """A message that arrived is handled though its header says expired: that may be a property, or a wrong clock."""
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
     told = 1_700_000_000.0 + ahead
     lines = [f"expires:{told * 1000:.0f}", *[line for line in CLASSIC if not line.startswith("expires")]]

@@ -40,7 +40,7 @@ def delivery(
     ids=["classic", "artemis"],
 )
 def test_what_a_frame_says(profile: StompProfile, lines: list[str], identity: str) -> None:
-    """The broker's headers become the delivery's fields, and are no application properties."""
+    """The broker's headers become the delivery's fields, and are not application properties."""
     seen = delivery(profile, [*lines, "reply-to:/queue/answers" if identity != "345" else "reply-to:queue\\c//answers",
                               "correlation-id:a\\cb", "type:order", "mine:1"])  # fmt: skip
     assert seen.key == ("queue://orders", identity, "1700000000123")
@@ -60,7 +60,7 @@ def test_what_a_frame_says(profile: StompProfile, lines: list[str], identity: st
 
 
 def test_flags() -> None:
-    """Only the broker's own lines count, not a property that looks like one."""
+    """A flag is read from the broker's own lines, not from a property that looks like one."""
     lines = ["destination:/queue/orders", "message-id:1", "note:redelivered\\ctrue", "expires:9900000000000"]
     seen = delivery(StompClassic(), lines)
     assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 9900000000.0)
@@ -68,14 +68,14 @@ def test_flags() -> None:
 
 
 def test_a_producers_property_changes_no_flag() -> None:
-    """Artemis writes its own headers first; a property of the same name comes behind them."""
+    """A property with the name of a flag changes nothing: Artemis writes its own headers before it."""
     own = ["message-id:1,7", "expires:1700000000000", "redelivered:false", "persistent:false"]
     seen = delivery(StompArtemis(), [*own, "expires:0", "redelivered:true", "persistent:true", "last:1"])
     assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 1700000000.0)
 
 
 def test_settlements() -> None:
-    """1.2 names the handle as it stood on the wire; Artemis' is the message-id, whatever a producer put into `ack`."""
+    """A settlement of 1.2 names the handle as it was on the wire; on Artemis that is the message-id, never `ack`."""
     assert delivery(StompClassic(), CLASSIC).settlement(b"ACK") == b"ACK\nid:ID\\cvm-1\\c1\n"
     forged = ["ack:9", *ARTEMIS]
     assert delivery(StompArtemis(), forged).settlement(b"ACK") == b"ACK\nid:12,345\n"
@@ -94,7 +94,7 @@ def test_settlements() -> None:
     ],
 )
 def test_addresses(destination: str, classic: str, artemis: str) -> None:
-    """As the broker writes them; and back, but for Artemis, whose addresses have no kind."""
+    """An address is written as the broker writes it, and read back; addresses of Artemis have no kind."""
     assert StompClassic().address(destination) == classic
     assert StompArtemis().address(destination) == artemis
     if not destination.startswith("native"):
@@ -103,7 +103,7 @@ def test_addresses(destination: str, classic: str, artemis: str) -> None:
 
 
 def test_patterns_and_replies_on_artemis() -> None:
-    """Classic's `>` is Artemis' `#`; an answer's address tells its kind."""
+    """Classic's `>` is written as Artemis' `#`; a `reply-to` address includes its kind."""
     assert StompArtemis().pattern("queue://a.>") == "a.#"
     assert StompArtemis().pattern("topic://>") == "#"
     assert StompArtemis().pattern("queue://a.*.b>") == "a.*.b>"
@@ -115,7 +115,7 @@ def test_patterns_and_replies_on_artemis() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"x", b"a\0b"])
 def test_a_copys_kind(body: bytes) -> None:
-    """Bytes always with content-length; Text without, save with a NUL, which only Classic can carry as Text."""
+    """Bytes have a content-length; Text has none, except with a NUL in it, which only Classic can carry as Text."""
     length = ("content-length", len(body))
     data, text = Outgoing("queue://d", body), Outgoing("queue://d", body, body_kind="text")
     assert list(StompClassic().send_headers(data)) == [length]
@@ -129,7 +129,7 @@ def test_a_copys_kind(body: bytes) -> None:
 
 
 def test_a_copys_own_headers() -> None:
-    """On Artemis an id by which a second copy is dropped: of the address and the broker's number, nobody else's."""
+    """A copy on Artemis has an id by which a second copy is dropped, made of the address and the broker's number."""
     seen = delivery(StompArtemis(), [*ARTEMIS, "_AMQ_DUPL_ID:theirs"])
     headers = dict(StompArtemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
     assert headers["_AMQ_ORIG_ADDRESS"] == headers["_AMQ_ORIG_QUEUE"] == "orders"
@@ -147,19 +147,19 @@ def test_a_copys_own_headers() -> None:
     ],
 )
 def test_which_broker_it_is(server: str, kind: type[StompProfile]) -> None:
-    """By its own name."""
+    """The `server` header decides which broker it is."""
     assert isinstance(profile_for(server), kind)
 
 
 @pytest.mark.parametrize("server", ["Apollo/1.7", ""])
 def test_other_brokers_are_refused(server: str) -> None:
-    """Nobody has measured what they do with a poison acknowledgement."""
+    """Other brokers are refused: what they do with a poison acknowledgement is not measured."""
     with pytest.raises(ConfigurationError, match="not supported yet"):
         profile_for(server)
 
 
 def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
-    """Each in headers of its own; of why it died they tell only what they did themselves."""
+    """Each broker has its own headers for the origin of a dead letter, and for causes of its own."""
     multicast = ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_ROUTING_TYPE:0"]
     claim = "redeliveryOriginalDestination:topic\\c//orders"
     by_broker = "_AMQ_ORIG_MESSAGE_ID:7"
@@ -173,7 +173,7 @@ def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
             "expired",
         ),
         (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders"], "queue://orders", None),
-        # A copy says itself that it was sent to a topic; what Artemis has dead-lettered says nothing.
+        # A copy has its own header for a topic; a message that Artemis dead-lettered has none.
         (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders", claim], None, None),
         (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", by_broker, claim], "queue://orders", None),
         (StompArtemis(), [*multicast, "_AMQ_ACTUAL_EXPIRY:5"], "topic://orders", "expired"),
@@ -194,7 +194,7 @@ FORGED = [
     "profile", [StompClassic(), StompArtemis(), StompRabbitMQ()], ids=lambda p: type(p).__name__
 )
 def test_a_copy_has_no_record_of_its_producers(profile: StompProfile) -> None:
-    """What a broker would write of a death, and a producer has written, is on no copy: a redrive would believe it."""
+    """A copy has none of the headers of an earlier dead letter that a producer wrote: a redrive would trust them."""
     seen = delivery(profile, ["subscription:1", "destination:/queue/orders", "message-id:1,2", *FORGED])
     for redrive in (False, True):
         command = Forward(
@@ -212,7 +212,7 @@ def test_a_copy_has_no_record_of_its_producers(profile: StompProfile) -> None:
 
 
 def test_an_expired_message_of_classic_is_no_copy() -> None:
-    """Classic writes a cause of its own; a copy has the same one twice."""
+    """An expired message counts as moved by Classic; a copy, with its cause in both headers, does not."""
     expired = "dlqDeliveryFailureCause:java.lang.Throwable\\c Message Expired 7"
     for lines, moved in (
         ([expired, "redeliveryCause:forged"], True),
@@ -225,7 +225,7 @@ def test_an_expired_message_of_classic_is_no_copy() -> None:
 
 @pytest.mark.parametrize("profile", [StompClassic(), StompRabbitMQ()], ids=lambda p: type(p).__name__)
 def test_a_kind_that_there_is_not(profile: StompProfile) -> None:
-    """A sentence that names the destination."""
+    """A destination of an unknown kind is an error that names it."""
     with pytest.raises(ConfigurationError, match="'bogus://x' must start with one of queue://"):
         profile.address("bogus://x")
 
@@ -241,7 +241,7 @@ def test_a_kind_that_there_is_not(profile: StompProfile) -> None:
     ],
 )
 def test_classic_acknowledges_ids_of_its_own_only(message_id: str, *, amqp: bool, expected: bool) -> None:
-    """What an AMQP producer has given an id cannot be settled there; elsewhere, and without such a header, all can."""
+    """Only a message from AMQP with an id of its producer cannot be settled on Classic."""
     lines = [line for line in CLASSIC if not line.startswith("message-id")] + [f"message-id:{message_id}"]
     lines += ["JMS_AMQP_HEADER:true"] * amqp
     seen = delivery(StompClassic(), lines)
@@ -253,7 +253,7 @@ def test_classic_acknowledges_ids_of_its_own_only(message_id: str, *, amqp: bool
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_message_is_the_same_in_each_delivery_whatever_its_producer_forged(*, before: bool) -> None:
-    """Handle, subscription and flag are of one delivery, and a producer's lines of these names come in any order."""
+    """The digest of a message leaves out handle, subscription and flag, also a producer's lines of these names."""
 
     def delivered(handle: str, *own: str) -> bytes:
         forged = ["x1:1", "ack:ID\\cvm-9\\c1", "redelivered:perhaps", "y:v"]
@@ -265,7 +265,7 @@ def test_a_message_is_the_same_in_each_delivery_whatever_its_producer_forged(*, 
 
 
 def test_a_large_header_block_is_not_kept_once_the_message_is_accepted() -> None:
-    """Ten thousand accepted messages are remembered: by the lines of their keys. The application's own has all."""
+    """An accepted message keeps only the lines of its key, as ten thousand are kept; the application's has all."""
     seen = delivery(StompArtemis(), [*ARTEMIS, "mine:" + "x" * 5000])
     kept = seen.let_go()
     assert isinstance(kept, StompDelivery)

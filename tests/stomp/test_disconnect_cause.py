@@ -1,4 +1,4 @@
-"""An ERROR explains a loss that follows at once, and none that comes much later."""
+"""An ERROR explains a loss that follows at once, and no later one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DENIED = "User app is not authorized"
 
 
 class Opened:
-    """A link that is logged in at a Classic broker, without a socket; its time stands still."""
+    """A connection that is logged in at a Classic broker, without a socket; its clock stands still."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -38,11 +38,11 @@ class Opened:
         self.link.profile, self.link._opened = StompClassic(), True
 
     def error(self, **headers: str) -> None:
-        """Let an ERROR come in."""
+        """Make an ERROR arrive."""
         self.link.on_error(Frame("ERROR", {"message": DENIED, **headers}, b""))
 
     def lose(self) -> ConnectionLost:
-        """Lose the connection; return what the sink is told."""
+        """Lose the connection; return the event that is reported."""
         self.link.lost("the broker's heart-beats stopped")
         (lost,) = self.events
         assert isinstance(lost, ConnectionLost)
@@ -51,19 +51,19 @@ class Opened:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Return a link that is logged in."""
+    """Return a connection that is logged in."""
     return Opened(monkeypatch)
 
 
 def arrival(consumer: int, message_id: str) -> StompDelivery:
-    """Return a message that came for a consumer."""
+    """Return a message that arrived for a consumer."""
     subscription = Subscription(Subscribe(consumer, "queue://orders", window=10), 1, StompClassic(), "1.2")
     head = f"MESSAGE\ndestination:/queue/orders\nmessage-id:{message_id}\nack:{message_id}"
     return StompDelivery(subscription, head.encode(), b"x")
 
 
 def test_an_error_explains_the_loss_that_follows(opened: Opened) -> None:
-    """What the broker said right before the end is part of the reason."""
+    """An ERROR right before the end is part of the reason."""
     opened.error()
     opened.now += AT_ONCE / 2
     assert str(opened.lose().error).endswith(f"heart-beats stopped ({DENIED})")
@@ -71,7 +71,7 @@ def test_an_error_explains_the_loss_that_follows(opened: Opened) -> None:
 
 @pytest.mark.parametrize("claimed", [False, True])
 def test_an_old_error_explains_nothing(opened: Opened, claimed: bool) -> None:
-    """A refusal of long ago, answered or not, is no reason of a loss on the same connection."""
+    """An old refusal, with a request or without, is not the reason of a later loss of the same connection."""
     receipts: list[Any] = []
     headers = {"receipt-id": opened.link.receipt(receipts.append)[1]} if claimed else {}
     opened.error(**headers)
@@ -92,7 +92,7 @@ def test_an_old_error_refuses_no_later_request(opened: Opened) -> None:
 
 
 def test_an_error_right_before_the_end_refuses_the_request(opened: Opened) -> None:
-    """Artemis does not say which SUBSCRIBE it refuses: it is the first that has no answer."""
+    """An ERROR of Artemis that names no request refuses the first SUBSCRIBE without an answer."""
     opened.link.profile = StompArtemis()
     receipts: list[Any] = []
     opened.link.receipt(receipts.append, "q")
@@ -102,7 +102,7 @@ def test_an_error_right_before_the_end_refuses_the_request(opened: Opened) -> No
 
 
 def test_an_error_before_the_log_in_refuses_it(opened: Opened) -> None:
-    """Before a connection stands an ERROR is why it does not."""
+    """An ERROR before the log-in refuses the log-in."""
     opened.link._opened = False
     opened.error()
     opened.now += AT_ONCE
@@ -116,7 +116,7 @@ def test_an_error_before_the_log_in_refuses_it(opened: Opened) -> None:
 def test_a_loss_names_the_message_and_its_consumer(
     opened: Opened, said: str, suspect: tuple[int, str]
 ) -> None:
-    """The one whose acknowledgement the broker complains of, else the last that was acknowledged."""
+    """A loss names the message of the acknowledgement that the ERROR names, else the last acknowledged one."""
     opened.link.accepted([arrival(n, f"ID-{n}") for n in (1, 2, 3)])
     opened.link.on_error(Frame("ERROR", {"message": said}, b""))
     lost = opened.lose()
@@ -124,7 +124,7 @@ def test_a_loss_names_the_message_and_its_consumer(
 
 
 def test_an_error_about_an_earlier_batch_names_its_message(opened: Opened) -> None:
-    """What the broker says of an acknowledgement comes when others, or none, have followed it."""
+    """An ERROR about an acknowledgement names its message, whether others have followed it or not."""
     opened.link.accepted([arrival(1, "ID-1"), arrival(2, "ID-2")])
     for batch in ([arrival(3, "ID-3")], [], [arrival(4, "ID-4")]):
         opened.link.accepted(batch)
@@ -134,7 +134,7 @@ def test_an_error_about_an_earlier_batch_names_its_message(opened: Opened) -> No
 
 
 def test_nothing_acknowledged_in_between_changes_nothing(opened: Opened) -> None:
-    """A write of settlements of which none can be acknowledged any more leaves the last one the suspect."""
+    """The last acknowledged message stays the suspect if a later write acknowledges nothing."""
     opened.link.accepted([arrival(1, "ID-1")])
     opened.link.accepted([])
     opened.link._last_arrived = arrival(2, "ID-2")
@@ -143,7 +143,7 @@ def test_nothing_acknowledged_in_between_changes_nothing(opened: Opened) -> None
 
 
 def test_a_loss_out_of_the_blue_names_nobody(opened: Opened) -> None:
-    """Without a complaint no message is to blame."""
+    """A loss without an ERROR accuses no message."""
     opened.link.accepted([arrival(1, "ID-1")])
     lost = opened.lose()
     assert (lost.consumer, lost.suspect) == (None, None)
@@ -166,7 +166,7 @@ ABOUT_NOTHING = [
 def test_an_error_about_something_else_hits_nobody(
     opened: Opened, broker: type[StompProfile], said: str
 ) -> None:
-    """One about an earlier ACK, or about heart-beats, refuses no SUBSCRIBE and accuses no other message."""
+    """An ERROR about an earlier ACK, or about heart-beats, refuses no SUBSCRIBE and accuses no other message."""
     opened.link.profile = broker()
     receipts: list[Any] = []
     opened.link.accepted([arrival(1, "10,1")])
@@ -180,7 +180,7 @@ def test_an_error_about_something_else_hits_nobody(
 
 @pytest.mark.parametrize("said", [said for broker, said in ABOUT_NOTHING if broker is not StompClassic])
 def test_the_words_of_another_broker_mean_nothing(opened: Opened, said: str) -> None:
-    """Each broker has texts of its own: another broker's refuse a request, like any other text."""
+    """The text of another broker refuses a request, like any unknown text."""
     own = (
         StompRabbitMQ
         if any(said == text for broker, text in ABOUT_NOTHING if broker is StompArtemis)
@@ -195,21 +195,21 @@ def test_the_words_of_another_broker_mean_nothing(opened: Opened, said: str) -> 
 
 
 def test_an_error_about_an_acknowledgement_names_its_message(opened: Opened) -> None:
-    """The message whose id it has as a whole, and not one whose id is a part of that."""
+    """An ERROR names the message whose whole id it has, not one whose id is a part of that."""
     opened.link.accepted([arrival(1, "10,1"), arrival(2, "10,12"), arrival(3, "10,123")])
     opened.link.on_error(Frame("ERROR", {"message": "AMQ339018 Error acknowledging message 10,12"}, b""))
     assert opened.lose().consumer == 2
 
 
 def test_an_old_accusation_holds_no_longer(opened: Opened) -> None:
-    """A message that was accused a while ago has not ended the connection."""
+    """A message that was accused more than a second ago did not end the connection."""
     opened.link.disconnect_cause.accuse(arrival(1, "ID-1"))
     opened.now += AT_ONCE
     assert opened.lose().suspect is None
 
 
 def test_the_refusal_of_a_message_refuses_no_subscription(opened: Opened) -> None:
-    """Of all that has no answer it is a request, not a SEND, that an ERROR without a name may refuse."""
+    """An ERROR that names no request may refuse a SUBSCRIBE without an answer, but no SEND."""
     opened.link.profile = StompArtemis()
     receipts: list[Any] = []
     opened.link.receipt(lambda error: receipts.append(("send", type(error))))
@@ -220,7 +220,7 @@ def test_the_refusal_of_a_message_refuses_no_subscription(opened: Opened) -> Non
 
 
 def test_an_error_with_a_name_after_one_without_refuses_nothing_else(opened: Opened) -> None:
-    """The last ERROR counts: it has been given to who asked."""
+    """Only the last ERROR counts: it names its request, and refuses nothing else."""
     receipts: list[Any] = []
     named = opened.link.receipt(lambda _: None)[1]
     opened.link.receipt(receipts.append, "q")

@@ -1,4 +1,4 @@
-"""What comes, and what is still to be written, for a consumer that has ended."""
+"""Late messages and late settlements of a consumer that has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def arrive(wire: Wire, *frames: tuple[str, str]) -> list[tuple[int, bytes]]:
-    """Let messages come for these subscriptions; return which consumers were told of which bodies."""
+    """Make messages arrive on these subscriptions; return (consumer, body) of those that are reported."""
     wire.events.clear()
     wire.link._messages(
         [
@@ -38,7 +38,7 @@ def arrive(wire: Wire, *frames: tuple[str, str]) -> list[tuple[int, bytes]]:
 
 
 def test_a_late_message_is_not_the_next_consumers(wire: Wire) -> None:
-    """Messages that were on their way to an ended consumer are never handed to the one that is left."""
+    """Late messages of an ended consumer are never handed to another one."""
     wire.adapter.execute((Subscribe(1, "queue://secrets", window=10),))
     assert arrive(wire, ("1", "a")) == [(1, b"a")]
     wire.adapter.execute((Unsubscribe(1),))
@@ -50,7 +50,7 @@ def test_a_late_message_is_not_the_next_consumers(wire: Wire) -> None:
 
 @pytest.mark.parametrize("late", ["hold", "poison", "forward"])
 def test_nothing_is_written_for_an_ended_consumer(wire: Wire, late: str) -> None:
-    """The broker has taken its messages back: no settlement, no copy, and no further subscription."""
+    """An ended consumer has no settlement, no copy and no further subscription: its messages are released."""
     wire.link.profile = StompArtemis()
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     head = b"MESSAGE\nsubscription:TOKEN-1\nmessage-id:5,7\ndestination:orders"

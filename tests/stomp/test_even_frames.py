@@ -1,4 +1,4 @@
-"""Header blocks of one shape are read column by column, and say what each delivery says by itself."""
+"""Header blocks of one shape are read column by column, with the values that each delivery has."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def even_heads(draw: st.DrawFn) -> list[bytes]:
 
 
 def wire(broker: str) -> dict[str, str]:
-    """Return how deliveries of a broker's queue are read."""
+    """Return the wire of deliveries of a broker's queue."""
     return {"scheme": "stomp", "broker": broker, "version": "1.2", "destination": "queue://a"}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few() -> Iterator[None]:
-    """Read also shapes that one message has; a test of that limit says its own."""
+    """Read also shapes of a single message; a test of that limit sets its own."""
     with patch.object(even_frames, "FEW", 1):
         yield
 
 
 def said(broker: str, heads: Sequence[bytes]) -> dict[str, list[Any]]:
-    """Return what each delivery says by itself; times as microseconds."""
+    """Return the values that each delivery has; times in microseconds."""
     restore = restorer(wire(broker))
     deliveries = [restore(head, b"x", 0.0) for head in heads]
     found: dict[str, list[Any]] = {name: [getattr(each, name) for each in deliveries] for name in PROPERTIES}
@@ -96,14 +96,14 @@ def said(broker: str, heads: Sequence[bytes]) -> dict[str, list[Any]]:
 def groups_of(
     broker: str, heads: Sequence[bytes], asked: Collection[str] = PROPERTIES
 ) -> Sequence[HeadColumns]:
-    """Return what is read column by column."""
+    """Return the columns that are read."""
     reader = column_reader(wire(broker))
     assert reader is not None
     return reader(heads, asked)
 
 
 def check(broker: str, heads: Sequence[bytes]) -> set[int]:
-    """See that what is read is what the deliveries say; return which those are."""
+    """Check that the columns are equal to the deliveries' values; return the rows that were read."""
     rows: list[int] = []
     for group in groups_of(broker, heads):
         assert list(group.rows) == sorted(group.rows)
@@ -118,18 +118,18 @@ def check(broker: str, heads: Sequence[bytes]) -> set[int]:
 
 @given(even_heads(), st.sampled_from(BROKERS[:2]))
 def test_columns_are_what_each_delivery_says(heads: list[bytes], broker: str) -> None:
-    """Whatever the values, with repeated names, escapes, and lines that are no headers."""
+    """Columns have the deliveries' values, also with repeated names, escapes, and lines that are not headers."""
     assert check(broker, heads) == set(range(len(heads)))
 
 
 @given(st.lists(even_heads(), max_size=4).flatmap(lambda each: st.permutations([*chain(*each)])))
 def test_messages_of_several_shapes_are_read_shape_by_shape(heads: list[bytes]) -> None:
-    """In any order. On RabbitMQ those are left whose own properties of a name stand before the broker's."""
+    """Messages of several shapes are read in any order, except those on RabbitMQ with a repeated header."""
     repeated = {
         row for row, head in enumerate(heads)
         if any(head.count(b"\n%b:" % name) > 1 for name in (b"timestamp", b"amqp-message-id", b"redeliveryId"))
     }  # fmt: skip
-    # Each message may have a shape of its own, which takes more looks than a segment is worth.
+    # Each message may have a shape of its own, which takes more looks than the default.
     with patch.object(even_frames, "MOST_LOOKS", 100):
         assert check("artemis", heads) == set(range(len(heads)))
         assert check("rabbitmq", heads) == set(range(len(heads))) - repeated
@@ -141,7 +141,7 @@ def test_messages_of_several_shapes_are_read_shape_by_shape(heads: list[bytes]) 
     )
 )
 def test_other_heads_are_read_alike_or_not_read(heads: list[bytes]) -> None:
-    """Bytes that are no header block among others: what is read is right."""
+    """Bytes that are not a header block are not read, and the others have the right values."""
     for broker in BROKERS:
         check(broker, heads)
 
@@ -160,19 +160,19 @@ def test_other_heads_are_read_alike_or_not_read(heads: list[bytes]) -> None:
     ],
 )
 def test_what_is_odd_is_not_read(heads: list[bytes], read: set[int]) -> None:
-    """Other line ends, escapes in a name, what is no UTF-8; the others are."""
+    """CRLF line ends, escapes in a name, and bytes that are not UTF-8 are not read; the other rows are."""
     assert check("artemis", heads) == read
 
 
 def test_what_few_have_is_not_read() -> None:
-    """To read it alone takes longer than to make the deliveries."""
+    """A shape of few messages is not read: it takes longer than making the deliveries."""
     heads = [b"\na:1\n"] * 8 + [b"\nb:1\n"] * 7 + [b"\na:1\nb:1\n"] * 7
     with patch.object(even_frames, "FEW", 8):
         assert check("artemis", heads) == set(range(8))
 
 
 def test_the_commonest_shapes_are_read() -> None:
-    """Of many shapes not all, and nothing is looked at for ever."""
+    """The commonest of many shapes are read, after a limited number of looks."""
     heads = [b"\n%b:1\n" % (b"a" * size) for size in range(1, 13) for _ in range(size)]
     assert check("artemis", heads) == {row for row, head in enumerate(heads) if len(head) - 4 >= 5}
     uneven = [
@@ -182,13 +182,13 @@ def test_the_commonest_shapes_are_read() -> None:
 
 
 def test_only_what_is_asked_for_is_read() -> None:
-    """One property alone, and no application properties without `headers`."""
+    """Only the wanted property is read, and no application properties without `headers`."""
     (found,) = groups_of("artemis", [b"\nmessage-id:7\nkind:a\n"], {"identity"})
     assert found == ([0], {"identity": ["7"]}, [], [])
 
 
 def test_rabbitmq_has_the_ids_and_times_of_properties() -> None:
-    """Its header `message-id` is another one at each delivery."""
+    """Ids and times on RabbitMQ are read from properties: the header `message-id` differs at each delivery."""
     heads = [
         b"\nmessage-id:T_1@@s@@7\namqp-message-id:%b\nredeliveryId:b\ntimestamp:%b\n" % each
         for each in ((b"a", b"1700000000"), (b"", b"1700000000123"), (b"c\\cd", b"none"))
@@ -201,7 +201,7 @@ def test_rabbitmq_has_the_ids_and_times_of_properties() -> None:
 
 
 def test_deliveries_that_read_a_property_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no rule says how, they are read one by one."""
+    """Deliveries that read a property in their own way, without a column rule, are read one by one."""
     monkeypatch.setattr(RabbitDelivery, "columns", {})
     assert not groups_of("rabbitmq", [b"\nmessage-id:7\n"])
 

@@ -1,4 +1,4 @@
-"""Frames that the broker has not written: what a producer hides in a text or in a name, as Classic passes it on."""
+"""Frames that the broker did not write: a producer hid them in a text or in a name, and Classic passed them on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redelivery.core.outgoing import Outgoing
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """An adapter at Classic with two consumers, one message in work, and a copy that is not confirmed yet."""
+    """An adapter at Classic with two consumers, one unsettled message, and a copy that is not confirmed yet."""
     wire = Wire(monkeypatch)
     wire.adapter.execute([Subscribe(n, f"queue://q{n}", window=10) for n in (1, 2)])
     wire.read(b"RECEIPT\nreceipt-id:TOKEN-q1\n\n\0\nRECEIPT\nreceipt-id:TOKEN-q2\n\n\0\n")
@@ -26,20 +26,20 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def arrival(name: str, body: bytes = b"x", *, number: int, subscription: str = "TOKEN-1") -> bytes:
-    """Return a message as Classic writes it: `ack` may stand before or behind what the producer has named."""
+    """Return a message as Classic writes it: `ack` may come before or after the producer's properties."""
     lines = f"destination:/queue/q1\nsubscription:{subscription}\nack:{handle(number)}\nmessage-id:{name}"
     return f"MESSAGE\n{lines}\n\n".encode() + body + b"\0\n"
 
 
 def handle(number: int) -> str:
-    """Return a handle as Classic makes them."""
+    """Return a handle as Classic makes it."""
     return f"ID\\cvm-42677-1795490455522-7\\c{number}"
 
 
 VICTIM = handle(1).encode()
 NEXT = arrival("next", number=3)
 RECEIPT = b"RECEIPT\nreceipt-id:TOKEN-r3\n\n\0\n"
-# What a text has behind its NUL.
+# Bytes behind the NUL of a text.
 HIDDEN = {
     "a message under the id of a subscription": b"\nMESSAGE\nsubscription:1\nmessage-id:f\nack:%b\n\nforged"
     % VICTIM,
@@ -63,7 +63,7 @@ AT_ONCE = pytest.mark.parametrize("pieces", [1, 7, 100000], ids=["byte by byte",
 @AT_ONCE
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
 def test_what_a_text_hides_behind_a_nul_is_not_obeyed(wire: Wire, hidden: bytes, pieces: int) -> None:
-    """No handler gets it, it answers and acknowledges nothing, and the connection ends over that text."""
+    """A frame behind a NUL reaches no handler, answers and acknowledges nothing, and ends the connection."""
     data = arrival("text", b"a\0" + hidden, number=2) + RECEIPT + NEXT
     assert ends_over(wire, data, pieces) == "text"
 
@@ -82,19 +82,19 @@ NAMES = {
 @AT_ONCE
 @pytest.mark.parametrize("lines", NAMES.values(), ids=NAMES.keys())
 def test_a_property_whose_name_has_line_ends_forges_no_handle(wire: Wire, lines: bytes, pieces: int) -> None:
-    """Classic does not escape names: such a message would be acknowledged by the handle of another one."""
+    """A property name with line ends, which Classic does not escape, cannot forge the handle of a message."""
     own = b"MESSAGE\n%b\nack:%b\nmessage-id:text\n\nbody\0\n" % (lines, handle(2).encode())
     assert ends_over(wire, own + RECEIPT + NEXT, pieces) == "text"
 
 
 @AT_ONCE
 def test_a_property_named_content_length_takes_no_other_frame(wire: Wire, pieces: int) -> None:
-    """Classic writes it as if it were its own: the consumer would wait for as many bytes of other messages."""
+    """A property `content-length`, which Classic writes like its own header, makes no body of other messages' bytes."""
     assert ends_over(wire, OWN_LENGTH + RECEIPT + NEXT, pieces) == "text"
 
 
 def test_a_text_may_have_lines_like_a_handle(wire: Wire) -> None:
-    """A log of STOMP frames is no forgery: only this connection's own handles count."""
+    """A text with STOMP frames is not a forgery: only this connection's own handles count."""
     body = b"MESSAGE\nack:ID\\cother-1-2-3\\c1\nsubscription:1\nreceipt-id:r1-1\n\nERROR\n\n"
     wire.read(arrival("log", body, number=2) + NEXT)
     assert [one.body for event in wire.events if isinstance(event, Arrived) for one in event.deliveries] == [
@@ -104,19 +104,19 @@ def test_a_text_may_have_lines_like_a_handle(wire: Wire) -> None:
 
 
 def test_headers_may_have_a_nul(wire: Wire) -> None:
-    """A correlation id of any bytes, and on RabbitMQ each message of an AMQP 1.0 client."""
+    """Headers may have a NUL: in a correlation id, and on RabbitMQ in each message of an AMQP 1.0 client."""
     wire.read(arrival("odd", number=2).replace(b"MESSAGE\n", b"MESSAGE\ncorrelation-id:c\0\n") + NEXT)
     assert sum(len(event.deliveries) for event in wire.events if isinstance(event, Arrived)) == 2
 
 
 def test_a_producers_header_hides_no_subscription(wire: Wire) -> None:
-    """Artemis writes a property named `subscription` beside its own header, RabbitMQ before it."""
+    """A property named `subscription` hides no header: Artemis writes it after its own, RabbitMQ before it."""
     wire.read(arrival("odd", number=2).replace(b"MESSAGE\n", b"MESSAGE\nsubscription:evil\n"))
     assert [event.consumer for event in wire.events if isinstance(event, Arrived)] == [1]
 
 
 def test_an_error_that_names_nothing_refuses_nothing_on_classic(wire: Wire) -> None:
-    """Classic names the request of each refusal: a forged ERROR, and the end behind it, stop no other consumer."""
+    """An ERROR without a request refuses nothing on Classic: it may be forged, and stops no other consumer."""
     wire.adapter.execute([Subscribe(3, "queue://q3", window=10)])
     wire.events.clear()
     wire.read(arrival("text", b"a\0\nERROR\nmessage:you may not\n\n", number=2))
@@ -127,13 +127,13 @@ def test_an_error_that_names_nothing_refuses_nothing_on_classic(wire: Wire) -> N
 
 
 def test_a_late_message_of_an_ended_consumer_is_no_forgery(wire: Wire) -> None:
-    """Its subscription has the token, and a number that is no longer known: it is dropped, and the next is handled."""
+    """A late message of an ended consumer, whose subscription has the token, is dropped; the next is handled."""
     wire.read(arrival("late", number=2, subscription="TOKEN-9") + NEXT)
     assert [event.consumer for event in wire.events if isinstance(event, Arrived)] == [1]
 
 
 def test_no_two_connections_have_the_same_token() -> None:
-    """A producer who has seen the ids of one connection knows none of the next."""
+    """Each connection has a new token: a producer that saw the ids of one cannot know those of the next."""
     from tests.stomp.peer import opening  # noqa: PLC0415 - the other tests fix the token
 
     from redelivery_stomp.connection import StompConnection  # noqa: PLC0415
@@ -144,7 +144,7 @@ def test_no_two_connections_have_the_same_token() -> None:
 
 
 def ends_over(wire: Wire, data: bytes, pieces: int) -> object:
-    """Let bytes come; return the id of the message over which the connection ends, before anything is obeyed."""
+    """Make bytes arrive; return the id of the message that ends the connection, before any frame takes effect."""
     wire.written.clear()
     for at in range(0, len(data), pieces):
         wire.read(data[at : at + pieces])
@@ -162,7 +162,7 @@ def ends_over(wire: Wire, data: bytes, pieces: int) -> object:
 
 
 def shown(name: str, *lines: str, body: bytes = b"x") -> bytes:
-    """Return a message that is shown, as Classic writes it: it has no handle but for a property of that name."""
+    """Return a browsed message as Classic writes it: without a handle, unless a property has that name."""
     head = "\n".join(
         ["destination:/queue/dlq", *lines, "subscription:TOKEN-b9", "priority:4", f"message-id:{name}"]
     )
@@ -174,7 +174,7 @@ END = b"MESSAGE\nbrowser:end\ndestination:/queue/dlq\nmessage-id:0\nsubscription
 
 @pytest.fixture
 def looking(wire: Wire) -> Wire:
-    """The same with a look at a queue."""
+    """The same adapter with a queue that is browsed."""
     wire.adapter.execute([Subscribe(9, "queue://dlq", window=10, browse=True, existing=True)])
     wire.events.clear()
     return wire
@@ -182,7 +182,7 @@ def looking(wire: Wire) -> Wire:
 
 @AT_ONCE
 def test_what_is_shown_has_no_handle_to_be_proven(looking: Wire, pieces: int) -> None:
-    """Letters with one property `ack`, be it the handle of a message in work, are shown; that is acknowledged once."""
+    """A browsed message needs no handle; a property `ack` in it, even another message's handle, does no harm."""
     letters = b"".join(shown(f"{n}", f"ack:{handle(1 + n // 2)}") for n in range(4))
     data = letters + arrival("next", number=3) + arrival("own", number=2)
     for at in range(0, len(data), pieces):
@@ -190,13 +190,13 @@ def test_what_is_shown_has_no_handle_to_be_proven(looking: Wire, pieces: int) ->
     arrived = [one for event in looking.events if isinstance(event, Arrived) for one in event.deliveries]
     assert sorted(str(one.message_id) for one in arrived) == ["0", "1", "2", "3", "next", "own"]
     assert not looking.link.transport.fault
-    # What is not only shown still has to prove its handle.
+    # A message that is not browsed must still prove its handle.
     looking.read(arrival("again", number=3))
     assert looking.link.transport.fault
 
 
 def test_a_letters_property_is_no_message_in_work(looking: Wire) -> None:
-    """The handle that it guesses may come later, with the message whose own it is: that one is no forgery."""
+    """A handle in a dead letter's property does not make the message with that handle a forgery."""
     looking.read(shown("1", f"ack:{handle(5)}") + shown("2", f"ack:{handle(6)}"))
     looking.read(arrival("own", number=5) + arrival("other", number=6))
     assert not looking.link.transport.fault
@@ -213,7 +213,7 @@ def test_a_letters_property_is_no_message_in_work(looking: Wire) -> None:
     ids=["a property", "and no body", "and another priority"],
 )
 def test_no_property_is_the_end_of_what_is_shown(looking: Wire, letter: bytes) -> None:
-    """Classic's own end has no priority, and a property cannot take that away: no letter behind it stays unseen."""
+    """A property cannot end a browse: only Classic's own end has no `priority` header. No dead letter is missed."""
     looking.read(letter + shown("2"))
     assert not any(isinstance(event, Browsed) for event in looking.events)
     assert sum(len(event.deliveries) for event in looking.events if isinstance(event, Arrived)) == 2
@@ -222,18 +222,18 @@ def test_no_property_is_the_end_of_what_is_shown(looking: Wire, letter: bytes) -
 
 
 def test_a_frame_with_the_headers_of_a_message_is_no_answer(looking: Wire) -> None:
-    """Names with line ends and NULs could make an end of the half of a message, and an ERROR of the other half."""
+    """A frame with a message's headers is no answer: names with line ends and NULs could make an ERROR of a message."""
     looking.read(END[:-1] + b"ERROR\nx:v\npriority:4\n\nbody\0\n")
     assert looking.link.transport.fault
 
 
 @pytest.mark.parametrize("length", ["99999", "0", "abc"])
 def test_the_message_that_ends_a_look_is_named(looking: Wire, length: str) -> None:
-    """Whoever looks at dead letters learns which one it is, and what helps; its id may be of any length."""
+    """The error of a browse names the message that ended it, and a remedy; its id may have any length."""
     looking.read(shown("odd" * 100, f"content-length:{length}") + shown("2") + END)
     (loss,) = [event for event in looking.events if isinstance(event, ConnectionLost)]
     assert "in the message oddodd" in str(loss.error)
-    assert "from queue://dlq, which over AMQP is one like any other" in str(loss.error)
+    assert "from queue://dlq; use AMQP, which delivers it like any other" in str(loss.error)
     assert len(str(loss.error)) < 400
 
 
@@ -241,7 +241,7 @@ HALF = b"a\0\nMESSAGE\nfoo:bar"
 
 
 def test_a_text_that_ends_in_half_a_frame_holds_nothing_up(wire: Wire) -> None:
-    """Nothing can come behind it while its consumer has no credit: after `STARVED` without a byte it is the culprit."""
+    """A text that ends in a part of a frame is the culprit after `STARVED` seconds without a byte."""
     wire.read(arrival("text", HALF, number=2)[:-2])
     assert not wire.events
     wire.link.transport.starve()
@@ -252,7 +252,7 @@ def test_a_text_that_ends_in_half_a_frame_holds_nothing_up(wire: Wire) -> None:
 
 
 def test_a_frame_that_goes_on_in_time_is_waited_for(wire: Wire) -> None:
-    """Only what waits for a part that may not be the broker's is given up: else nothing happens."""
+    """A frame that continues in time is read: only a silent partial frame ends the connection."""
     wire.read(arrival("text", number=2) + NEXT[:30])
     wire.read(NEXT[30:])
     wire.link.transport.starve()
@@ -261,12 +261,12 @@ def test_a_frame_that_goes_on_in_time_is_waited_for(wire: Wire) -> None:
 
 
 def test_a_pause_of_seconds_in_a_frame_accuses_nobody(wire: Wire) -> None:
-    """As of a broker that collects its garbage, or a link that stalls: the message before it is innocent."""
+    """A pause of seconds within a frame accuses no message: a broker's garbage collection makes one, too."""
     assert wire.link.transport._starved._limit >= 10
 
 
 def test_a_consumer_without_credit_stops_over_such_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing more comes, no heart-beat either: in real time, and the third time its consumer ends."""
+    """A consumer without credit ends the third time that such a text arrives, after which no byte follows."""
     monkeypatch.setattr("redelivery_stomp.transport.STARVED", 0.05)
 
     def script(identity: bytes) -> list[bytes]:

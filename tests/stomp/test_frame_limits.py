@@ -1,4 +1,4 @@
-"""SENDs that are larger than what the broker takes: tried twice, then refused here; and never on a suspicion alone."""
+"""SENDs that are too large for the broker: they are refused here after two connections ended, never after one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
 
 CLOSED = "the connection was closed by the other side"
-# What a SEND of no properties has on RabbitMQ: destination, persistent, content-length, timestamp, receipt.
+# Headers of a SEND without properties on RabbitMQ: destination, persistent, content-length, timestamp, receipt.
 OWN = 5
 MIB = 1024 * 1024
 
@@ -33,17 +33,17 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def wide(headers: int) -> Outgoing:
-    """Return a message whose SEND has so many headers."""
+    """Return a message whose SEND has this number of headers."""
     return Outgoing("queue://q", b"x", headers={f"h{number}": "v" for number in range(headers - OWN)})
 
 
 def large(size: int) -> Outgoing:
-    """Return a message with a body of so many bytes."""
+    """Return a message with a body of this number of bytes."""
     return Outgoing("queue://q", b"x" * size)
 
 
 def send(wire: Wire, message: Outgoing) -> None:
-    """Have the adapter send it."""
+    """Send a message with the adapter."""
     wire.adapter.execute((Send(7, message),))
 
 
@@ -60,7 +60,7 @@ def end(wire: Wire, reason: str = CLOSED, *, by_broker: bool = True) -> None:
 
 
 def end_over(wire: Wire, message: Outgoing, times: int = 2) -> None:
-    """Have the broker end so many connections over it."""
+    """Send the message, and end the connection, this number of times."""
     for _ in range(times):
         send(wire, message)
         assert wire.commands() == [b"SEND"]
@@ -90,7 +90,7 @@ def end_over(wire: Wire, message: Outgoing, times: int = 2) -> None:
 def test_two_ends_are_a_limit(
     wire: Wire, message: Outgoing, more: Outgoing, within: Outgoing, needs: str, cure: str
 ) -> None:
-    """From then on what exceeds it is refused unwritten, in one sentence; what does not is sent, whatever happens."""
+    """After two ends a SEND above the limit is refused without being written; one below it is sent."""
     end_over(wire, message)
     assert [type(each) for each in answers(wire)] == [TransportError] * 2
     send(wire, more)
@@ -107,7 +107,7 @@ def test_two_ends_are_a_limit(
 
 
 def test_one_end_may_be_chance(wire: Wire) -> None:
-    """A receipt between two ends shows that the broker takes such a frame, and every smaller one."""
+    """A receipt between two ends proves that the broker accepts such a frame, and every smaller one."""
     for size in (5 * MIB, 6 * MIB, 7 * MIB):
         end_over(wire, large(size), times=1)
         send(wire, large(size))
@@ -115,7 +115,7 @@ def test_one_end_may_be_chance(wire: Wire) -> None:
         assert answers(wire)[-1] is None
         wire.written.clear()
     end_over(wire, large(7 * MIB - 10), times=3)
-    # Only what is larger may be too large.
+    # Only a larger one may be too large.
     end_over(wire, large(8 * MIB))
     send(wire, large(8 * MIB))
     assert wire.written == []
@@ -127,7 +127,7 @@ def test_one_end_may_be_chance(wire: Wire) -> None:
 
 
 def test_several_frames_of_one_connection_are_one_end(wire: Wire) -> None:
-    """Two dead letters on their way when the connection is cut prove no more than one."""
+    """Two unconfirmed dead letters on one connection count as one end."""
     send(wire, wide(101))
     send(wire, wide(102))
     end(wire)
@@ -136,7 +136,7 @@ def test_several_frames_of_one_connection_are_one_end(wire: Wire) -> None:
 
 
 def test_an_end_over_something_else_proves_nothing(wire: Wire) -> None:
-    """The heart-beats stopped, or an ERROR says why: RabbitMQ ends a connection over a large frame without a word."""
+    """An end with an ERROR, or by missing heart-beats, proves nothing: RabbitMQ sends none for a large frame."""
     for _ in range(3):
         send(wire, wide(101))
         end(wire, "the broker's heart-beats stopped", by_broker=False)
@@ -148,7 +148,7 @@ def test_an_end_over_something_else_proves_nothing(wire: Wire) -> None:
 
 
 def test_a_refusal_of_the_broker_is_no_end(wire: Wire) -> None:
-    """The broker has read the frame, and may take the next one."""
+    """A refused SEND does not count: the broker has read the frame, and may accept the next one."""
     for _ in range(3):
         send(wire, wide(101))
         receipt = wire.written[-1].partition(b"\nreceipt:")[2].partition(b"\n")[0].decode()
@@ -161,7 +161,7 @@ def test_a_refusal_of_the_broker_is_no_end(wire: Wire) -> None:
 
 
 def test_one_limit_is_not_taken_for_the_other(wire: Wire) -> None:
-    """Over frames that exceed both, nothing is known of those that exceed one."""
+    """Ends because of frames above both limits prove nothing about frames above one of them."""
     both = Outgoing("queue://q", b"x" * 5 * MIB, headers=wide(110).headers)
     end_over(wire, both)
     send(wire, both)
@@ -177,7 +177,7 @@ def test_one_limit_is_not_taken_for_the_other(wire: Wire) -> None:
 
 
 def test_headers_of_one_name_count_once(wire: Wire) -> None:
-    """As the broker counts them: a group may stand there twice."""
+    """Headers with the same name count as one, as the broker counts them: a group may be written twice."""
     end_over(wire, wide(101))
     headers = {**wide(98).headers, "JMSXGroupID": "g"}
     send(wire, Outgoing("queue://q", b"x", headers=headers, group="g"))
@@ -188,7 +188,7 @@ def test_headers_of_one_name_count_once(wire: Wire) -> None:
 
 
 def test_a_dead_letter_is_refused_for_good(wire: Wire) -> None:
-    """Its message cannot be copied, ever: it is set aside. No suspicion falls on it."""
+    """A dead letter that is too large can never be written: its message is set aside, and not suspected."""
     for _ in range(2):
         send(wire, wide(101))
         end(wire)
@@ -206,7 +206,7 @@ def test_a_dead_letter_is_refused_for_good(wire: Wire) -> None:
 
 
 def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it is written, and nothing waits for an answer."""
+    """A refused transaction writes no frame, and no request waits for an answer."""
     wire = Wire(monkeypatch, StompClassic())
     bad = Outgoing("queue://q", b"x", headers={"h": "v" * 11_000})
     for _ in range(2):
@@ -223,7 +223,7 @@ def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("limit", ["frame size", "command length"])
 def test_classic_says_so(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Its ERROR names the limit, and no request; it may be lost. An end over another ERROR proves nothing."""
+    """Classic's ERROR names the limit, and no request; it may be lost. An end with another ERROR proves nothing."""
     wire = Wire(monkeypatch, StompClassic())
     for text in ("a", f"The maximum {limit} was exceeded", "b", ""):
         send(wire, large(11 * MIB))
@@ -237,13 +237,13 @@ def test_classic_says_so(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
 
 
 def test_a_broker_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artemis takes all that fits into its memory, or answers with an ERROR: everything is tried."""
+    """A broker without limits gets every SEND: Artemis accepts all that fit its memory, or answers with an ERROR."""
     wire = Wire(monkeypatch, StompArtemis())
     end_over(wire, large(5 * MIB), times=4)
 
 
 def test_a_connection_that_is_lost_meanwhile(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the making of a frame and its check the reading thread may answer everything: once is enough."""
+    """A connection that is lost between the making of a frame and its check answers each request once."""
 
     def send_and_lose() -> None:
         made = wire.link.receipts.expect

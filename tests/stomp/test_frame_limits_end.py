@@ -1,4 +1,4 @@
-"""Poison whose copy is larger than a frame of its broker: a whole connection, over a socket."""
+"""A poison message whose copy is too large for its broker: a whole connection, over a socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SmallPeer(ScriptedPeer):
-    """A RabbitMQ with one poison message and one other for each connection. It ends one over more than 100 headers."""
+    """A RabbitMQ with one poison message and one other on each connection; closes it on more than 100 headers."""
 
     connected = b"CONNECTED\nversion:1.2\nserver:RabbitMQ/4.3.6\nheart-beat:0,0\n\n\0"
 
@@ -42,7 +42,7 @@ class SmallPeer(ScriptedPeer):
 
 
 def test_poison_without_an_id_is_set_aside() -> None:
-    """After two ends and three runs of its handler; the connection then stands, and the other message is accepted."""
+    """A poison message without an id is set aside after two ends and three attempts; the other one is accepted."""
     runs: list[bytes] = []
 
     def handle(message: redelivery.Message) -> None:

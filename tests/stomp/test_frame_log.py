@@ -1,4 +1,4 @@
-"""The log of the wire: STOMP frames, never a password."""
+"""The wire log: STOMP frames, never a password."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from redelivery_stomp.frames import frame
 
 @pytest.fixture
 def wire(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """The log, with frames."""
+    """The log with the wire log at DEBUG."""
     caplog.set_level(logging.DEBUG, "redelivery.wire")
     return caplog
 
 
 def told(log: pytest.LogCaptureFixture) -> list[str]:
-    """Return the lines on frames."""
+    """Return the lines of the wire log."""
     return [record.getMessage() for record in log.records if record.name == "redelivery.wire"]
 
 
@@ -29,7 +29,7 @@ def test_a_session_shows_its_frames_without_credentials(wire: pytest.LogCaptureF
     with FrozenPeer() as peer, redelivery.connect(peer.uri.replace("://", "://bob:hunter2@")) as connection:
         with pytest.raises(redelivery.TransportError):
             connection.send("orders", "x" * 100 + "tail", headers={"apiToken": "s3cret", "n": 1}, timeout=0)
-        connection.close(0)  # nobody answers
+        connection.close(0)  # no broker answers
     lines = told(wire)
     assert lines[0].startswith("-> CONNECT accept-version=1.1,1.2 host=/ ")
     assert "login=*** passcode=***" in lines[0]
@@ -43,15 +43,15 @@ def test_a_session_shows_its_frames_without_credentials(wire: pytest.LogCaptureF
 
 
 def test_nothing_is_shown_to_who_asks_for_all_debugging(caplog: pytest.LogCaptureFixture) -> None:
-    """The root logger at DEBUG shows no frame: that is asked for by the name of the logger."""
+    """The root logger at DEBUG shows no frame: the wire log is enabled by the name of its logger."""
     caplog.set_level(logging.DEBUG)
     with FrozenPeer() as peer, redelivery.connect(peer.uri) as connection:
-        connection.close(0)  # nobody answers
+        connection.close(0)  # no broker answers
     assert told(caplog) == []
 
 
 def test_each_frame_of_a_write_is_a_line(wire: pytest.LogCaptureFixture) -> None:
-    """Frames written at once are told apart, also where a body has a NUL; a heart-beat is none."""
+    """Each frame of one write has a line, also if a body has a NUL; a heart-beat has none."""
     binary = frame(b"SEND", [("destination", "/queue/a"), ("content-length", 3)], b"a\0b")
     show_written(b"\n")
     show_written(frame(b"BEGIN", [("transaction", "t")]) + binary + frame(b"COMMIT", [("transaction", "t")]))
@@ -63,7 +63,7 @@ def test_each_frame_of_a_write_is_a_line(wire: pytest.LogCaptureFixture) -> None
 
 
 def test_what_came_is_shown(wire: pytest.LogCaptureFixture) -> None:
-    """A message is cut, and an ERROR has no text: brokers repeat the user's name in it."""
+    """A received message is shortened, and an ERROR has no text: brokers repeat the user's name in it."""
     show_messages([(b"MESSAGE\nmessage-id:1\npassword:x", b"")])
     show_answer("ERROR", {"receipt-id": "r1", "message": "bob may not"})
     assert told(wire) == ["<- MESSAGE message-id=1 password=***", "<- ERROR receipt-id=r1"]

@@ -1,4 +1,4 @@
-"""MESSAGE frames cut out of a stream: the same whatever pieces the bytes come in."""
+"""Frames read from a stream: the result is the same for all pieces in which the bytes arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = st.text(min_size=1, max_size=8).filter(
 )
 HEADERS = st.lists(st.tuples(NAMES, st.text(max_size=12).filter(lambda v: "\0" not in v)), max_size=4)
 EOLS = st.sampled_from([b"", b"\n", b"\n", b"\r\n", b"\n\n\n"])
-# Among others what stands between two frames, and a frame.
+# Also the bytes between two frames, and a whole frame.
 BODIES = st.one_of(
     st.binary(max_size=40), st.sampled_from([b"\0\nMESSAGE", b"a\0\nMESSAGE\nb:c\n\nd", b"\n\n", b"\0"])
 )
@@ -29,7 +29,7 @@ BODIES = st.one_of(
 def message(
     headers: list[tuple[str, str]], body: bytes, *, sized: bool, last: bool = True
 ) -> tuple[bytes, tuple[bytes, bytes]]:
-    """A MESSAGE frame, with its length before the other headers or behind them, and what must be cut out of it."""
+    """A MESSAGE frame, with its length before or after the other headers, and the expected result."""
     length = [("content-length", str(len(body)))] if sized else []
     own = [OURS, ("message-id", "1"), *headers]
     whole = frame(b"MESSAGE", [*own, *length] if last else [*length, *own], body)
@@ -38,7 +38,7 @@ def message(
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, Cut]:
-    """A stream of frames with heart-beats between them, and what must be cut out of it."""
+    """A stream of frames with heart-beats between them, and the expected result."""
     stream, messages, others = b"", [], []
     for _ in range(draw(st.integers(0, 5))):
         stream += draw(EOLS)
@@ -69,7 +69,7 @@ def classic(limits: FrameLimits | None = None) -> FrameScanner:
 
 
 def feed(pieces: list[bytes], limits: FrameLimits | None = None) -> tuple[Cut, str]:
-    """What one scanner makes of these pieces, and the fault that it finds."""
+    """Return the result of one scanner for these pieces, and its fault."""
     scanner = classic(limits)
     messages: list[tuple[bytes, bytes]] = []
     others: list[OtherFrame] = []
@@ -89,7 +89,7 @@ def splits(raw: bytes, data: st.DataObject) -> list[list[bytes]]:
 
 @given(streams(), st.data())
 def test_any_split_cuts_the_same(stream: tuple[bytes, Cut], data: st.DataObject) -> None:
-    """In one piece, byte by byte, and in random pieces: bodies with NUL, CRLF frames and heart-beats included."""
+    """A stream has the same frames in one piece, byte by byte, and in random pieces; with NUL, CRLF, heart-beats."""
     raw, expected = stream
     for pieces in splits(raw, data):
         assert feed(pieces) == (expected, "")
@@ -122,10 +122,10 @@ def mutated(draw: st.DrawFn) -> bytes:
 @example(b"MESSAGE\nsubscription:0123456789abcdef-1\0\nMESSAGE\n\n", None)
 @example(b"MESSAGE\r\nsubscription:0123456789abcdef-1\r\n\0\r\nERROR\r\n\r\n\0", None)
 def test_whatever_comes_is_read_the_same_at_every_split(raw: bytes, data: st.DataObject | None) -> None:
-    """Messages, a fault, or nothing; never an exception; and each message has the token in its headers."""
+    """Any bytes are messages, a fault, or nothing; never an exception; each message has the token in its headers."""
     limits = FrameLimits(120, 60)
     pieces = [[raw], [raw[i : i + 1] for i in range(len(raw))]] if data is None else splits(raw, data)
-    # Of two faults one may be seen first.
+    # If there are two faults, either may be found first.
     results = [(cut, bool(fault)) for cut, fault in (feed(each, limits) for each in pieces)]
     assert all(result == results[0] for result in results)
     assert all(f"\nsubscription:{TOKEN}".encode() in head for head, _ in results[0][0][0])
@@ -134,7 +134,7 @@ def test_whatever_comes_is_read_the_same_at_every_split(raw: bytes, data: st.Dat
 @given(st.binary(max_size=60))
 @example(b"\0\n\0MESSAGE\n\n\0")
 def test_a_sized_body_may_hold_anything(body: bytes) -> None:
-    """Frames inside a body are not seen as frames."""
+    """Frames inside a body with a length are not read as frames."""
     first, cut = message([], body, sized=True)
     second, after = message([("a", "b")], b"x", sized=False)
     assert feed([first + b"\n" + second]) == (([cut, after], []), "")
@@ -151,7 +151,7 @@ def test_a_sized_body_may_hold_anything(body: bytes) -> None:
     ],
 )
 def test_what_is_no_stomp_ends_the_scanning(garbage: bytes) -> None:
-    """What came before is cut, nothing after it is."""
+    """Bytes that are not STOMP end the scanning: frames before them are returned, none after them."""
     whole, cut = message([], b"first", sized=False)
     receipt = f"RECEIPT\nreceipt-id:{TOKEN}-r1\n\n\0".encode()
     proven = garbage.replace(b"MESSAGE\n", f"MESSAGE\nsubscription:{TOKEN}-1\n".encode())
@@ -160,14 +160,14 @@ def test_what_is_no_stomp_ends_the_scanning(garbage: bytes) -> None:
 
 
 def test_a_text_with_a_nul_is_noticed() -> None:
-    """Without content-length a body ends at its first NUL; the rest is no frame."""
+    """A text with a NUL and without content-length ends at the NUL; the rest is not a frame."""
     whole, _ = message([], b"bad\0half", sized=False)
     (messages, others), fault = feed([whole + b"\n"])
     assert ([body for _, body in messages], others, fault) == ([b"bad"], [], BROKEN)
 
 
 def test_a_text_waits_for_the_proof_of_what_follows_it() -> None:
-    """What follows may be a part of it: no handler gets a text that is cut at a NUL, if that can be known."""
+    """A text is kept until the bytes after it are proven a frame: no handler gets a text that ends at its NUL."""
     scanner, (first, cut), (second, after) = (
         classic(),
         message([], b"a", sized=False),
@@ -180,7 +180,7 @@ def test_a_text_waits_for_the_proof_of_what_follows_it() -> None:
 
 
 def test_too_short_a_length_is_noticed_and_too_long_a_one_waits() -> None:
-    """A length beyond what came is no mistake yet."""
+    """A length beyond the bytes that arrived is not a fault: the scanner waits for more."""
     scanner, head = classic(), f"\nsubscription:{TOKEN}-1\ncontent-length:9".encode()
     assert scanner.feed(b"MESSAGE" + head + b"\n\nabc\0") == ([], [])
     assert scanner.feed(b"defgh\0") == ([(head, b"abc\0defgh")], [])
@@ -199,5 +199,5 @@ def test_too_short_a_length_is_noticed_and_too_long_a_one_waits() -> None:
     ],
 )
 def test_where_a_frame_ends(data: bytes, end: int) -> None:
-    """Behind its NUL, or -1 when that has not come."""
+    """A frame ends after its NUL; -1 if the NUL has not arrived."""
     assert frame_end(data, 0) == end

@@ -1,4 +1,4 @@
-"""The window of a consumer with credit `auto`: a wide subscription takes the place of a narrow one."""
+"""The window of a consumer with credit `auto`: a wide subscription replaces a narrow one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ended(wire: Wire) -> int:
 def test_the_wide_one_takes_the_place_of_the_narrow_one(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """The narrow one ends behind the acknowledgement of its last message; what it still sends is dropped."""
+    """The narrow subscription ends after the acknowledgement of its last message; its late messages are dropped."""
     wire, first = begun(monkeypatch, profile, AUTO)
     assert first == [("1", narrow)]
     one, other = came(wire, "1", "1")
@@ -43,7 +43,7 @@ def test_the_wide_one_takes_the_place_of_the_narrow_one(
     assert ended(wire) == 0
     wire.adapter.execute((Accept([other, *by_wide]),))
     assert ended(wire) == 1
-    # Nothing is counted any more.
+    # Messages are no longer counted.
     assert len(came(wire, "1.1", "1.1")) == 2
     assert came(wire, "1") == []
     window = wire.link.subscriptions["1.1"].window
@@ -56,7 +56,7 @@ def test_the_wide_one_takes_the_place_of_the_narrow_one(
 def test_nothing_ends_before_the_wide_one_stands(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """If the broker refused it, the consumer would have none left."""
+    """No subscription ends before the wide one is confirmed: after a refusal the consumer would have none."""
     del narrow, wide
     wire, _ = begun(monkeypatch, profile, AUTO)
     (one,) = came(wire, "1")
@@ -74,7 +74,7 @@ def test_nothing_ends_before_the_wide_one_stands(
 def test_a_message_of_an_ended_one_that_was_read_before_is_dropped(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """The reading thread may have made a delivery of it before the end, and count it behind it."""
+    """A message of an ended subscription is dropped, even if the reading thread read it before the end."""
     del narrow, wide
     wire, _ = begun(monkeypatch, profile, AUTO)
     wire.adapter.execute((WIDER,))
@@ -92,7 +92,7 @@ def test_a_message_of_an_ended_one_that_was_read_before_is_dropped(
 def test_a_window_grows_in_steps(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """Each has room for all that has been asked for so far; what has nothing unsettled ends."""
+    """Each wider subscription has room for all messages needed so far; those without unsettled messages end."""
     del narrow
     unit = wide // 1000
     wire, _ = begun(monkeypatch, profile, AUTO)
@@ -112,7 +112,7 @@ def test_a_window_grows_in_steps(
 def test_the_widest_one_stays_when_more_is_parked(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """Its messages are not counted, so it cannot end: the next one is for what is lacking."""
+    """The widest subscription does not end, as its messages are not counted; the next one adds the lacking room."""
     del narrow
     wire, _ = begun(monkeypatch, profile, AUTO)
     wire.adapter.execute((WIDER,))
@@ -128,7 +128,7 @@ def test_the_widest_one_stays_when_more_is_parked(
 
 
 def test_on_rabbitmq_a_further_one_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes nothing back before the connection ends, so none ends."""
+    """On RabbitMQ no subscription ends: the broker releases no message before the connection ends."""
     wire, first = begun(monkeypatch, StompRabbitMQ(), AUTO)
     assert first == [("1", 4)]
     wire.adapter.execute((WIDER,))
@@ -138,7 +138,7 @@ def test_on_rabbitmq_a_further_one_is_added(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_on_artemis_a_wide_one_is_as_large_as_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bytes of what has come, up to 16 MB."""
+    """The wide subscription on Artemis has the bytes of messages of the usual size, up to 16 MB."""
     for size, expected in ((8_000, 8_000_000), (100_000, 16 << 20)):
         wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
         for _ in range(60):
@@ -150,7 +150,7 @@ def test_on_artemis_a_wide_one_is_as_large_as_its_messages(monkeypatch: pytest.M
 
 
 def test_on_artemis_groups_come_by_the_wide_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is begun for the first of them, as for a small credit that was named; a narrow one without others ends."""
+    """A message with a group begins the wide subscription; a narrow one without other messages ends."""
     wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
     assert came(wire, "1", group=True) == []
     assert subscribed(wire) == [("1.1", 1004 * 1024)]
@@ -163,7 +163,7 @@ def test_on_artemis_groups_come_by_the_wide_one(monkeypatch: pytest.MonkeyPatch)
 def test_the_consumer_ends_all_that_stand(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis | StompRabbitMQ
 ) -> None:
-    """Narrow and wide ones."""
+    """The end of a consumer ends its narrow and wide subscriptions."""
     wire, _ = begun(monkeypatch, profile, AUTO)
     came(wire, "1")
     wire.adapter.execute((WIDER,))
@@ -174,7 +174,7 @@ def test_the_consumer_ends_all_that_stand(
 
 
 def test_many_workers_begin_with_a_window_of_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above 32 it is 1 kB for each message, as of a named credit."""
+    """More than 32 workers begin with 1 kB for each message, as with a credit in numbers."""
     command = Subscribe(1, "queue://orders", window=202, room=1000, most=1000)
     wire, first = begun(monkeypatch, StompArtemis(), command)
     assert first == [("1", 202 * 1024)]
@@ -185,7 +185,7 @@ def test_many_workers_begin_with_a_window_of_their_own_size(monkeypatch: pytest.
 def test_one_read_may_bring_messages_of_an_ended_subscription_and_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However many have come by the same one before, each names its own."""
+    """One read may bring messages of an ended subscription and of another: each is found by its own header."""
     wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
     wire.adapter.execute((WIDER,))
     subscribed(wire)
@@ -212,7 +212,7 @@ def at_its_widest(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def test_large_messages_that_are_parked_keep_no_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them use up a window that was made for a thousand small ones: what they take is added."""
+    """Two large parked messages use up a window for a thousand small ones: a further subscription adds their bytes."""
     wire = at_its_widest(monkeypatch)
     one, other = came(wire, "1.1", "1.1", size=600_000)
     wire.adapter.execute((Hold(one, 1e9, 1e9, 1, None),))
@@ -220,7 +220,7 @@ def test_large_messages_that_are_parked_keep_no_others_out(monkeypatch: pytest.M
     ((name, further),) = subscribed(wire)
     assert name == "1.2"
     assert further >= 1000 * 1024
-    # It stays: nothing else is counted, so it is not known when it could end.
+    # It stays: other messages are not counted, and it is not known when it could end.
     wire.adapter.execute((Accept([one, other, *came(wire, "1.2")]),))
     assert subscribed(wire) == []
     assert ended(wire) == 0
@@ -228,7 +228,7 @@ def test_large_messages_that_are_parked_keep_no_others_out(monkeypatch: pytest.M
 
 
 def test_messages_that_become_large_get_a_wider_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of each read is measured, up to 16 MB in all."""
+    """Messages that become larger get a wider window, up to 16 MB: one message of each read is measured."""
     wire = at_its_widest(monkeypatch)
     for _ in range(60):
         wire.adapter.execute((Accept(came(wire, "1.1", size=100_000)),))
@@ -238,7 +238,7 @@ def test_messages_that_become_large_get_a_wider_window(monkeypatch: pytest.Monke
 
 
 def test_a_window_on_its_way_is_widened_for_large_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer than are asked for use it up: a wider one takes its place, however few of them are parked."""
+    """A wider subscription replaces one that fewer messages than needed use up, however few of them are parked."""
     wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
     wire.adapter.execute((Credit(1, 32, widens=True),))
     assert subscribed(wire) == [("1.1", 36 * 1024)]
@@ -257,7 +257,7 @@ LIMITED = b"ERROR\nmessage:AMQ339016 Error creating subscription TOKEN-1.1\n\n\0
 def test_a_queue_that_takes_one_consumer_gets_one_subscription(
     monkeypatch: pytest.MonkeyPatch, command: Subscribe
 ) -> None:
-    """Artemis ends the connection over the second. That is no message's fault, and on the next one there is none."""
+    """A queue limited to one consumer gets one subscription after Artemis refused a second; no message is accused."""
     wire, _ = begun(monkeypatch, StompArtemis(), command)
     wire.adapter.execute((Accept(came(wire, "1")),))
     came(wire, "1", "1", "1", "1", size=20_000)

@@ -1,4 +1,4 @@
-"""A broker that writes nonsense: bounded, never a hang, and a consumer that stops with a reason."""
+"""A broker that writes nonsense: memory is limited, nothing hangs, and a consumer stops with a reason."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from redelivery.core.events import Arrived, ConnectionLost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-LONG = 30.0  # seconds: for what comes at once
+LONG = 30.0  # seconds: for events that follow at once
 BOUNDS = "&redelivery.maximumHeaderBytes=8192&redelivery.maximumMessageBytes=65536"
 HEADERS = "more than 8192 bytes of headers (redelivery.maximumHeaderBytes)"
 BODY = "more than 65536 bytes (redelivery.maximumMessageBytes)"
 BROKEN = "longer than its frame says"
-FOREIGN = "that the broker has not written"
+FOREIGN = "that the broker did not write"
 
 
 def quick(peer: ScriptedPeer) -> str:
-    """Return a URI that comes again at once."""
+    """Return a URI with a reconnect at once."""
     return f"failover:({peer.uri})?initialReconnectDelay=1&maxReconnectDelay=1"
 
 
@@ -41,7 +41,7 @@ def message(identity: bytes, name: bytes, headers: bytes = b"", body: bytes = b"
 
 
 def endless(piece: bytes) -> Iterable[bytes]:
-    """Return much more than any bound."""
+    """Return far more bytes than any limit."""
     return itertools.repeat(piece * 64, 10_000)
 
 
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[[bytes], Iterable[bytes]], str, str]] = {
 def test_what_ends_three_connections_stops_the_consumer(
     script: Callable[[bytes], Iterable[bytes]], culprit: str, reason: str
 ) -> None:
-    """With the reason, and the message with which it came; it is not acknowledged."""
+    """A consumer stops after three lost connections, with the reason and the message, which is not acknowledged."""
     with ScriptedPeer(script) as peer, redelivery.connect(quick(peer) + BOUNDS) as connection:
         consumer = connection.consumer("q")
         error = stopped(consumer)
@@ -93,7 +93,7 @@ def test_what_ends_three_connections_stops_the_consumer(
 
 
 def test_a_message_without_a_handle_is_never_acknowledged_with_another_header() -> None:
-    """The connection ends over it when it is settled; the third time its consumer stops."""
+    """Settling a message without a handle ends the connection; the third time its consumer stops."""
 
     def script(identity: bytes) -> list[bytes]:
         return [b"MESSAGE\nsubscription:%b\ndestination:/queue/q\nmessage-id:m\n\nx\0\n" % identity]
@@ -110,7 +110,7 @@ def test_a_message_without_a_handle_is_never_acknowledged_with_another_header() 
 def test_a_handle_that_no_frame_can_carry_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, lines: str
 ) -> None:
-    """Of several messages the others are acknowledged."""
+    """A handle that no frame can carry ends the connection; the other messages are acknowledged."""
     wire = Wire(monkeypatch)
     wire.adapter.execute([Subscribe(1, "queue://q", window=10)])
     odd = (
@@ -130,7 +130,7 @@ def test_a_handle_that_no_frame_can_carry_ends_the_connection(
 
 
 def test_rubbish_without_a_message_before_it_only_ends_the_connection() -> None:
-    """No message is to blame: the consumer goes on, on the next connection."""
+    """Rubbish without a message before it accuses no message: the consumer continues on the next connection."""
     with (
         ScriptedPeer(lambda _: [b"GARBAGE\nk:v\n\n\0"]) as peer,
         redelivery.connect(quick(peer)) as connection,
@@ -141,7 +141,7 @@ def test_rubbish_without_a_message_before_it_only_ends_the_connection() -> None:
 
 
 def test_nobody_waits_for_a_goodbye_on_a_connection_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the stream is as good as the receipt of DISCONNECT."""
+    """A close does not wait for the receipt of DISCONNECT after the end of the stream."""
     wire = Wire(monkeypatch)
     closing = threading.Thread(target=wire.link.close, args=(600.0,))
     closing.start()
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_goodbye_on_a_connection_that_has_ended(monkeypatch: 
 def test_a_loss_is_reported_even_if_it_cannot_be_explained(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
-    """And to each request; what went wrong is logged."""
+    """A loss is reported to the connection and to each request even if finding its reason raises, which is logged."""
     wire = Wire(monkeypatch)
     wire.adapter.execute([Subscribe(1, "queue://q", window=10)])
     answers: list[object] = []
@@ -176,7 +176,7 @@ def test_a_loss_is_reported_even_if_it_cannot_be_explained(
 def test_a_fault_on_the_reading_thread_ends_the_connection_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """stomp.py would drop the exception, and over TLS read on."""
+    """An exception on the reading thread ends the connection with its reason; stomp.py would drop it."""
     wire = Wire(monkeypatch)
     wire.adapter.execute([Subscribe(1, "queue://q", window=10)])
     transport = wire.link.transport
@@ -199,7 +199,7 @@ def test_a_fault_on_the_reading_thread_ends_the_connection_with_its_reason(
 
 
 def stopped(consumer: redelivery.Consumer, *, accept: bool = False) -> str:
-    """Take what comes until the consumer ends; return the reason."""
+    """Receive until the consumer ends; return the reason."""
     try:
         while (received := consumer.receive(timeout=LONG)) is not None:
             if accept:

@@ -1,4 +1,4 @@
-"""What must end in time though the broker does nothing: closing, and connecting."""
+"""Calls that must end in time even if the broker does nothing: closing, and connecting."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SOON = 10.0  # less than the heart-beats take, which would end the write too
 
 
 def seconds(action: Any) -> float:
-    """Return how long an action takes."""
+    """Return the seconds that an action takes."""
     began = time.monotonic()
     action()
     return time.monotonic() - began
 
 
 def test_close_does_not_wait_behind_a_blocked_write() -> None:
-    """A sender hangs in a write: `close` ends in time, and so does the sender, with an error."""
+    """A close ends in time while a sender is blocked in a write; the sender ends with an error."""
     failures: list[BaseException] = []
 
     def send() -> None:
@@ -56,7 +56,7 @@ def test_close_does_not_wait_behind_a_blocked_write() -> None:
 
 
 def test_close_does_not_wait_behind_the_drivers_blocked_write() -> None:
-    """The driver's thread itself hangs in a write, and settlements wait behind it: `close` ends in time."""
+    """A close ends in time while the driver's thread is blocked in a write, with settlements waiting."""
     with FrozenPeer() as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         driver = connection._driver
@@ -70,7 +70,7 @@ def test_close_does_not_wait_behind_the_drivers_blocked_write() -> None:
 
 
 def test_asyncio_closes_in_time_too() -> None:
-    """The same for the asyncio twin."""
+    """A close with asyncio ends in time, too."""
 
     async def main(uri: str) -> float:
         connection = await redelivery.connect_async(uri).__aenter__()
@@ -90,7 +90,7 @@ def test_asyncio_closes_in_time_too() -> None:
 
 @pytest.fixture
 def plain_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let TLS encrypt nothing: the way of its bytes through the threads is what counts."""
+    """Replace TLS by plain bytes: only their way through the threads is tested."""
 
     class Plain(socket.socket):
         def recv(self, size: int, flags: int = 0) -> bytes:
@@ -115,7 +115,7 @@ def plain_tls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("plain_tls")
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
 def test_no_command_waits_for_a_broker_that_does_not_read(scheme: str) -> None:
-    """The adapter takes a large message and a thousand small ones, and closes in time all the same."""
+    """An adapter accepts a large message and a thousand small ones, and still closes in time."""
     with FrozenPeer() as peer:
         adapter = StompAdapter()
         adapter.open(opening(f"{scheme}://127.0.0.1:{peer.port}"), lambda _: None)
@@ -139,7 +139,7 @@ def test_no_command_waits_for_a_broker_that_does_not_read(scheme: str) -> None:
 @pytest.mark.usefixtures("plain_tls")
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
 def test_what_waited_is_written_in_order(scheme: str) -> None:
-    """Once the broker reads again it gets every frame whole, in the order in which they were handed over."""
+    """A broker that reads again gets every frame whole, in the order of the commands."""
     with FrozenPeer() as peer:
         adapter = StompAdapter()
         adapter.open(opening(f"{scheme}://127.0.0.1:{peer.port}"), lambda _: None)
@@ -161,7 +161,7 @@ def threads(name: str) -> list[threading.Thread]:
 
 
 def blocked(connection: Any, peer: FrozenPeer) -> threading.Thread:
-    """Fill the broker's window from another thread, and return that thread: its sender waits for an answer."""
+    """Fill the broker's window from another thread, which waits for an answer; return that thread."""
 
     def send() -> None:
         with suppress(TransportError):
@@ -174,7 +174,7 @@ def blocked(connection: Any, peer: FrozenPeer) -> threading.Thread:
 
 
 def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker reads nothing: send, a new consumer, receive, drain and both closings end in time."""
+    """Send, a new consumer, receive, drain and both closes end in time though the broker reads nothing."""
     message = b"MESSAGE\nsubscription:{id}\nmessage-id:1\nack:1\ndestination:/queue/orders\n\nx\0"
     with FrozenPeer(receipts=ANSWERS, then=message) as peer:
         connection = redelivery.connect(peer.uri).__enter__()
@@ -204,7 +204,7 @@ def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_asyncio_does_not_wait_for_the_executor_of_its_loop() -> None:
-    """All threads of the loop's executor are taken by the application: connecting, sending, closing go on."""
+    """Connecting, sending and closing work while the application uses all threads of the loop's executor."""
 
     async def main(uri: str) -> None:
         loop = asyncio.get_running_loop()
@@ -230,7 +230,7 @@ def test_asyncio_does_not_wait_for_the_executor_of_its_loop() -> None:
 
 
 def test_closing_says_goodbye_but_waits_for_no_answer_after_its_time() -> None:
-    """Nothing is in the way of DISCONNECT, and nobody answers it."""
+    """A close writes DISCONNECT, and waits for its receipt only until its time-out."""
     with FrozenPeer() as peer:
         adapter = StompAdapter()
         adapter.open(opening(peer.uri), lambda _: None)
@@ -239,7 +239,7 @@ def test_closing_says_goodbye_but_waits_for_no_answer_after_its_time() -> None:
 
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl"])
 def test_one_deadline_for_all_steps_of_connecting(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    """TCP, TLS and the log-in share `connectTimeout`: each step has what the ones before have left."""
+    """TCP, TLS and the log-in share `connectTimeout`: each step has the time that the ones before left."""
     now = 100.0
     given: dict[str, float] = {}
 
@@ -278,7 +278,7 @@ def test_one_deadline_for_all_steps_of_connecting(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_addresses_of_one_name_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name with an address that refuses, and another that answers: connected."""
+    """A name with an address that refuses and another that answers is connected."""
     with FrozenPeer() as peer, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         found = [
@@ -292,6 +292,6 @@ def test_the_addresses_of_one_name_are_tried_in_turn(monkeypatch: pytest.MonkeyP
 
 
 def test_a_name_that_is_none_is_a_transport_error() -> None:
-    """What cannot be looked up at all is named as the address that cannot be reached."""
+    """A host name that cannot be resolved is a transport error that names the address."""
     with pytest.raises(TransportError, match=r"stomp://a\.\.b:61613: cannot connect"):
         StompAdapter().open(opening("stomp://a..b"), lambda _: None)

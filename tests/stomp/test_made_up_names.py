@@ -1,4 +1,4 @@
-"""Where a message says that it was sent: over STOMP that may be no destination at all."""
+"""The destination that a message names over STOMP, which may be a made-up name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_name_that_is_none_is_what_is_consumed(profile: StompProfile, consumed: str, header: str) -> None:
-    """A producer makes one up where many are consumed: looked up, it would end the consumer at every start."""
+    """A made-up destination is replaced by the consumed one: using it would end the consumer at every start."""
     named = [line for line in ARTEMIS if not line.startswith("destination:")]
     seen = delivery(profile, [*named, f"destination:{header}"], to=consumed)
     assert seen.destination == consumed

@@ -20,12 +20,12 @@ PATIENCE = 10.0
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """An adapter at Classic, whose frames can be read, and answered."""
+    """An adapter at Classic whose frames can be read and answered."""
     return Wire(monkeypatch)
 
 
 def test_on_classic_they_begin_together(wire: Wire) -> None:
-    """Behind the one check of their dead letters none waits for another: 200 would take 200 round trips."""
+    """Consumers on Classic start together after one check of their dead-letter queue, not one after the other."""
     wire.adapter.execute(
         [Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in range(1, 201)]
     )
@@ -48,14 +48,14 @@ def test_on_classic_they_begin_together(wire: Wire) -> None:
 def test_classic_is_woken_for_consumers_of_several_queues(
     wire: Wire, destination: str, *, woken: bool
 ) -> None:
-    """It gives them nothing of what is there until something moves: a subscription for nothing comes and goes."""
+    """A consumer of several queues on Classic also begins and ends a subscription that wakes these queues."""
     wire.adapter.execute([Subscribe(1, destination, window=10)])
     wire.answer(b"SUBSCRIBE")
     assert wire.commands()[1:] == ([b"SUBSCRIBE", b"UNSUBSCRIBE"] if woken else [])
 
 
 def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer proves nothing, so the next connection asks again; a refusal that still comes is for all of them."""
+    """Each connection to RabbitMQ checks a dead-letter queue once; a late refusal is for all of its consumers."""
     wire = Wire(monkeypatch, StompRabbitMQ())
     commands = [Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2, 3)]
     wire.adapter.execute(commands)
@@ -81,7 +81,7 @@ def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pyt
 
 
 def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would keep all later consumers from beginning: the connection is given up, and the reason said."""
+    """A receipt that never arrives ends the connection with that reason: later consumers would never start."""
     monkeypatch.setattr(
         "redelivery_stomp.subscribing.ResponseTimeout", lambda over, silent: ResponseTimeout(over, limit=0.01)
     )
@@ -96,11 +96,11 @@ def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     wire.adapter.execute([Subscribe(1, "queue://orders", window=10)])
     assert heard.wait(PATIENCE)
     (error,) = (event.error for event in wire.events if isinstance(event, ConnectionLost))
-    assert "has not answered a consumer that begins" in str(error)
+    assert "has not answered a consumer that starts" in str(error)
 
 
 def test_a_wide_window_on_dead_letters_is_shared_on_classic(wire: Wire) -> None:
-    """500 to a subscription, the further ones begun when the first is answered, all of one consumer, ended with it."""
+    """A wide window on dead letters is divided into subscriptions of 500, begun after the first and ended together."""
     wire.adapter.execute([Subscribe(1, "queue://DLQ", window=1100, existing=True)])
     assert wire.commands() == [b"SUBSCRIBE"]
     wire.answer_last()

@@ -1,4 +1,4 @@
-"""What a broker writes, changed in a few places, over real sockets: a consumer always comes to what is behind it."""
+"""A broker's frames, changed in a few places, over real sockets: a consumer always gets the message after them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKENS = (
 
 
 def others(rnd: random.Random) -> bytes:
-    """Return a frame that is no message."""
+    """Return a frame other than a MESSAGE."""
     return rnd.choice(
         [
             b"RECEIPT\nreceipt-id:q1-1\n\n\0\n",
@@ -59,7 +59,7 @@ def mutated(rnd: random.Random, identity: bytes, name: bytes) -> bytes:
 
 
 def test_a_consumer_comes_to_what_is_behind_it() -> None:
-    """Two connections bring anything and end, and the third brings a message: it is received, in all rounds."""
+    """A message on the third connection is received after two connections with any bytes, in all rounds."""
     rnd, numbers = random.Random(1), count(1)
 
     def script(identity: bytes) -> Iterator[bytes]:

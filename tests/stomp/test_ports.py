@@ -1,4 +1,4 @@
-"""The parts of a connection know its protocols, not the connection."""
+"""The parts of a connection import its protocols, not the connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGE = FOLDER.name
 
 
 def uses() -> dict[str, set[str]]:
-    """Return the modules of the package that each one imports, also those for the type checker only."""
+    """Return the modules of the package that each one imports, including those for the type checker only."""
     modules = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.py")}
     return {
         name: {
@@ -26,12 +26,12 @@ def uses() -> dict[str, set[str]]:
 
 
 def test_no_part_imports_the_connection() -> None:
-    """Only the adapter does, which makes it; also under TYPE_CHECKING."""
+    """Only the adapter imports the connection, also under TYPE_CHECKING."""
     assert {name for name, used in uses().items() if "connection" in used} == {"adapter"}
 
 
 def test_there_is_no_import_circle() -> None:
-    """Modules can be removed one by one, each when nothing that is left uses it."""
+    """Imports have no circle: modules can be removed one by one, each when no remaining one imports it."""
     left = uses()
     while free := [name for name in left if not any(name in used for used in left.values())]:
         for name in free:

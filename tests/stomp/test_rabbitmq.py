@@ -1,4 +1,4 @@
-"""RabbitMQ over STOMP: what is written, and what is refused here (docs/measured-stomp.md)."""
+"""RabbitMQ over STOMP: frames that are written, and commands that are refused here (docs/measured-stomp.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
-    """Let messages come; return those that the library is told of."""
+    """Make messages arrive; return those that are reported."""
     before = len(wire.events)
     ack = f"T_{subscription}@@{SESSION}@@"
     wire.link._messages([
@@ -41,7 +41,7 @@ def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
     return [one for event in wire.events[before:] if isinstance(event, Arrived) for one in event.deliveries]
 
 
-# What is written.
+# Frames that are written.
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
     ],
 )
 def test_addresses(destination: str, address: str) -> None:
-    """A name is escaped as the broker unescapes it; and read back."""
+    """A name is escaped as the broker unescapes it, and read back."""
     assert StompRabbitMQ().address(destination) == StompRabbitMQ().pattern(destination) == address
     if not destination.startswith("native"):
         assert StompRabbitMQ().qualified(address, "queue") == destination
 
 
 def test_patterns_and_answers() -> None:
-    """Classic's `>` is `#`; what is neither a queue nor a topic is told as the broker's own."""
+    """Classic's `>` is written as `#`; an address of neither a queue nor a topic is read as `native://`."""
     assert (StompRabbitMQ().pattern("topic://a.>"), StompRabbitMQ().pattern("topic://>")) == (
         "/topic/a.#",
         "/topic/#",
@@ -73,7 +73,7 @@ def test_patterns_and_answers() -> None:
 
 
 def test_a_subscription(wire: Wire) -> None:
-    """Its window is in messages, at most what the broker takes; and it declares what the user says."""
+    """A subscription's window is in messages, within the broker's limit; it declares the user's arguments."""
     wire.link.profile = StompRabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
     wire.adapter.execute((Subscribe(1, "queue://orders", window=70_000),))
     (frame,) = wire.written
@@ -84,7 +84,7 @@ def test_a_subscription(wire: Wire) -> None:
 
 
 def test_a_durable_subscription(wire: Wire) -> None:
-    """It is a queue, named by the client's id and the subscription's name; the arguments of queues are not its own."""
+    """A durable subscription is a queue named by client id and subscription name, without queue arguments."""
     settings = parse_uri("stomp://h?jms.clientID=me&redelivery.queueArguments=x-queue-type:quorum")
     wire.link.profile = StompRabbitMQ(settings)
     wire.adapter.execute((Subscribe(1, "topic://news", window=10, subscription="daily"),))
@@ -94,7 +94,7 @@ def test_a_durable_subscription(wire: Wire) -> None:
 
 
 def test_a_message_to_be_sent(wire: Wire) -> None:
-    """Its length, its id, no `persistent:false`, and how long it lives."""
+    """A SEND has the length, the id and the time to live of its message, and no `persistent:false`."""
     headers = {"redeliveryId": "own", "mine": "1"}
     message = Outgoing(
         "queue://orders", b"a\0b", "text", headers, persistent=False, expires_at=time.time() + 60
@@ -109,7 +109,7 @@ def test_a_message_to_be_sent(wire: Wire) -> None:
 
 
 def test_a_copy(wire: Wire) -> None:
-    """It keeps its identity; what would declare a queue, or tell of an earlier death, does not go along."""
+    """A copy keeps its id, without the headers that declare a queue or describe an earlier dead letter."""
     wire.link.profile = StompRabbitMQ(
         parse_uri("stomp://h?redelivery.deadLetterArguments=x-queue-type:quorum")
     )
@@ -129,7 +129,7 @@ def test_a_copy(wire: Wire) -> None:
 
 
 def test_settlements(wire: Wire) -> None:
-    """A NACK says whether the message goes back to its queue or to the dead-letter exchange."""
+    """A NACK either requeues the message or sends it to the dead-letter exchange."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     one, two, three = arrive(wire, 1, 2, 3)
     wire.written.clear()
@@ -142,7 +142,7 @@ def test_settlements(wire: Wire) -> None:
 
 
 def test_an_ended_consumer_gives_back_what_it_holds_and_what_is_on_its_way(wire: Wire) -> None:
-    """Its id is subscribed to nowhere, for under no other can they be given back; it ends when no more can come."""
+    """An ended consumer's id is subscribed to an unused topic until its unsettled and late messages are released."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     one, _, _ = arrive(wire, 1, 2, 3)
     wire.adapter.execute((Accept((one,)),))
@@ -164,7 +164,7 @@ def test_an_ended_consumer_gives_back_what_it_holds_and_what_is_on_its_way(wire:
 
 
 def test_a_plain_topic_consumer_just_ends(wire: Wire) -> None:
-    """Its messages end with its subscription."""
+    """A plain topic consumer releases nothing: its messages end with its subscription."""
     wire.adapter.execute((Subscribe(1, "topic://news", window=10),))
     arrive(wire, 1)
     wire.written.clear()
@@ -172,7 +172,7 @@ def test_a_plain_topic_consumer_just_ends(wire: Wire) -> None:
     assert wire.written == [b"UNSUBSCRIBE\nid:TOKEN-1\n\n"]
 
 
-# What is refused here.
+# Commands that are refused here.
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_plain_topic_consumer_just_ends(wire: Wire) -> None:
     ],
 )
 def test_what_cannot_be_sent(wire: Wire, message: Outgoing, word: str) -> None:
-    """One sentence, and nothing is written."""
+    """A message that cannot be sent is refused with a reason, and no frame is written."""
     wire.adapter.execute((Send(1, message),))
     (event,) = wire.events
     assert isinstance(event, Sent)
@@ -204,7 +204,7 @@ def test_what_cannot_be_sent(wire: Wire, message: Outgoing, word: str) -> None:
     ],
 )
 def test_what_cannot_be_consumed(wire: Wire, destination: str, dead_letter: str | None, word: str) -> None:
-    """Dead letters go to a queue that is declared: elsewhere the broker confirms them, and drops them."""
+    """A dead-letter destination must be a declared queue: elsewhere the broker confirms and drops a message."""
     wire.adapter.execute((Subscribe(1, destination, window=10, dead_letter=dead_letter),))
     (event,) = wire.events
     assert isinstance(event, Subscribed)
@@ -214,9 +214,9 @@ def test_what_cannot_be_consumed(wire: Wire, destination: str, dead_letter: str 
 
 @pytest.mark.parametrize("option", ["queueArguments", "deadLetterArguments"])
 def test_others_declare_no_queues(option: str) -> None:
-    """An option that would mean nothing is refused."""
+    """Queue arguments are refused on a broker without them."""
     settings = parse_uri(f"stomp://h?redelivery.{option}=x-queue-type:quorum")
-    with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ: artemis"):
+    with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ only: artemis"):
         profile_for("ActiveMQ-Artemis/2.40.0", "auto", settings)
     assert isinstance(profile_for("RabbitMQ/3.10.8", "auto", settings), StompRabbitMQ)
     assert isinstance(profile_for("", "artemis"), StompArtemis)
@@ -224,5 +224,5 @@ def test_others_declare_no_queues(option: str) -> None:
 
 @pytest.mark.parametrize(("option", "host"), [("", "/"), ("?redelivery.virtualHost=second", "second")])
 def test_the_virtual_host(option: str, host: str) -> None:
-    """RabbitMQ's own default, or the user's: it refuses the machine's name, which the others would take."""
+    """The virtual host is the user's, or RabbitMQ's default: it refuses the machine's name, unlike the others."""
     assert f"\nhost:{host}\n".encode() in connect_frame(parse_uri(f"stomp://machine{option}"), (0, 0))

@@ -1,4 +1,4 @@
-"""What RabbitMQ's ERRORs mean: it never says which request it refuses (docs/measured-stomp.md)."""
+"""ERRORs of RabbitMQ, which never name the request that they refuse (docs/measured-stomp.md)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def refuse(wire: Wire, text: str, message: str = "access_refused") -> None:
-    """Let an ERROR come: RabbitMQ never says which request it answers."""
+    """Make an ERROR arrive: RabbitMQ never names the request that it answers."""
     wire.link.on_error(Frame("ERROR", {"message": message, "version": "1.0,1.1,1.2"}, text.encode()))
 
 
 def test_a_refused_consumer(wire: Wire) -> None:
-    """The ERROR names its queue, not its request: the other one is not refused."""
+    """An ERROR that names a queue refuses its consumer, not another one."""
     wire.adapter.execute(
         (Subscribe(1, "queue://orders", window=10), Subscribe(2, "queue://denied", window=10))
     )
@@ -59,7 +59,7 @@ def test_a_refused_consumer(wire: Wire) -> None:
     ],
 )
 def test_a_refused_message(wire: Wire, destination: str, text: str) -> None:
-    """An AdapterError for what was refused; what else waits hears of the loss."""
+    """A refused message is an AdapterError; other requests get the loss of the connection."""
     wire.adapter.execute((Send(1, Outgoing("queue://fine", b"")), Send(2, Outgoing(destination, b""))))
     refuse(wire, text)
     errors = {event.token: event.error for event in wire.events if isinstance(event, Sent)}
@@ -69,7 +69,7 @@ def test_a_refused_message(wire: Wire, destination: str, text: str) -> None:
 
 @pytest.mark.parametrize("vague", [1, 2])
 def test_the_reason_follows_behind_errors_without_one(wire: Wire, vague: int) -> None:
-    """What was sent behind a refused message gets an ERROR too, which may be read first and gives no reason."""
+    """The ERROR with the reason counts, even if ERRORs without one, for the next messages, are read first."""
     destination = "native:///exchange/nope/k"
     wire.adapter.execute([Send(number, Outgoing(destination, b"")) for number in range(3)])
     for _ in range(vague):
@@ -82,7 +82,7 @@ def test_the_reason_follows_behind_errors_without_one(wire: Wire, vague: int) ->
 
 
 def test_a_reason_that_never_comes_is_not_waited_for(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection ends after half a second: until then it would count as open."""
+    """A connection ends half a second after an ERROR without a reason, if no other follows."""
     assert connection.REASON < disconnect_cause.AT_ONCE, "while the ERROR counts as the cause"
     monkeypatch.setattr(wire.link._reason, "_limit", 0.01)
     wire.adapter.execute((Send(1, Outgoing("queue://orders", b"")),))
@@ -99,7 +99,7 @@ def test_a_reason_that_never_comes_is_not_waited_for(wire: Wire, monkeypatch: py
 def test_a_write_that_fails_lets_the_reason_be_read(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, explained: bool
 ) -> None:
-    """The broker has closed, and its ERROR is not read yet; without one, the loss is reported after a moment."""
+    """A failed write waits a moment for the broker's ERROR; without one, the loss is reported with its own reason."""
 
     def write(data: bytes) -> None:
         raise BrokenPipeError(32, "Broken pipe")
@@ -118,7 +118,7 @@ def test_a_write_that_fails_lets_the_reason_be_read(
 
 
 def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
-    """So that a copy which ends each connection does not do so for ever."""
+    """A refused dead letter accuses its message: its copy cannot end one connection after the other for ever."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     one, two = arrive(wire, 1, 2)
     one.head += b"\nredeliveryId:own"  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
 
 
 def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
-    """The consumer is refused before it has seen a message, and the check leaves nobody waiting."""
+    """A consumer with a dead-letter queue that cannot be declared is refused before its first message."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
     refuse(wire, ACCESS.format("queue 'denied'"))
     refused = wire.events[0]
@@ -141,7 +141,7 @@ def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
 
 @pytest.mark.parametrize("subscribed", [False, True])
 def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: bool) -> None:
-    """RabbitMQ declares beside its answers: the ERROR may come behind the RECEIPTs, and refuses the consumer still."""
+    """An ERROR about the dead-letter queue refuses the consumer, even if it arrives after the RECEIPTs."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
     assert b"SUBSCRIBE" not in wire.commands()
     wire.answer(b"ABORT")
@@ -157,7 +157,7 @@ def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: 
 
 
 def test_doubts_do_not_heap_up(wire: Wire) -> None:
-    """A connection may stand for weeks, and make consumers all the time."""
+    """Ended consumers leave no pending checks on a connection that is open for weeks."""
     for number in range(1, 4):
         wire.adapter.execute((Subscribe(number, "queue://orders", window=10, dead_letter="queue://DLQ"),))
         wire.answer_last()
@@ -167,7 +167,7 @@ def test_doubts_do_not_heap_up(wire: Wire) -> None:
 
 
 def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
-    """Behind a check whose answer proves nothing, "Processing error" may be about either: both are named."""
+    """A "Processing error" after a check that proves nothing names both the consumer and its dead-letter queue."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
     wire.answer(b"ABORT")
     refuse(wire, "", "Processing error")
@@ -180,7 +180,7 @@ def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
 
 
 def test_a_receipt_of_the_check_proves_nothing(wire: Wire) -> None:
-    """The ERROR may be lost with the connection: so each connection asks again."""
+    """Each connection checks again: the ERROR of a check may have been lost with the connection."""
     ask = Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied")
     wire.adapter.execute((ask,))
     wire.answer(b"ABORT")
@@ -195,14 +195,14 @@ def test_a_receipt_of_the_check_proves_nothing(wire: Wire) -> None:
     [
         "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.",
         "PRECONDITION_FAILED - unknown delivery tag 5",
-        # Of a quorum queue whose message was unacknowledged for too long (4.3).
+        # From a quorum queue whose message was unacknowledged for too long (4.3).
         "Server cancelled subscription",
         "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
         "There is no current subscription with tag 'T_1'.",
     ],
 )
 def test_an_error_about_something_else_refuses_nothing(wire: Wire, text: str) -> None:
-    """No consumer ends over it, and no message is accused."""
+    """An ERROR about something else ends no consumer and accuses no message."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     arrive(wire, 1)
     message = "Subscription not found" if "tag 'T_1'" in text else "precondition_failed"
@@ -216,7 +216,7 @@ def test_an_error_about_something_else_refuses_nothing(wire: Wire, text: str) ->
 
 
 def test_neither_the_user_nor_the_virtual_host_is_taken_for_a_queue() -> None:
-    """An ERROR quotes them too, and a service may be called as its queue is."""
+    """The user and the virtual host in an ERROR do not count as a queue, even with the same name."""
     profile = StompRabbitMQ()
     text = "access to queue 'denied.x' in vhost '/' refused for user 'tester'"
     assert profile.names(text, "/queue/denied.x")
@@ -225,8 +225,8 @@ def test_neither_the_user_nor_the_virtual_host_is_taken_for_a_queue() -> None:
 
 
 def test_a_queue_with_other_arguments_is_an_error_with_its_cure(wire: Wire) -> None:
-    """Each SEND declares its queue, and the broker compares."""
+    """A queue with other arguments is an error that names the option: each SEND declares its queue."""
     wire.adapter.execute((Send(1, Outgoing("queue://q", b"")),))
     refuse(wire, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/'")
     (error,) = [event.error for event in wire.events if isinstance(event, Sent)]
-    assert "give those as redelivery.queueArguments" in str(error)
+    assert "set those as redelivery.queueArguments" in str(error)

@@ -1,4 +1,4 @@
-"""What a MESSAGE of RabbitMQ says (docs/measured-stomp.md)."""
+"""Properties of a MESSAGE of RabbitMQ (docs/measured-stomp.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINE = ["mine:1", "redeliveryId:own", "amqp-message-id:theirs", "timestamp:17000
 
 
 def test_what_a_frame_says() -> None:
-    """Its identity is a property or a header of ours, never the broker's id, which is new at each delivery."""
+    """A message is identified by a property or this library's header, not by the broker's id, new at each delivery."""
     seen = delivery(StompRabbitMQ(), [*LINES, *MINE])
     assert seen.key == ("queue://orders", "theirs", "1700000000")
     assert (seen.destination, seen.priority, seen.persistent, seen.redelivered) == (
@@ -40,7 +40,7 @@ def test_what_a_frame_says() -> None:
 
 
 def test_the_queue_is_where_it_was_consumed_from() -> None:
-    """The header names the exchange that a message went through; on a topic it names the message's own topic."""
+    """A queue's message has the consumed destination, as the header names the exchange; a topic's has its own topic."""
     through = [*LINES[2:], "destination:/exchange/logs/key"]
     assert delivery(StompRabbitMQ(), through).destination == "queue://orders"
     topic = [*LINES[2:], "destination:/topic/a.b"]
@@ -53,13 +53,13 @@ def test_the_queue_is_where_it_was_consumed_from() -> None:
 
 
 def test_quorum_queues_count() -> None:
-    """A classic queue's message has a mark only."""
+    """A quorum queue's message has a delivery count; a classic queue's has the redelivered flag only."""
     assert delivery(StompRabbitMQ(), LINES).broker_count is None
     assert delivery(StompRabbitMQ(), [*LINES, "x-delivery-count:3"]).broker_count == 3
 
 
 def test_properties_come_behind_the_headers() -> None:
-    """A header that another protocol's producer named like a property does not hide it."""
+    """A property is read from the last header of its name: another producer's header does not hide it."""
     seen = delivery(StompRabbitMQ(), [*LINES, "persistent:maybe", "timestamp:x", *MINE])
     assert seen.persistent
     assert seen.timestamp is not None
@@ -67,14 +67,14 @@ def test_properties_come_behind_the_headers() -> None:
 
 @pytest.mark.parametrize("at", ["1700000000", "1700000000000"])
 def test_a_timestamp_is_in_seconds_or_an_amqp_clients_milliseconds(at: str) -> None:
-    """Both are the same time."""
+    """A timestamp in seconds, or in an AMQP client's milliseconds, is the same time."""
     seen = delivery(StompRabbitMQ(), [*LINES, f"timestamp:{at}"])
     assert seen.timestamp is not None
     assert seen.timestamp.timestamp() == 1700000000
 
 
 def test_expiry() -> None:
-    """As the producer tells it to the millisecond; else its time to live, counted from the arrival."""
+    """A message expires at its producer's time in milliseconds, else after its time to live from the arrival."""
     told = delivery(StompRabbitMQ(), [*LINES, "expires:1700000000500", "expiration:60000"])
     assert told.expires_at == 1700000000.5
     before = time.time()
@@ -96,12 +96,12 @@ def test_expiry() -> None:
     ],
 )
 def test_body_kinds(extra: list[str], kind: str) -> None:
-    """An AMQP 1.0 client's message is in AMQP's encoding, its properties always: no copy of it would be whole."""
+    """A body of an AMQP 1.0 client is partial: it and its properties are in AMQP's encoding, and no copy is whole."""
     assert delivery(StompRabbitMQ(), [*LINES, *extra]).body_kind == kind
 
 
 def test_a_header_called_expires_is_the_applications_own() -> None:
-    """RabbitMQ passes it on; only with its own property `expiration` does it say when the message expires."""
+    """A header `expires` is the application's own, unless the message has RabbitMQ's property `expiration`."""
     assert delivery(StompRabbitMQ(), [*LINES, "expires:3600"]).expires_at is None
     assert delivery(StompRabbitMQ(), [*LINES, "expires:1700000000000", "expiration:5000"]).expires_at == 1.7e9
 
@@ -109,7 +109,7 @@ def test_a_header_called_expires_is_the_applications_own() -> None:
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "²", "-1", "1e3", ""])
 @pytest.mark.parametrize("profile", [StompRabbitMQ(), StompArtemis()])
 def test_no_number_of_a_producer_does_harm(profile: StompProfile, number: str) -> None:
-    """What is no plain number, or too long for one, says nothing."""
+    """A producer's value that is not a plain number, or has too many digits, is ignored."""
     names = ("expires", "expiration", "timestamp", "priority", "x-delivery-count")
     seen = delivery(profile, [*LINES, *(f"{name}:{number}" for name in names)])
     assert (seen.expires_at, seen.expiration, seen.timestamp, seen.broker_count) == (None, None, None, None)
@@ -117,7 +117,7 @@ def test_no_number_of_a_producer_does_harm(profile: StompProfile, number: str) -
 
 
 def test_a_date_that_python_does_not_know() -> None:
-    """The year 10000 is never."""
+    """A date from the year 10000 on is None."""
     for profile in (StompRabbitMQ(), StompArtemis()):
         late = delivery(
             profile, [*LINES, "expires:999999999999999", "expiration:1", "timestamp:999999999999999"]

@@ -1,4 +1,4 @@
-"""What was acknowledged last is kept, for an ERROR that is about it: so many messages, and so many bytes."""
+"""The last acknowledged messages, which an ERROR may be about: limited by number and by bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redelivery_stomp.recent_acknowledgements import MOST_BYTES, RECENT, RecentA
 
 
 def test_the_oldest_batches_make_way() -> None:
-    """As many messages are kept as batches of the engine have, and the last batch, however large it is."""
+    """The oldest batches are dropped above the limit of messages; the last batch stays, however large it is."""
     kept = RecentAcknowledgements()
     one = arrived("artemis", [], b"x")
     kept.add([one] * (RECENT - 1))
@@ -23,7 +23,7 @@ def test_the_oldest_batches_make_way() -> None:
 
 @pytest.mark.parametrize("part", [2, 4])
 def test_large_bodies_make_way_sooner(part: int) -> None:
-    """A list of large messages is not kept beside many others."""
+    """A batch of large messages is dropped sooner, because their bytes are limited, too."""
     kept = RecentAcknowledgements()
     for _ in range(9):
         kept.add([arrived("artemis", [], b"x" * (MOST_BYTES // part))])

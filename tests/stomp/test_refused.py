@@ -1,4 +1,4 @@
-"""A consumer that is refused leaves no subscription at the broker, and ends none that is not there."""
+"""A refused consumer leaves no subscription at the broker, and ends none that does not exist."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """An adapter logged in at a broker, Classic by default, without a socket: what it writes is kept."""
+    """An adapter logged in at a broker, Classic by default, without a socket. Its writes are kept."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: StompProfile | None = None) -> None:
-        # What the ids of a connection begin with: here always the same.
+        # The token of the connection: always the same here.
         monkeypatch.setattr("redelivery_stomp.connection.secrets.token_hex", lambda _: "TOKEN")
         self.events: list[AdapterEvent] = []
         self.adapter, self.written = StompAdapter(), list[bytes]()
@@ -32,7 +32,7 @@ class Wire:
         self.again()
 
     def again(self) -> Self:
-        """Stand again, on another connection: nothing has been written on it."""
+        """Open another connection, on which nothing has been written."""
         self.link = StompConnection(opening("stomp://h"), self.sink)
         self.link.profile, self.link._opened = self._profile, True
         self.link.turns.single = self.adapter._single
@@ -51,13 +51,13 @@ class Wire:
         self.written += [each.lstrip(b"\n") for each in data.split(b"\0") if each.strip(b"\n")]
 
     def read(self, data: bytes) -> None:
-        """Let the reading thread read these bytes; what ends the connection ends it."""
+        """Read these bytes on the reading thread; a fault in them ends the connection."""
         self.link.transport._take(data)
         if self.link.transport.fault:
             self.link.lost("the connection was closed by the other side")
 
     def commands(self) -> list[bytes]:
-        """The commands of the frames that have been written."""
+        """Commands of the frames that were written."""
         return [each.partition(b"\n")[0] for each in self.written]
 
     def answer_last(self) -> None:
@@ -77,7 +77,7 @@ class Wire:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """Return an adapter whose frames can be read, and answered."""
+    """Return an adapter whose frames can be read and answered."""
     return Wire(monkeypatch)
 
 
@@ -86,7 +86,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     [(b"SUBSCRIBE", "a consumer of queue://orders", 1), (b"SEND", "queue://graves", 0)],
 )
 def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, asked: int) -> None:
-    """Where it is its dead letters that are refused, it has not been subscribed: nothing is to be ended, either way."""
+    """A refused consumer writes no UNSUBSCRIBE, whether its SUBSCRIBE or its dead-letter queue was refused."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves"),))
     for command in (b"SEND", b"ABORT", b"SUBSCRIBE")[: 2 + asked]:
         wire.answer(command, "not authorized" if command == refused else None)
@@ -102,7 +102,7 @@ def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, a
 
 
 def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artemis would handle it, on a connection that it ends: a SUBSCRIBE there holds messages until a restart."""
+    """No SUBSCRIBE follows a frame that may be refused: on Artemis it would keep messages until a restart."""
     wire = Wire(monkeypatch, StompArtemis())
     first = Subscribe(1, "queue://orders", window=100, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=100)))
@@ -114,7 +114,7 @@ def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.Monke
     wire.answer(b"SUBSCRIBE")
     assert wire.commands() == [*asked, b"SUBSCRIBE", b"SUBSCRIBE"]
     assert b"\nid:TOKEN-2\n" in wire.written[-1]
-    # What has been found out once is not asked again.
+    # A dead-letter queue that was checked once is not checked again.
     wire.adapter.execute((Subscribe(3, "queue://more", window=100, dead_letter="queue://graves"),))
     wire.answer_last()
     assert wire.commands()[-1] == b"SUBSCRIBE"
@@ -122,7 +122,7 @@ def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.Monke
 
 
 def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
-    """Classic leaves the connection open."""
+    """The next consumer starts after a refusal on Classic, which leaves the connection open."""
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     wire.answer(b"SEND", "not authorized")
@@ -132,7 +132,7 @@ def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
 
 @pytest.mark.parametrize("ended", [1, 2])
 def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
-    """It is neither subscribed nor unsubscribed; the other one is subscribed."""
+    """A consumer that ends before its start writes neither SUBSCRIBE nor UNSUBSCRIBE; the other one starts."""
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     wire.adapter.execute((Unsubscribe(ended),))
@@ -144,7 +144,7 @@ def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
 
 
 def test_a_loss_is_told_to_those_who_have_not_begun(wire: Wire) -> None:
-    """As to the one that has been asked: each is subscribed again on the next connection."""
+    """A loss is reported to each consumer that has not started: each is subscribed on the next connection."""
     wire.adapter.execute([Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2)])
     wire.link.lost("gone")
     told = [event for event in wire.events if isinstance(event, Subscribed)]
@@ -154,7 +154,7 @@ def test_a_loss_is_told_to_those_who_have_not_begun(wire: Wire) -> None:
 
 
 def test_one_subscription_for_one_consumer(wire: Wire) -> None:
-    """A second SUBSCRIBE of one id would outlive its UNSUBSCRIBE; one for another connection is dropped as well."""
+    """A second SUBSCRIBE with the same id, which would outlive its UNSUBSCRIBE, is dropped, like an outdated one."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, epoch=7),))
     assert wire.written == []
     for epoch in (wire.link.epoch, 0):
@@ -166,7 +166,7 @@ def test_one_subscription_for_one_consumer(wire: Wire) -> None:
 def test_nothing_begins_on_a_connection_that_its_broker_ends(
     monkeypatch: pytest.MonkeyPatch, refused: bytes
 ) -> None:
-    """Artemis ends it over any refusal: the next consumer begins on the next connection."""
+    """No consumer starts after a refusal on Artemis, which closes the connection: it starts on the next one."""
     wire = Wire(monkeypatch, StompArtemis())
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
@@ -182,7 +182,7 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
-    """Artemis would handle it behind a check that it refuses. One that has not been made is not ended, either."""
+    """A further subscription waits for the check before it; one that was not begun is not ended, either."""
     wire = Wire(monkeypatch, StompArtemis())
     wire.adapter.execute((Subscribe(1, "queue://orders", window=50, room=99),))
     wire.answer_last()

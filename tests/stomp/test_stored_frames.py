@@ -1,4 +1,4 @@
-"""A MESSAGE that was stored as bytes, and restored, is the same delivery; and it is seen at a glance what is plain."""
+"""A MESSAGE that is restored from its bytes is the same delivery; a quick check finds plain messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DESTINATIONS = (
     "native:///queue/orders",
     "temp-queue://mine",
 )
-# Lines that decide something, those that look like them, and anything.
+# Header lines that the quick check reads, lines that look like them, and others.
 TELLING = [
     b"expires:1600000000000", b"expires:1800000000000", b"expires:0", b"expires:x", b"expiration:5000",
     b"expiration:0", b"content-length:4", b"amq-msg-type:text", b"amq-msg-type:bytes", b"__AMQ_CID:c",
@@ -60,7 +60,7 @@ def arrived(
     crlf: bool = False,
     own: bool = True,
 ) -> StompDelivery:
-    """A delivery of these lines, before those of the broker or behind them."""
+    """A delivery with these lines, before or after those of the broker."""
     profile, usual = PROFILES[broker]
     source = Subscription(Subscribe(3, to, window=10), 7, profile(), "1.2")
     usual_lines = [line.encode() for line in usual] if own else []
@@ -69,7 +69,7 @@ def arrived(
 
 
 def restored(delivery: StompDelivery, broker: str, to: str, at: float) -> object:
-    """The same, from its bytes."""
+    """The same delivery, restored from its bytes."""
     return shown_by(again(restorer({"scheme": "stomp", **frame_wire(broker, "1.2", to)}), delivery, at))
 
 
@@ -80,7 +80,7 @@ def restored(delivery: StompDelivery, broker: str, to: str, at: float) -> object
 def test_a_frame_is_restored(
     broker: str, lines: list[bytes], body: bytes, to: str, crlf: bool, own: bool
 ) -> None:
-    """Every property of a restored delivery is that of the original: of usual frames, of odd ones, and of garbage."""
+    """A restored delivery has all properties of the original, for usual and unusual frames and for garbage."""
     delivery = arrived(broker, lines, body, to, crlf=crlf, own=own)
     at = getattr(delivery, "arrived", 0.0)
     assert restored(delivery, broker, to, at) == shown_by(delivery)
@@ -89,7 +89,7 @@ def test_a_frame_is_restored(
 @pytest.mark.parametrize("broker", PROFILES)
 @given(head=st.binary(max_size=60), body=BODIES)
 def test_garbage_is_restored(broker: str, head: bytes, body: bytes) -> None:
-    """A header block that is none is kept as it is."""
+    """Bytes that are not a header block are kept unchanged."""
     profile, _ = PROFILES[broker]
     source = Subscription(Subscribe(3, "queue://orders", window=10), 7, profile(), "1.2")
     delivery = source.make(source, head, body)
@@ -103,7 +103,7 @@ def test_garbage_is_restored(broker: str, head: bytes, body: bytes) -> None:
 def test_what_is_plain_at_a_glance_is_plain(
     broker: str, lines: list[bytes], body: bytes, crlf: bool, own: bool
 ) -> None:
-    """A quick look never takes a message for plain that has expired, has lost its body, or cannot be settled."""
+    """The quick check accepts no message that has expired, has lost its body, or cannot be settled."""
     delivery = arrived(broker, lines, body, crlf=crlf, own=own)
     assert is_plain(delivery, NOW) or not delivery.plain(NOW)
 
@@ -113,7 +113,7 @@ def test_what_is_plain_at_a_glance_is_plain(
 def test_the_usual_message_is_plain_at_a_glance(
     broker: str, lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes alone say so: no property is asked."""
+    """The quick check accepts the usual message by its bytes, without reading a property."""
     delivery = arrived(broker, lines, b"x")
     for name in ("expires_at", "body_kind"):
         monkeypatch.setattr(StompDelivery, name, property(lambda _: pytest.fail("asked")))
@@ -121,7 +121,7 @@ def test_the_usual_message_is_plain_at_a_glance(
 
 
 def test_the_time_of_the_arrival_decides_about_expiry() -> None:
-    """What Classic sent lived when it arrived, and RabbitMQ's life counts from then: the given time is taken."""
+    """A restored message expires by the given time of its arrival, on Classic and on RabbitMQ."""
     classic = arrived("activemq", [], b"x", own=False)
     source, head = classic.source, b"MESSAGE\nexpires:1700000000000\nmessage-id:1"
     classic = source.make(source, head, b"x")
@@ -135,7 +135,7 @@ def test_the_time_of_the_arrival_decides_about_expiry() -> None:
 
 
 def test_a_wire_of_no_broker_is_refused() -> None:
-    """A name that no profile has, and a value that is missing, are said before anything is restored."""
+    """An unknown broker, or a missing value, raises before any delivery is restored."""
     with pytest.raises(ConfigurationError, match="other over STOMP is not supported"):
         restorer({"scheme": "stomp", "broker": "other", "version": "1.2", "destination": "queue://a"})
     with pytest.raises(ConfigurationError, match="wire has no version, destination"):

@@ -12,7 +12,7 @@ from redelivery_stomp.transport import ScanningTransport
 
 
 def test_the_selector_ends_with_the_connection() -> None:
-    """Its descriptor is closed at once, not when somebody collects garbage."""
+    """The selector's descriptor is closed with the connection, not by the garbage collector."""
     first = opening("stomp+ssl://h")
     transport = ScanningTransport(
         first.endpoint, first.settings.tls, 1.0, FrameScanner("TOKEN"), lambda _: None

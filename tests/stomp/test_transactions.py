@@ -1,4 +1,4 @@
-"""A transaction whose consumer ends before all of it is answered, or of which a part is refused."""
+"""A transaction whose consumer ends before the last answer, or of which a part is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FakeIo:
-    """A `StompIo` that keeps what is written, and the callbacks of the receipts."""
+    """A `StompIo` that keeps the written bytes and the callbacks of the receipts."""
 
     def __init__(self) -> None:
         self.profile: StompProfile = StompClassic(None)
@@ -51,7 +51,7 @@ class FakeIo:
 
 
 def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
-    """Its messages are others' already: a COMMIT behind the UNSUBSCRIBE would have them handled twice."""
+    """No COMMIT follows the end of the consumer: its messages are released, and would be handled twice."""
     for ended, last in ((False, b"COMMIT"), (True, b"ABORT")):
         io = FakeIo()
         answers: list[RedeliveryError | None] = []
@@ -71,7 +71,7 @@ def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
 
 
 def test_nothing_is_committed_after_a_refusal() -> None:
-    """One frame of it was refused: it is aborted, and when that is answered its first error is the answer."""
+    """A transaction with a refused frame is aborted; its result, after that answer, is the first error."""
     for refused in (0, 1):
         io = FakeIo()
         answers: list[RedeliveryError | None] = []

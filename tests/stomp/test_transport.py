@@ -1,4 +1,4 @@
-"""Heart-beats: what the client asks for, and what counts as one."""
+"""Heart-beats: those that the client asks for, and frames that count as one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from redelivery_stomp.transport import ScanningTransport
 
 
 def test_connect_asks_for_heart_beats() -> None:
-    """CONNECT says how often the client can send heart-beats, and how often it wants some: in milliseconds."""
+    """CONNECT has the milliseconds between heart-beats that the client can send, and that it wants."""
     settings = redelivery.parse_uri("stomp://machine")
     assert b"\nheart-beat:4000,5000\n" in connect_frame(settings, (4000, 5000))
 
 
 def test_a_message_is_as_good_as_a_heart_beat() -> None:
-    """A broker that sends one message after the other, and no heart-beat between them, is not silent."""
+    """A broker that sends messages without heart-beats between them does not count as silent."""
     first = opening("stomp://machine")
     taken: list[tuple[bytes, bytes]] = []
     transport = ScanningTransport(

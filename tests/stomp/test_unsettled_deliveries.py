@@ -1,4 +1,4 @@
-"""What is to be given back at the end of a subscription, whoever settles in the meantime."""
+"""Deliveries to release at the end of a subscription, while other threads settle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Held:
 
 
 def test_what_is_being_settled_is_not_returned() -> None:
-    """A release behind its settlement would be one of a message that is gone, or is somebody else's."""
+    """A delivery that is being settled is not released: the message may be another consumer's after that."""
     unsettled, one, other = UnsettledDeliveries(), Held(), Held()
     assert unsettled.take([one, other])
     returned: list[Returnable] = []

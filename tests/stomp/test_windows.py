@@ -1,4 +1,4 @@
-"""The window over STOMP is the credit; further subscriptions make room for what is parked, and end when it is done."""
+"""The window over STOMP is the credit; further subscriptions add room for parked messages, and end after them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ID = re.compile(rb"\nid:TOKEN-([^\n]+)\n")
 
 
 def answer_all(wire: Wire) -> None:
-    """Answer each SUBSCRIBE and UNSUBSCRIBE, also those that an answer leads to."""
+    """Answer each SUBSCRIBE and UNSUBSCRIBE, including those that follow an answer."""
     done = 0
     while done < len(wire.written):
         frame = wire.written[done]
@@ -54,7 +54,7 @@ def begun(
 
 
 def came(wire: Wire, *names: str, group: bool = False, size: int = 1) -> list[Delivery]:
-    """Let a message come by each of these subscriptions; return those that the consumer is given."""
+    """Make a message arrive on each of these subscriptions; return those that the consumer gets."""
     before = len(wire.events)
     for number, name in enumerate(names):
         wire.read(
@@ -79,13 +79,13 @@ QUEUE = Subscribe(1, "queue://orders", window=4, room=1000)
 def test_the_window_is_the_credit(
     monkeypatch: pytest.MonkeyPatch, profile: StompProfile, windows: list[tuple[str, int]]
 ) -> None:
-    """What may be parked is no part of it. Artemis counts bytes: so many as small messages have."""
+    """The window is the credit, without the messages that may be parked; on Artemis, the bytes of small messages."""
     assert begun(monkeypatch, profile, QUEUE)[1] == windows
 
 
 @pytest.mark.parametrize("number", [33, 1000])
 def test_a_wide_window_is_in_bytes_on_artemis(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """1 kB for each message of the credit, in one subscription."""
+    """A wide window on Artemis has 1 kB for each message of the credit, in one subscription."""
     command = Subscribe(1, "queue://orders", window=number, room=1000)
     assert begun(monkeypatch, StompArtemis(), command)[1] == [("1", 1024 * number)]
 
@@ -107,7 +107,7 @@ def test_one_subscription_where_order_or_copies_need_it(
     ordering: str,
     windows: dict[str, int],
 ) -> None:
-    """A second one to a topic would get each message again: it has all its room at once, at nobody's cost."""
+    """A consumer starts with one subscription, with its whole window if further ones would copy or reorder messages."""
     command = Subscribe(1, destination, window=4, room=1000, ordering=ordering)  # type: ignore[arg-type]
     wire, first = begun(monkeypatch, profile, command)
     assert first == [("1", windows[profile.capabilities.broker])]
@@ -116,13 +116,13 @@ def test_one_subscription_where_order_or_copies_need_it(
 
 
 def test_an_exclusive_subscription_has_all_its_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classic would give nothing to a further one."""
+    """An exclusive subscription has its whole window from the begin: Classic sends nothing to a further one."""
     command = Subscribe(1, "queue://orders?consumer.exclusive=true", window=4, room=160)
     assert begun(monkeypatch, StompClassic(), command)[1] == [("1", 164)]
 
 
 def test_room_for_parked_messages_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One subscription for each; when they are done, each ends behind the acknowledgement of its message."""
+    """Each parked message gets one subscription, which ends after the acknowledgement of its message."""
     wire, first = begun(monkeypatch, StompClassic(), QUEUE)
     wire.adapter.execute((Credit(1, 2),))
     further = [f"1.{number}" for number in range(len(first), len(first) + 2)]
@@ -137,7 +137,7 @@ def test_room_for_parked_messages_comes_and_goes(monkeypatch: pytest.MonkeyPatch
     assert wire.commands() == [b"ACK", b"ACK", b"UNSUBSCRIBE", b"UNSUBSCRIBE"]
     assert came(wire, *further) == []
     answer_all(wire)
-    # Artemis sends some behind the RECEIPT.
+    # Artemis sends some messages after the RECEIPT.
     assert came(wire, "1.1") == []
     wire.written.clear()
     wire.adapter.execute((Credit(1, 1),))
@@ -145,7 +145,7 @@ def test_room_for_parked_messages_comes_and_goes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_room_that_is_needed_again_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription that has not ended is not begun anew."""
+    """A subscription that has not ended is used again when room is needed."""
     wire, _ = begun(monkeypatch, StompClassic(), QUEUE)
     wire.adapter.execute((Credit(1, 3),))
     assert len(subscribed(wire)) == 3
@@ -156,7 +156,7 @@ def test_room_that_is_needed_again_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_on_rabbitmq_room_comes_in_one_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes nothing back at the end of a subscription; all of a consumer's end before one message is released."""
+    """RabbitMQ has one further subscription, which stays; all end before the first message is released."""
     wire, _ = begun(monkeypatch, StompRabbitMQ(), QUEUE)
     wire.adapter.execute((Credit(1, 3),))
     assert subscribed(wire) == [("1.1", 3)]
@@ -169,7 +169,7 @@ def test_on_rabbitmq_room_comes_in_one_and_stays(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_consumer_without_room_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credit that a browser or a probe asks for is another matter; so is that of a consumer which has ended."""
+    """Credit for a consumer without room to grow, such as a browse, or an ended one begins no subscription."""
     wire, _ = begun(monkeypatch, StompClassic(), Subscribe(1, "queue://orders", window=1))
     wire.adapter.execute((Credit(1, 5), Credit(7, 5)))
     assert wire.written == []

@@ -1,4 +1,4 @@
-"""Further subscriptions end behind whatever settles their messages, and bring nothing once they have ended."""
+"""Further subscriptions end after the settlement of their messages; after that no message of them is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def answer(wire: Wire) -> None:
-    """Answer all that asks for a receipt, also what an answer leads to."""
+    """Answer all frames with a `receipt` header, including those that follow an answer."""
     done = 0
     while done < len(wire.written):
         _, asks, tail = wire.written[done].partition(b"\nreceipt:")
@@ -32,7 +32,7 @@ def answer(wire: Wire) -> None:
 
 @pytest.mark.parametrize("how", ["accepted", "poisoned", "committed"])
 def test_each_ends_behind_its_message(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """However that is settled: else one consumer keeps a place for each message that it ever parked."""
+    """A further subscription ends after its message, for every kind of settlement: else they would add up."""
     wire, _ = begun(monkeypatch, StompClassic(), replace(QUEUE, window=1))
     parked = came(wire, "1")
     for _ in range(5):
@@ -52,7 +52,7 @@ def test_each_ends_behind_its_message(monkeypatch: pytest.MonkeyPatch, how: str)
 
 
 def test_what_the_broker_takes_back_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's ACK may end the subscription while what came by it is being read."""
+    """A message is dropped if a worker's ACK ends its subscription while it is being read."""
     command = Subscribe(1, "queue://orders", window=100, room=1000)
     wire, ((_, size),) = begun(monkeypatch, StompArtemis(), command)
     parked = came(wire, "1", size=size)

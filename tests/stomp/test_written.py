@@ -1,4 +1,4 @@
-"""What is written, in which order, and what a broker's complaint makes of it: one connection, without a socket."""
+"""Frames that one connection writes, their order, and the effect of a broker's ERROR, without a socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redelivery_stomp.profiles import StompArtemis
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-MEANWHILE = 0.05  # seconds that another thread gets; more changes nothing where it is made to wait
+MEANWHILE = 0.05  # seconds that another thread gets; more changes nothing if it is made to wait
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def message(wire: Wire, name: str, epoch: int = 1) -> StompDelivery:
-    """Return a message that came for the consumer."""
+    """Return a message that arrived for the consumer."""
     head = f"MESSAGE\nsubscription:TOKEN-1\ndestination:/queue/orders\nmessage-id:{name}\nack:{name}".encode()
     delivery = StompDelivery(wire.link.subscriptions["1"], head, b"x")
     delivery.epoch = epoch
@@ -45,7 +45,7 @@ def commands(wire: Wire) -> list[bytes]:
 
 
 def lost(wire: Wire) -> ConnectionLost:
-    """End the connection; return the one thing that the sink is told of it."""
+    """End the connection; return the one event that is reported."""
     wire.link.lost("gone")
     wire.link.lost("gone")
     (event,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
@@ -53,12 +53,12 @@ def lost(wire: Wire) -> ConnectionLost:
 
 
 def suspect(wire: Wire) -> Hashable:
-    """Return the id of the message over which the connection ended."""
+    """Return the id of the message that is suspected of ending the connection."""
     return name_of(lost(wire))
 
 
 def name_of(loss: ConnectionLost) -> Hashable:
-    """Return the id of its suspect, which may have a digest besides."""
+    """Return the id of the loss's suspect, which may also have a digest."""
     proof = loss.suspect
     key = proof[0] if isinstance(proof, tuple) and isinstance(proof[0], tuple) else proof
     return key[1] if isinstance(key, tuple) else key
@@ -67,7 +67,7 @@ def name_of(loss: ConnectionLost) -> Hashable:
 def test_an_unsubscribe_does_not_overtake_an_acknowledgement(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two threads the first to begin is the first to write."""
+    """An UNSUBSCRIBE is written after the acknowledgement that another thread has begun to write."""
     ack = Accept([message(wire, "a")])
     other = threading.Thread(target=wire.adapter.execute, args=([Unsubscribe(1)],))
     write = wire.write
@@ -85,14 +85,14 @@ def test_an_unsubscribe_does_not_overtake_an_acknowledgement(
 
 
 def test_all_subscriptions_of_a_consumer_end_with_it(wire: Wire) -> None:
-    """One that was widened has several at the broker."""
+    """The end of a consumer ends all of its subscriptions."""
     wire.link.subscriptions.begin("1.2", wire.link.subscriptions["1"])
     wire.adapter.execute([Unsubscribe(1)])
     assert wire.written == [b"UNSUBSCRIBE\nid:TOKEN-1\n\n", b"UNSUBSCRIBE\nid:TOKEN-1.2\n\n"]
 
 
 def test_what_cannot_be_acknowledged_is_left_out(wire: Wire) -> None:
-    """A message of another connection, and one of a consumer that has ended, have no ACK."""
+    """A message of another connection, or of an ended consumer, has no ACK."""
     here, there, ended = message(wire, "a"), message(wire, "b", epoch=7), message(wire, "c")
     wire.adapter.execute([Accept([here, there])])
     wire.adapter.execute([Unsubscribe(1), Accept([ended])])
@@ -100,21 +100,21 @@ def test_what_cannot_be_acknowledged_is_left_out(wire: Wire) -> None:
 
 
 def test_what_was_acknowledged_is_the_suspect_of_an_error(wire: Wire) -> None:
-    """The last message that was acknowledged, if the broker names none."""
+    """An ERROR that names no message accuses the last acknowledged one."""
     wire.adapter.execute([Accept([message(wire, "a"), message(wire, "b")])])
     wire.link.on_error(Frame("ERROR", {"message": "no"}, b""))
     assert suspect(wire) == "b"
 
 
 def test_a_refused_poison_acknowledgement_accuses_its_message(wire: Wire) -> None:
-    """The broker says no to the NACK, and closes the connection over it."""
+    """A poison acknowledgement that the broker refuses accuses its message, and the broker closes the connection."""
     wire.adapter.execute([PoisonAck(message(wire, "a"), Cause("bad"), 1)])
     wire.answer(b"NACK", "no")
     assert suspect(wire) == "a"
 
 
 def test_a_copy_on_classic_is_in_no_transaction(wire: Wire) -> None:
-    """It would keep the original, and go through all that it keeps at each COMMIT; so the copy is confirmed first."""
+    """A copy on Classic is confirmed before its message is acknowledged, without a transaction: that would be slow."""
     bad = message(wire, "a")
     wire.adapter.execute([Forward(bad, Outgoing("queue://graves", b"x"), Cause("bad"), 1)])
     assert commands(wire) == [b"SEND"]
@@ -146,17 +146,17 @@ def received(name: str, subscription: str = "TOKEN-1") -> bytes:
 def test_what_is_no_frame_accuses_the_message_before_it(
     wire: Wire, reads: list[bytes], expected: str | None
 ) -> None:
-    """The last whole message before the rubbish, handed over or not; where there is none, no other message."""
+    """Bytes that are not a frame accuse the last whole message before them, and no other one."""
     wire.link.disconnect_cause.accuse(message(wire, "earlier"))
     for data in reads:
         wire.read(data)
     (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
     assert name_of(loss) == expected
-    assert "a body was longer than its frame says" in str(loss.error)
+    assert "a body is longer than its frame says" in str(loss.error)
 
 
 def test_a_broker_that_closes_after_an_error_is_gone_at_once(wire: Wire) -> None:
-    """Artemis always does: nobody may take the connection for one that still stands. Classic may go on."""
+    """An ERROR of Artemis, which always closes, ends the connection at once; one of Classic does not."""
     for profile, ends in ((wire.link.profile, 0), (StompArtemis(), 1)):
         wire.link.profile = profile
         wire.link.on_error(Frame("ERROR", {"message": "no"}, b""))

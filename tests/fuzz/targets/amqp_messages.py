@@ -1,4 +1,4 @@
-"""Messages over AMQP: whatever a producer sends is read, copied and named, and none of it is lost."""
+"""Messages over AMQP: anything that a producer sends is read, copied and identified, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _nested(depth: int, head: bytes = b"\xd0") -> bytes:
 
 
 def seeds() -> list[bytes]:
-    """Return messages of each form, and those that killed or stopped a consumer."""
+    """Return messages of each form, and those that crashed or stopped a consumer once."""
     deep = _nested(120)
     entry = b"\xa1\x01k" + deep
     in_map = b"\xd1" + struct.pack(">II", len(entry) + 4, 2) + entry
@@ -63,7 +63,7 @@ def seeds() -> list[bytes]:
 
 
 def _read(found: Any) -> None:
-    """Ask a delivery for all that it has."""
+    """Read all properties of a delivery."""
     for name in _TEXTS:
         assert isinstance(getattr(found, name), str | None), name
     for name in _OTHERS:
@@ -78,7 +78,7 @@ def _read(found: Any) -> None:
 
 
 def _check(data: bytes) -> None:
-    """Read a message, have its copy made for each broker, and read that."""
+    """Read a message, make its copy for each broker, and read that."""
     from redelivery.core.commands import Forward, Subscribe  # noqa: PLC0415 - without proton there is no adapter
     from redelivery.core.dead_lettering.origin import readable_origin  # noqa: PLC0415
     from redelivery.core.dead_lettering.routing import copy_of, told_of  # noqa: PLC0415
@@ -90,7 +90,7 @@ def _check(data: bytes) -> None:
     from redelivery_amqp.message_copies import NEVER_COPIED, copied  # noqa: PLC0415
     from redelivery_amqp.receiver import ReceiverLink  # noqa: PLC0415
 
-    # By its length, as they differ in little.
+    # The length selects the broker, as they differ in little.
     kinds = (known.AmqpArtemis, known.AmqpBrokerJ, known.AmqpClassic, known.AmqpRabbitMQ, known.AmqpRabbitMQ4)
     profile = kinds[len(data) % len(kinds)]()
     link = ReceiverLink(Subscribe(1, "queue://shop.>", 100), 1, profile, lambda _: None)
@@ -100,7 +100,7 @@ def _check(data: bytes) -> None:
     )
     # Before its attempt is marked: a section costs a hundred times its descriptor's bytes.
     assert len(found.places) <= 2100 + len(data) // 60
-    # A policy is looked up by it.
+    # The destination selects the policy.
     assert Destination.parse(found.destination).members
     assert Destination.parse(readable_origin(found.origin) or "queue://none").members
     _read(found)
@@ -124,7 +124,7 @@ def _check(data: bytes) -> None:
         assert bodies[0] == bodies[1], "the body is another one"
     for name in _COPIED:
         assert getattr(copy, name) == getattr(found, name), name
-    # As text: what is no number equals nothing.
+    # Compared as text: NaN does not equal itself.
     lost = {name: value for name, value in out.headers.items() if repr(copy.headers.get(name)) != repr(value)}
     assert not lost.keys() - {name for name in lost if name.startswith(NEVER_COPIED)}, "properties are lost"
 

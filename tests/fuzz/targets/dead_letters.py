@@ -1,4 +1,4 @@
-"""Dead letters with any properties: shown, counted under a cause, and written as what goes back.
+"""Dead letters with any properties: they are shown, counted by cause, and redriven.
 
 A line of the input is one property, `name`, a tab, a letter for its type and its text; names in `<>` are the fields
 that a broker sets. Over STOMP all values are text, over AMQP they are of any type.
@@ -130,12 +130,12 @@ _ABLE = cast("Capabilities", None)
 
 
 def check(data: bytes) -> None:
-    """Look at a letter in all the ways of the tools, and make what is sent back."""
+    """View a dead letter with all the tools, and make its redriven message."""
     delivery = _Letter(data)
     try:
         letter = read_letter(delivery, "queue://DLQ", LedgerCauses(_LEDGER))
     except OverflowError:
-        # A count that is infinite, or a time before the year 1: read as absent, or not at all.
+        # A count that is infinite, or a time before the year 1: read as absent, or refused.
         return
     assert letter.redrives >= 0
     for at in (letter.first_failure, letter.died_at):
@@ -145,7 +145,7 @@ def check(data: bytes) -> None:
     for shown in (letter.cause_kind, letter.day, letter.original_id or "", letter.original_destination or ""):
         shown.encode("utf-8", "surrogatepass")
     assert letter.topic in (True, False)
-    # Without a place to go to it is left where it is; both are documented, and so is a place that is refused.
+    # Documented: without an origin a dead letter stays in its queue, and an origin may be refused.
     assert isinstance(letter.original_destination, str | None)
     assert redrives_of(delivery.headers) == letter.redrives
     redrive = Redrive("run", quarantine="queue://quarantine")

@@ -1,7 +1,7 @@
-"""Ledger files that something has damaged: the ledger works, or says so in one sentence.
+"""Damaged ledger files: the ledger works, or raises an error of one sentence.
 
-The first byte of an input says what it is: `D` a database, `W` its write-ahead log, `B` the board, `M` the marks of
-another process, `S` statements of SQL that some other program has run on the database.
+The first byte of an input is its kind: `D` a database, `W` its write-ahead log, `B` the board, `M` the marks of another
+process, `S` statements of SQL that another program has run on the database.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DICTIONARY = (
 
 @functools.cache
 def _folder(pid: int) -> Path:
-    """Return a folder of this process, in memory where there is one."""
+    """Return a folder of this process, in memory if the system has such a folder."""
     del pid
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="redelivery-fuzz-", dir=memory if memory.is_dir() else None))
@@ -97,7 +97,7 @@ def seeds() -> list[bytes]:
 
 def _put(folder: Path, kind: bytes, data: bytes) -> Path:
     for left in folder.iterdir():
-        # A connection of the input before may have been closed meanwhile: the last one removes `-wal` and `-shm`.
+        # The last connection that is closed removes `-wal` and `-shm`. That may be one of the input before.
         left.unlink(missing_ok=True)
     path = folder / "ledger.db"
     path.write_bytes(data if kind == b"D" else _whole())
@@ -108,7 +108,7 @@ def _put(folder: Path, kind: bytes, data: bytes) -> Path:
     elif kind == b"M":
         marks = folder / "ledger.db-marks-0000000000000000"
         marks.write_bytes(data)
-        # A page cut short is another thing than a damaged one.
+        # A truncated page is another fault than a damaged one.
         if len(data) % 2:
             os.truncate(marks, _MARKS[0])
         _spoil(path, "INSERT INTO owners VALUES ('ledger.db-marks-0000000000000000')")
@@ -122,7 +122,7 @@ def _authorized(action: int, *_: str | None) -> int:
 
 
 def _spoil(path: Path, statements: str) -> None:
-    """Run statements, each for itself; no other file is touched, and none runs for long."""
+    """Run statements, each on its own. They cannot touch another file, and cannot run long."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as sql:
         sql.set_authorizer(
             lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
@@ -134,7 +134,7 @@ def _spoil(path: Path, statements: str) -> None:
 
 
 def check(data: bytes) -> None:
-    """Look into a ledger, open it, count, and close it."""
+    """View a ledger, open it, count, and close it."""
     path = _put(_folder(os.getpid()), data[:1], data[1:])
     died: list[threading.ExceptHookArgs] = []
     before, threading.excepthook = threading.excepthook, died.append
@@ -159,7 +159,7 @@ def check(data: bytes) -> None:
 
 
 def _ignore() -> None:
-    """Hear that it fails."""
+    """Ignore the report that the ledger fails."""
 
 
 def _look(path: Path) -> None:

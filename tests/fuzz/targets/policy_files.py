@@ -1,6 +1,6 @@
-"""Policy files of each kind: read, or refused with one sentence; what is read is written as TOML and as a URI.
+"""Policy files of each kind: they are read, or refused with one sentence.
 
-What was written is read again: the same map, and a URI that is accepted.
+A map that was read is written as TOML and as a URI, which are read again: the map is the same, the URI is accepted.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _TOML_TOKENS = (
 
 @functools.cache
 def _folder(pid: int) -> Path:
-    """Return a folder of this process, in memory where there is one."""
+    """Return a folder of this process, in memory if the system has such a folder."""
     del pid
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="redelivery-fuzz-", dir=memory if memory.is_dir() else None))
@@ -121,7 +121,7 @@ def _folder(pid: int) -> Path:
 
 
 def check(data: bytes) -> None:
-    """Read a file, and write and read what was found."""
+    """Read a file; write its policies, and read them again."""
     path = _folder(os.getpid()) / "f"
     path.write_bytes(data)
     try:
@@ -132,7 +132,7 @@ def check(data: bytes) -> None:
         _write(found)
         said = "\n".join(map(str, found.notes[:20]))
     said.encode()
-    assert len(said) < 40_000, "what is said repeats the file"
+    assert len(said) < 40_000, "the error repeats the file"
 
 
 def _write(found: Imported) -> None:

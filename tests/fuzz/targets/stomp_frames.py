@@ -1,7 +1,7 @@
-"""What a STOMP connection makes of any bytes: messages, a fault, or nothing; the same at every split.
+"""Any bytes on a STOMP connection: they are messages, a fault, or nothing, the same at every split.
 
-`check` reads one input: its first byte says how the rest is split. `DICTIONARY` has the tokens that such streams are
-made of. The connection's token is always `TOKEN`, as if the producer had found it out: other bytes prove nothing.
+`check` reads one input: its first byte selects how the rest is split. `DICTIONARY` has the tokens of such streams. The
+connection's token is always `TOKEN`, as if the producer knew it: other bytes prove nothing.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Cut = tuple[list[tuple[bytes, bytes]], list[OtherFrame], bool]
 
 
 def check(data: bytes) -> None:
-    """Read one input; an exception is a fault of the library, failed asserts too."""
+    """Read one input; an exception, also a failed assert, is a fault of the library."""
     seed, stream = data[0] if data else 0, data[1:]
     whole = _read([stream])
     assert _read(_pieces(stream, seed)) == whole, "another split gives another result"
     messages, others, _ = whole
     for head, body in messages:
-        assert f"\nsubscription:{TOKEN}".encode() in head, "a message that the broker has not written"
+        assert f"\nsubscription:{TOKEN}".encode() in head, "a message that the broker did not write"
         for profile in PROFILES:
             _settle(StompDelivery, profile, head, body)
     for each in others:
@@ -93,7 +93,7 @@ def _read(pieces: list[bytes]) -> Cut:
 
 
 def _settle(kind: type[StompDelivery], profile: StompProfile, head: bytes, body: bytes) -> None:
-    """Read all that a message has, and acknowledge it."""
+    """Read all properties of a message, and acknowledge it."""
     known = Subscriptions(TOKEN)
     consumed = CONSUMED[len(head) % len(CONSUMED)]
     subscription = Subscription(Subscribe(1, consumed, window=10), 1, profile, "1.2")
@@ -103,7 +103,7 @@ def _settle(kind: type[StompDelivery], profile: StompProfile, head: bytes, body:
     for name in PROPERTIES:
         getattr(delivery, name)
     dict(delivery.headers)
-    # Policies are looked up by it: what is no destination would end the consumer at every start.
+    # The destination selects the policy: a wrong one would end the consumer at every start.
     assert Destination.parse(delivery.destination).members
     readable_origin(delivery.origin)
     for name in ("message-id", "ack", "destination", "timestamp"):

@@ -1,4 +1,4 @@
-"""Connection URIs: read or refused, never with a secret in any text."""
+"""Connection URIs: they are read or refused, never with a secret in a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DICTIONARY = [
     b"stomp://", b"stomp+ssl://", b"amqp://", b"amqps://", b"memory://", b"tcp://", b"vm://",
 ]  # fmt: skip
 
-# A mutation may make the secret the value of an option that is shown: then it is none.
+# A mutation may make the secret the value of an option that is shown. It is no secret then.
 _SHOWN = re.compile(
     rf"({'|'.join(re.escape(name) for name, option in OPTIONS.items() if option.kind != 'secret')})=[^&]*SECRETpw"
 )

@@ -1,1 +1,1 @@
-"""An application of Django that has one command."""
+"""A Django application with one command."""

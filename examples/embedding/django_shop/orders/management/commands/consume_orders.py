@@ -1,4 +1,4 @@
-"""`python manage.py consume_orders`: a process of its own that consumes, beside the web workers."""
+"""`python manage.py consume_orders`: consumes in a process of its own, next to the web workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def handle_order(message: Message) -> None:
-    """Write one order down."""
-    # As Django does around a request: each worker's thread has a database connection, which may have died.
+    """Store one order."""
+    # As Django does around a request: each worker's thread has a database connection, which may be broken.
     close_old_connections()
     try:
         with connection.cursor() as cursor:
@@ -31,7 +31,7 @@ class Command(BaseCommand):
     help = "Consumes orders until it is stopped."
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
-        """Run until the end."""
+        """Consume until the connection ends."""
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE IF NOT EXISTS orders (item TEXT)")
         with redelivery.connect(settings.REDELIVERY_URL) as broker:
