@@ -138,7 +138,7 @@ class Conversation:
             elif event.type == E.DELIVERY:
                 self._told(event.delivery)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
-                event.link.close()
+                self._peer.link_ends(self, event.link)
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
@@ -189,6 +189,8 @@ class Conversation:
         delivery.settle()
 
     def _attach(self, link: Any) -> None:
+        if not self._peer.attaches(link):
+            return
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         link.max_message_size = self._peer.largest
@@ -218,6 +220,10 @@ class ScriptedPeer:
         self.discharges: Callable[[Conversation, Any, Any], bool] = lambda *_: True
         """What becomes of a discharge: True, it is carried out; else the test has answered it, or nobody does."""
         self.declared: Callable[[Any], None] = lambda _: None  # called with the link to the coordinator
+        self.attaches: Callable[[Any], bool] = lambda _: True
+        """True if an attach of the client is answered."""
+        self.link_ends: Callable[[Conversation, Any], None] = lambda _, link: link.close()
+        """Answers the end of a link."""
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
         self.outcomes: list[int] = []  # of what it has sent
         self.credit_left: list[int] = []  # of the consumer, at each of its outcomes
