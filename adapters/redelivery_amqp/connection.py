@@ -216,6 +216,7 @@ class AmqpConnection:
         if self._standing and not self.over:
             self.links.browse_on()
             self.links.taken_back()
+            self.links.detaches.free_ended()
         actions, self._actions = self._actions, []
         return actions
 

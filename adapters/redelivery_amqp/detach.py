@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from redelivery_amqp.management_link import ManagementLink
     from redelivery_amqp.receiver import ReceiverLink
+    from redelivery_amqp.round_trip import RoundTrip
     from redelivery_amqp.sender import SenderLink
 
 __all__ = ["DetachQueue"]
@@ -57,6 +58,8 @@ class DetachQueue:
         self._ending: list[ReceiverLink | SenderLink | ManagementLink] = []
         # Those that are waited for no longer. If one were freed, proton would forget whose its channel is by now.
         self._unended: list[ReceiverLink | SenderLink | ManagementLink] = []
+        # Freed with `free_ended`: before, what arrived with their end is still taken from them.
+        self._ended: list[ReceiverLink | SenderLink | ManagementLink | RoundTrip] = []
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()
@@ -79,16 +82,13 @@ class DetachQueue:
 
     def answered(self, receiver: ReceiverLink) -> None:
         """The broker has answered the end of a consumer's link: it has taken back what was released before."""
-        if receiver not in self._leaving:
-            receiver.free()
-            return
-        self._leaving.remove(receiver)
-        if not self._leaving:
-            self._given_back.set()
-            self._for_links.answered()
+        if receiver in self._leaving:
+            self._leaving.remove(receiver)
+            if not self._leaving:
+                self._given_back.set()
+                self._for_links.answered()
         receiver.session.close()
-        self._ending.append(receiver)
-        self._for_sessions.asked()
+        self._await_end(receiver)
 
     def close(self, one: ReceiverLink | SenderLink | ManagementLink) -> None:
         """Answer the end of a link, and end its session.
@@ -97,6 +97,9 @@ class DetachQueue:
         before its begin, and Broker-J closes a connection over that.
         """
         one.close()
+        self._await_end(one)
+
+    def _await_end(self, one: ReceiverLink | SenderLink | ManagementLink) -> None:
         self._ending.append(one)
         if self._in_turn:
             self._for_sessions.asked()
@@ -106,8 +109,21 @@ class DetachQueue:
         for known in (self._ending, self._unended):
             for one in [one for one in known if one.session == session]:
                 known.remove(one)
-                one.free()
+                self.ended(one)
         self._begin_next()
+
+    def ended(self, one: ReceiverLink | SenderLink | ManagementLink | RoundTrip) -> None:
+        """Have a link freed that has ended on both sides."""
+        self._ended.append(one)
+
+    def free_ended(self) -> None:
+        """Free the links that have ended. Only at the end of a turn of the I/O thread.
+
+        The turn may have read messages of such a link together with its end, and it knows the link by its pointer.
+        """
+        ended, self._ended = self._ended, []
+        for one in ended:
+            one.free()
 
     def go_on(self) -> None:
         """Wait no longer for the answers to the ends of sessions."""

@@ -259,6 +259,9 @@ class LinkRegistry:
         """The broker has ended a link, or answered the end of one."""
         if (one := self._named.get(event.link.name)) is not None:
             self._end(one, event.link.remote_condition)
+            if isinstance(one, RoundTrip):
+                # Its session stands.
+                self.detaches.ended(one)
 
     def on_flow(self, event: proton.Event) -> None:
         """The broker has given credit to a sender."""

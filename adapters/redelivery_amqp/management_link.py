@@ -154,9 +154,9 @@ class ManagementLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of ended links."""
-        for endpoint in (self._sender, self._receiver, self.session):
-            endpoint.free()
+        """Free the session, and both links with it."""
+        self.session.free()
+        self._sender = self._receiver = self.session = self.handle = None
 
 
 class Management:

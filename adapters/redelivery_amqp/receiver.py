@@ -153,10 +153,11 @@ class ReceiverLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of an ended link."""
-        for endpoint in (self._receiver, self.session):
-            if endpoint is not None:
-                endpoint.free()
+        """Free the session, and the link and its deliveries with it: none of them can be settled any more."""
+        for delivery in self.unsettled:
+            delivery.handle = None
+        self.unsettled.clear()
+        self.session.free()
         self._receiver = self.session = self.handle = None
 
 

@@ -39,6 +39,9 @@ class RoundTrip:
     def on_ended(self) -> None:
         """The link has ended; a refusal is an answer too."""
         self._tell(None)
+
+    def free(self) -> None:
+        """Free the link. Only while its session stands: a session is freed with its links."""
         self._receiver.free()
 
     def fail(self, error: RedeliveryError) -> None:

@@ -129,9 +129,9 @@ class SenderLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of an ended link."""
-        self._sender.free()
+        """Free the session, and the link with it."""
         self.session.free()
+        self._sender = self.session = None
 
     def fail(self, error: RedeliveryError) -> None:
         """The link has ended: tell those who wait."""

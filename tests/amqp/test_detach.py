@@ -46,7 +46,10 @@ def test_a_session_begins_when_the_one_before_is_over() -> None:
     detaches.begin(lambda: log.append("last begins"))
     assert log[2:] == ["old session ends"]
     detaches.over(old)
-    assert log[3:] == ["old is freed", "next begins", "last begins"]
+    assert log[3:] == ["next begins", "last begins"]
+    detaches.free_ended()
+    detaches.free_ended()
+    assert log[5:] == ["old is freed"]
 
 
 def test_elsewhere_nobody_waits() -> None:
@@ -57,7 +60,11 @@ def test_elsewhere_nobody_waits() -> None:
     detaches.begin(lambda: log.append("next begins"))
     detaches.wait(0.0)
     detaches.answered(old)
-    assert log == ["old ends", "next begins", "old is freed"]
+    detaches.free_ended()
+    assert log == ["old ends", "next begins", "old session ends"], "its session's end is not answered"
+    detaches.over(old)
+    detaches.free_ended()
+    assert log[3:] == ["old is freed"]
 
 
 def test_a_session_whose_end_is_never_answered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +86,7 @@ def test_a_session_whose_end_is_never_answered_holds_up_nobody(monkeypatch: pyte
     detaches.begin(lambda: log.append("last begins"))
     assert log == ["old link ends", "old session ends", "next begins", "last begins"]
     detaches.over(old)
+    detaches.free_ended()
     assert log[4:] == ["old is freed"]
 
 
