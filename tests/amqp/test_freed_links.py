@@ -109,13 +109,14 @@ def asked(peer: ScriptedPeer) -> Iterator[Asked]:
     made.adapter.close(10.0)
 
 
-def delivery_of(asked: Asked) -> AmqpDelivery:
-    """Subscribe, and return the message that arrives; a handler has it."""
+def delivery_of(asked: Asked, *, running: bool = True) -> AmqpDelivery:
+    """Subscribe, and return the message that arrives; `running`: a handler has it."""
     assert asked.subscribed("queue://orders", CONSUMER).error is None
     asked.adapter.execute((Credit(CONSUMER, 10),))
     asked.arrived(1)
     delivery: Any = next(each for each in asked.events if isinstance(each, Arrived)).deliveries[0]
-    delivery.state = "running"
+    if running:
+        delivery.state = "running"
     found: AmqpDelivery = delivery
     return found
 
