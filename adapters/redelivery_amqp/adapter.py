@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery.adapter import Agreed, Sent, Subscribed
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
@@ -89,7 +90,8 @@ class AmqpAdapter:
         link = self._link
         if link is None or outdated(commands, link.epoch):
             return
-        with link.wire.lock:
+        # Ctrl-C between two calls of proton would leave a delivery settled whose handle is kept.
+        with Uninterrupted(), link.wire.lock:
             if link.over:
                 return
             for command in commands:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
 from redelivery.core.events import ConnectionLost
@@ -79,11 +80,16 @@ class AmqpConnection:
         with self.wire.lock:
             self.wire.connection.open()
         self._stream.start()
-        self._answered.wait(capped(max(0.0, deadline - time.monotonic())))
-        with self.wire.lock:
-            if self._opened and self._error is None and not self.over:
-                self._welcome()
-                return
+        try:
+            self._answered.wait(capped(max(0.0, deadline - time.monotonic())))
+            with self.wire.lock:
+                if self._opened and self._error is None and not self.over:
+                    self._welcome()
+                    return
+        # Ctrl-C too: the thread and its socket would stay open.
+        except BaseException:
+            self.abandon()
+            raise
         self.abandon()
         raise self._refusal()
 
@@ -113,7 +119,6 @@ class AmqpConnection:
             self.profile = profile_for(properties, self._opening.settings.broker, self._opening.settings)
         except ConfigurationError:
             self.over = True
-            self._stream.end()
             raise
         self.links = LinkRegistry(
             self.wire,
@@ -151,8 +156,16 @@ class AmqpConnection:
 
     def close(self, timeout: float) -> bool:
         """Say goodbye, wait for the broker's answer for `timeout` seconds, and close; return whether it came."""
+        try:
+            return self._close(timeout)
+        # Ctrl-C in a wait: the connection ends at once.
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _close(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        with self.wire.lock:
+        with Uninterrupted(), self.wire.lock:
             stands = not self.over
             if self.over:
                 self._closed.set()
@@ -162,7 +175,7 @@ class AmqpConnection:
         if not self.over:
             # RabbitMQ closes at once, and releases messages later.
             self.links.detaches.wait(capped(timeout))
-        with self.wire.lock:
+        with Uninterrupted(), self.wire.lock:
             self.over = True
             self.wire.connection.close()
             self._stream.flush()
