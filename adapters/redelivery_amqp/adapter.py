@@ -132,7 +132,7 @@ class AmqpAdapter:
             case Unsubscribe():
                 link.links.detach(command.consumer)
             case Hold():
-                # AMQP credit counts messages. The engine limits parked messages with it.
+                # Nothing to do: credit counts messages, as the engine does, and there is no window in bytes.
                 pass
             case _:
                 assert_never(command)
