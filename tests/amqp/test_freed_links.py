@@ -52,7 +52,7 @@ class Freed:
 
 @pytest.fixture
 def freed(monkeypatch: pytest.MonkeyPatch) -> Freed:
-    """Return what is freed from now on; the frees themselves are left out."""
+    """Record the links and sessions that are freed from now on; a second free is left out."""
     found = Freed()
 
     def checked(name: str, link_of: Callable[[Any], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in the main thread while it carries out commands over AMQP: proton's state stays whole."""
+"""Ctrl-C in the main thread during AMQP commands: proton's state stays whole."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ OWN = "redelivery-amqp"
 
 @pytest.fixture(autouse=True)
 def default_handler() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, as in any program; the handler before is put back."""
+    """Set the default handler of SIGINT, which raises KeyboardInterrupt; restore the one before."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[str]:
-    """Have the main thread's first call of a method press Ctrl-C before and after it; return the calls that ended."""
+    """Press Ctrl-C before and after the main thread's first call of a method; return the calls that ended."""
     before, began, ended = getattr(of, name), list[str](), list[str]()
 
     def call(self: Any, *given: Any, **named: Any) -> Any:
@@ -59,7 +59,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[s
     ("of", "name"), [(SenderLink, "send"), (SenderLink, "attach"), (ProtonEngine, "output")]
 )
 def test_an_interrupted_send_is_written_whole(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> None:
-    """A send is interrupted when the message is written; the connection stays, and takes the next message."""
+    """An interrupted send is written whole; the connection stays, and takes the next message."""
     taken: list[str] = []
     with ScriptedPeer() as peer, redelivery.connect(peer.uri) as connection:
         peer.taken = lambda _, link: taken.append(str(link.target.address))
@@ -74,7 +74,7 @@ def test_an_interrupted_send_is_written_whole(monkeypatch: pytest.MonkeyPatch, o
 
 
 def test_an_interrupted_settlement_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A delivery that proton has settled has no handle any more, though the settlement was interrupted."""
+    """An interrupted settlement is carried out once: the delivery has no handle any more."""
     with ScriptedPeer(send_one) as peer:
         asked = Asked(peer)  # type: ignore[arg-type]
         delivery = delivery_of(asked)
@@ -89,7 +89,7 @@ def test_an_interrupted_settlement_is_carried_out_once(monkeypatch: pytest.Monke
 
 
 def test_an_interrupted_close_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An adapter whose close is interrupted has released its messages, and its connection has ended."""
+    """An interrupted close releases the messages and ends the connection."""
     with ScriptedPeer(send_one) as peer:
         asked = Asked(peer)  # type: ignore[arg-type]
         delivery = delivery_of(asked, running=False)
@@ -104,7 +104,7 @@ def test_an_interrupted_close_ends_the_connection(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_interrupted_open_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread and the socket of a connection whose log-in was interrupted end."""
+    """An interrupted log-in ends the connection's thread and socket."""
     threads = set(threading.enumerate())
     with ScriptedPeer() as peer:
         with monkeypatch.context() as patch:
