@@ -95,11 +95,11 @@ class Declarations:
         if not receiver.command.rescheduled or (facts is not None and facts.kind == "quorum"):
             return None
         if facts is None or not facts.kind:
-            why = f"the broker does not say what kind of queue {receiver.destination} is"
+            why = f"the broker does not report the type of {receiver.destination}"
         else:
-            why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds nothing back"
+            why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds no message back"
         return AdapterError(
-            f"redelivery.scheduler=broker: {why}; it takes a quorum queue: delete this one when it is empty, and it is "
+            f"redelivery.scheduler=broker: {why}; use a quorum queue: delete this queue when it is empty, and it is "
             "declared again as one (redelivery.queueArguments=x-queue-type:quorum), or use another name"
         )
 
@@ -189,8 +189,8 @@ class _TopicQueue:
             self._then(
                 None,
                 AdapterError(
-                    f"the durable subscription {self._subscription} is for {topics}, and not for {self._topics}: give "
-                    f"it another name, or delete its queue {self._name} first"
+                    f"the durable subscription {self._subscription} exists for {topics}, not for {self._topics}; use "
+                    f"another name, or delete its queue {self._name} first"
                 ),
             )
             return
@@ -226,4 +226,4 @@ def _refused(what: str, reply: Reply) -> RedeliveryError:
     why = str(reply.error if reply.error is not None else reply.body or f"status {reply.status}")
     # For a request that it cannot take, the broker sends pages of its stack trace.
     first = why.partition("\n")[0]
-    return AdapterError(f"the broker does not declare the {what}: {first[:LONGEST]}")
+    return AdapterError(f"the broker refused to declare the {what}: {first[:LONGEST]}")

@@ -61,8 +61,8 @@ class AmqpDisconnectCause:
         if end == "garbled":
             concerned = partial if len(partial) == 1 else receivers
             if len(concerned) == 1:
-                return f"what cannot be decoded, from {concerned[0].destination}", concerned[0].consumer
-            return "what cannot be decoded", None
+                return f"bytes that cannot be decoded, from {concerned[0].destination}", concerned[0].consumer
+            return "bytes that cannot be decoded", None
         if end == "refused" and last is not None and time.monotonic() - self._at < AT_ONCE:
             name = last.proof or f"a message without an id, from {last.destination}: {_digest(last.body)}"
             return name, last.consumer

@@ -90,7 +90,7 @@ class LinkRegistry:
 
     def _stuck(self) -> None:
         with self._wire.lock:
-            self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
+            self._broken(TransportError("the broker did not answer the end of a consumer"), "cut")
 
     def _unended(self) -> None:
         with self._wire.lock:
@@ -136,7 +136,11 @@ class LinkRegistry:
         name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
         if name in self._named:
             # The broker knows a durable subscription by the name of its link, and the old link has not ended yet.
-            receiver.answer(AdapterError(f"the durable subscription {name} is in use on this connection"))
+            receiver.answer(
+                AdapterError(
+                    f"the durable subscription {name} is in use on this connection; close its consumer first"
+                )
+            )
         elif not receiver.ended:
             receiver.attach(self._wire.connection, name)
             self._named[name] = self._by_handle[receiver.handle] = receiver

@@ -65,8 +65,8 @@ class AmqpProfile(ABC):
         for option, arguments in given:
             if arguments and not self.declares:
                 raise ConfigurationError(
-                    f"{option}: over AMQP only RabbitMQ from 4.0 on takes arguments of queues; leave it out for this "
-                    f"broker ({self.capabilities.broker})",
+                    f"{option}: over AMQP only RabbitMQ 4.0 and later takes queue arguments; remove the option for "
+                    f"this broker ({self.capabilities.broker})",
                     option=option,
                 )
 

@@ -177,9 +177,9 @@ def profile_for(
     product = str(properties.get("product", ""))
     profile = _PRODUCTS.get(product) if broker == "auto" else _NAMED[broker]
     if profile is None:
-        name = product or "a broker that does not say its name (redelivery.broker can tell it)"
+        name = product or "a broker that does not send its name (set redelivery.broker)"
         raise ConfigurationError(
-            f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
+            f"{name} over AMQP is not supported; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
         )
     if profile is AmqpRabbitMQ:
         version = numbers(str(properties.get("version", "")))

@@ -47,7 +47,7 @@ class QueueFacts:
             return ""
         return (
             f"unless a policy of the broker says otherwise, a message is dropped after {limit} lost connections "
-            "(x-delivery-limit): give the queue a dead-letter exchange, or no limit; a new queue has none with "
+            "(x-delivery-limit); give the queue a dead-letter exchange, or declare it without a limit: "
             "redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1"
         )
 

@@ -29,11 +29,11 @@ TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
 HOLDS_NOT_BACK = (
-    "in a quorum queue this broker could hold back what waits for its redelivery, over restarts and for any consumer "
-    "(redelivery.scheduler=broker); this is a classic queue"
+    "this is a classic queue; in a quorum queue the broker can hold parked messages itself, over restarts and for any "
+    "consumer (redelivery.scheduler=broker)"
 )
 HOLDS_BACK = (
-    "the broker can hold back what waits for its redelivery in this queue, over restarts and for any consumer: "
+    "the broker can hold the parked messages of this queue itself, over restarts and for any consumer; set "
     "redelivery.scheduler=broker"
 )
 LONGEST_TIMEOUT = 12 * 3600.0

@@ -101,7 +101,8 @@ class SenderLink:
             if 0 < most < len(message):
                 outcome(
                     AdapterError(
-                        f"a message to {self.where} has {len(message)} bytes as it is sent, and the broker takes {most}"
+                        f"a message to {self.where} was not sent: it has {len(message)} bytes when encoded, and the "
+                        f"broker takes at most {most}"
                     )
                 )
                 continue
@@ -167,4 +168,4 @@ def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> Redeli
         return None
     if state == proton.Delivery.REJECTED:
         return refusal(f"the broker rejected a message to {where}", condition, masked)
-    return AdapterError(f"the broker did not take a message to {where}")
+    return AdapterError(f"the broker did not accept a message to {where}, and gave no reason")

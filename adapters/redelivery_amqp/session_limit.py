@@ -62,6 +62,6 @@ class SessionLimit:
 
     def _error(self) -> RedeliveryError:
         return AdapterError(
-            f"the broker takes {self._wire.most_sessions} sessions on a connection, and each consumer has one: use "
-            "another connection for more of them (RabbitMQ: or raise session_max_per_connection)"
+            f"the broker allows {self._wire.most_sessions} sessions on a connection, and each consumer needs one; open "
+            "another connection (RabbitMQ: or raise session_max_per_connection)"
         )

@@ -67,7 +67,9 @@ class Transfer:
         data = outcome.remote.data
         if outcome.remote_state != DECLARED or not data:
             self._answer(
-                refusal("the broker began no transaction", outcome.remote.condition, self._wire.masked)
+                refusal(
+                    "the broker refused to begin a transaction", outcome.remote.condition, self._wire.masked
+                )
             )
             return
         self._id = bytes(data[0])
@@ -107,7 +109,7 @@ class Transfer:
         error = judged(outcome, "the transaction coordinator", self._wire.masked)
         # The coordinator's link has ended without an answer.
         if isinstance(outcome, AdapterError):
-            error = TransportError(f"{outcome}, before it had answered")
+            error = TransportError(f"{outcome}, before it answered the commit")
             if self._deliveries:
                 # The loss of the connection is the answer.
                 self._broken(error)
@@ -124,5 +126,8 @@ class Transfer:
             # Classic and Broker-J close the connection over that; Artemis confirms, and closes it later (measured). The
             # broker redelivers the messages on the next connection.
             self._broken(
-                TransportError(f"a commit was refused, and its messages cannot be settled again ({error})")
+                TransportError(
+                    f"the broker refused a commit ({error}); the connection is replaced, because the messages of the "
+                    "commit cannot be settled again on it"
+                )
             )

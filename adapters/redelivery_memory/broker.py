@@ -62,7 +62,9 @@ class MemoryBroker:
         self.name = f"broker-{next(_numbers)}" if name is None else name
         self._server = hub_named(self.name, clock)
         if clock is not None and self._server.clock is not clock:
-            raise ConfigurationError(f"memory://{self.name} exists already, with another clock")
+            raise ConfigurationError(
+                f"memory://{self.name} exists already, with another clock; use that clock, or another name"
+            )
 
     @property
     def uri(self) -> str:
@@ -186,7 +188,7 @@ class MemoryBroker:
         """
         with self._server.lock:
             self._server.faults.connections = error or (
-                lambda: TransportError(f"{self.uri} refuses connections, as the test told it to")
+                lambda: TransportError(f"{self.uri} refuses connections: MemoryBroker.refuse_connections()")
             )
 
     def accept_connections(self) -> None:

@@ -38,21 +38,25 @@ class Faults:
             self.settlements = rule - 1
         elif not rule(HeldMessage.of(stored, delivered=True)):
             return None
-        return AdapterError(f"the broker refused to settle {stored.message_id}, as the test told it to")
+        return AdapterError(
+            f"the broker refused to settle {stored.message_id}: MemoryBroker.refuse_settlements()"
+        )
 
     def for_forward(self, stored: StoredMessage) -> AdapterError | None:
         """Return the refusal of a forward; None: it is carried out."""
         if self.forwards <= 0:
             return self.for_settlement(stored)
         self.forwards -= 1
-        return AdapterError(f"the broker refused the copy of {stored.message_id}, as the test told it to")
+        return AdapterError(
+            f"the broker refused the copy of {stored.message_id}: MemoryBroker.fail_forward()"
+        )
 
     def for_send(self) -> AdapterError | None:
         """Return the refusal of a send; None: it is carried out."""
         if self.sends <= 0:
             return None
         self.sends -= 1
-        return AdapterError("the broker refused the message, as the test told it to")
+        return AdapterError("the broker refused the message: MemoryBroker.refuse_sends()")
 
     def loses_accept(self) -> bool:
         """True if the next accept is lost; it is counted."""

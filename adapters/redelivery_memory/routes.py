@@ -90,11 +90,13 @@ class Routes:
             ConfigurationError: The destination cannot be parsed.
         """
         if command.selector is not None:
-            raise AdapterError("memory:// has no selectors")
+            raise AdapterError(f"selector {command.selector!r}: memory:// has no selectors; remove it")
         destination = _plain(Destination.parse(command.destination))
         kinds = {member.is_topic for member in destination.members}
         if len(kinds) > 1:
-            raise AdapterError(f"memory:// cannot consume queues and topics at once: {destination}")
+            raise AdapterError(
+                f"memory:// cannot consume queues and topics at once: {destination}; use two consumers"
+            )
         if destination.is_topic or kinds == {True}:
             self._attach(consumer, self._subscribe(consumer, destination, command.subscription))
             return
@@ -135,12 +137,14 @@ class Routes:
             client_id = consumer.link.client_id
             if client_id is None:
                 raise AdapterError(
-                    f"the durable subscription {subscription!r} needs a client id: jms.clientID"
+                    f"the durable subscription {subscription!r} needs a client id; set jms.clientID in the URI"
                 )
             name = f"{client_id}:{subscription}"
             old = self._subscriptions.get(name)
             if old is not None and old.queue.consumers:
-                raise AdapterError(f"the durable subscription {subscription!r} of {client_id!r} is in use")
+                raise AdapterError(
+                    f"the durable subscription {subscription!r} of {client_id!r} is in use; close its consumer first"
+                )
             if old is not None and old.destination == destination:
                 return old.queue
             # As in JMS: a different topic makes it a different subscription, and the old one ends.

@@ -219,7 +219,7 @@ def test_a_declaration_that_the_broker_forbids_is_refused_in_its_words(node: Nod
     asked = Asked(node)
     asked.adapter.execute((Subscribe(1, "queue://forbidden", 10), Subscribe(2, "queue://allowed", 10)))
     forbidden, allowed = asked.answer(1), asked.answer(2)
-    assert "does not declare the queue forbidden" in str(forbidden.error)
+    assert "refused to declare the queue forbidden" in str(forbidden.error)
     assert "access refused for user 'x'" in str(forbidden.error)
     assert allowed.error is None
     assert node.connections == 1
@@ -263,7 +263,7 @@ def test_what_the_broker_cannot_hold_back_is_refused_at_the_start(node: Node) ->
     asked = Asked(node)
     assert asked.subscribed("queue://quorum", rescheduled=True).error is None
     words = asked.refused("queue://classic", consumer=2, rescheduled=True)
-    assert "queue://classic is a classic queue, in which RabbitMQ holds nothing back" in words
+    assert "queue://classic is a classic queue, in which RabbitMQ holds no message back" in words
     assert "redelivery.queueArguments=x-queue-type:quorum" in words
 
 

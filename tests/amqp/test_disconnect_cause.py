@@ -28,7 +28,7 @@ def message(name: str) -> bytes:
 
 
 def breaking(ending: Ending, times: int = 1000) -> Callable[[Conversation, Any], None]:
-    """Return a script that sends each queue one message, and ends the first `times` connections after that for `bad`."""
+    """Return a script that sends each queue one message, and ends `times` connections after the one for `bad`."""
     left = [times]
 
     def script(conversation: Conversation, link: Any) -> None:

@@ -60,7 +60,7 @@ def test_a_version_that_cannot_be_read_is_taken_for_the_newest(version: str) -> 
 
 def test_another_product_is_refused_unless_the_user_names_it() -> None:
     """`redelivery.broker` chooses the profile of an unknown product; without it the product is refused."""
-    with pytest.raises(ConfigurationError, match="Solace over AMQP is not supported yet"):
+    with pytest.raises(ConfigurationError, match="Solace over AMQP is not supported; ActiveMQ Classic"):
         profile_for({"product": "Solace"}, "auto")
     assert isinstance(profile_for({"product": "Solace"}, "rabbitmq"), AmqpRabbitMQ4)
     assert isinstance(profile_for({"product": "Solace", "version": "3.8"}, "rabbitmq"), AmqpRabbitMQ)

@@ -31,7 +31,7 @@ def test_a_queue_of_which_nothing_is_known_holds_nothing_back(node: Node) -> Non
     """A queue of unknown type is refused for a scheduler of the broker: it could redeliver at once."""
     node.ends.add(("GET", "/queues/quorum"))
     words = Asked(node).refused("queue://quorum", rescheduled=True)
-    assert "the broker does not say what kind of queue queue://quorum is" in words
+    assert "the broker does not report the type of queue://quorum" in words
 
 
 def test_a_binding_that_is_refused_is_told(node: Node) -> None:
@@ -67,7 +67,7 @@ def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) 
     forbidden = ("PUT", "/queues/new")
     node.ends.add(forbidden)
     asked = Asked(node)
-    assert "does not declare the queue new" in str(asked.sent("queue://new"))
+    assert "refused to declare the queue new" in str(asked.sent("queue://new"))
     node.ends.clear()
     asked.adapter.execute((Send(2, Outgoing("queue://new", b"")),))
     eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 2)

@@ -39,7 +39,7 @@ def test_a_consumer_too_many_is_refused_and_the_others_stay(node: Few) -> None:
         assert asked.subscribed(f"queue://{number}", number).error is None
     refused = asked.subscribed("queue://last", LINKS).error
     assert isinstance(refused, AdapterError)
-    assert f"the broker takes {LINKS + 1} sessions on a connection" in str(refused)
+    assert f"the broker allows {LINKS + 1} sessions on a connection" in str(refused)
     # Dead letters are still sent.
     assert asked.sent("queue://0") is None
     asked.events.clear()

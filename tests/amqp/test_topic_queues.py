@@ -57,7 +57,7 @@ def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
     assert node.bodies[0] == {**LASTING, "arguments": {"x-redelivery-topics": "prices"}}
     assert list(node.queues) == ["quorum", "classic", "me.desk"]
     words = Asked(node).refused("topic://orders", subscription="desk")
-    assert words.startswith("the durable subscription desk is for prices, and not for orders")
+    assert words.startswith("the durable subscription desk exists for prices, not for orders")
     assert node.requests[-1] == ("PUT", "/queues/me.desk")
 
 
