@@ -20,7 +20,7 @@ class BrowseLinks:
 
     def __init__(self, wire: ProtonEngine, outcome: int) -> None:
         self._wire = wire
-        self._outcome = outcome  # of the messages that were shown
+        self._outcome = outcome  # of browsed messages
         self._receivers: list[ReceiverLink] = []
 
     def add(self, receiver: ReceiverLink) -> None:
