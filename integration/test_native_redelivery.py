@@ -112,7 +112,7 @@ def test_a_classic_queue_is_refused_in_one_sentence(broker: RabbitMQ4, unique_qu
     with (
         redelivery.connect(uri_of(broker, 2)) as connection,
         pytest.raises(
-            redelivery.AdapterError, match="is a classic queue, in which RabbitMQ holds nothing back"
+            redelivery.AdapterError, match="is a classic queue, in which RabbitMQ holds no message back"
         ),
     ):
         connection.consumer(unique_queue)

@@ -1,4 +1,4 @@
-"""Connection to the memory broker, and all events that its sink got."""
+"""Connection to the memory broker, with the events that its sink got."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUEUE = "queue://orders"
 
 
 class Peer:
-    """One connection, and all events that its sink got."""
+    """One connection, and the events that its sink got."""
 
     def __init__(self, broker: MemoryBroker, clock: ManualClock, client_id: str | None = None) -> None:
         self.broker = broker
@@ -51,7 +51,7 @@ class Peer:
         return self
 
     def told(self, kind: type[Any]) -> list[Any]:
-        """Return the events of one type since the last call, oldest first."""
+        """Return the events of a kind since the last call, oldest first."""
         found = [event for event in self.events if isinstance(event, kind)]
         self.events[:] = [event for event in self.events if not isinstance(event, kind)]
         return found

@@ -1,4 +1,4 @@
-"""`AmqpAdapter`: commands of the seam carried out over AMQP 1.0."""
+"""`AmqpAdapter`: carries out the commands of the seam over AMQP 1.0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery.adapter import Agreed, Sent, Subscribed
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
@@ -49,7 +50,7 @@ __all__ = ["AmqpAdapter"]
 
 
 class AmqpAdapter:
-    """One connection at a time to any of the four brokers."""
+    """Adapter for any of the four brokers; it has one connection at a time."""
 
     def __init__(self) -> None:
         self._link: AmqpConnection | None = None
@@ -67,12 +68,12 @@ class AmqpAdapter:
         return replace(link.profile.capabilities, version=link.version)
 
     def agreed(self) -> Agreed | None:
-        """Return what was agreed for the open connection; see `redelivery.adapter.Agreeing`."""
+        """Return the protocol and heart-beats of the open connection; see `redelivery.adapter.Agreeing`."""
         link = self._link
         return None if link is None else Agreed("AMQP 1.0", *link.heartbeats)
 
     def wire(self, destination: str) -> Mapping[str, str] | None:
-        """Return how a message of the open connection is read; see `redelivery.adapter.Restoring`."""
+        """Return what `restorer` needs for messages of the open connection; see `redelivery.adapter.Restoring`."""
         link = self._link
         return (
             None
@@ -81,15 +82,16 @@ class AmqpAdapter:
         )
 
     def restorer(self, wire: Mapping[str, str], /) -> Restore:
-        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        """Return a function that restores deliveries; see `redelivery.adapter.Restoring.restorer`."""
         return section_restorer(wire)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
-        """Carry out commands, in order, and write what follows at once."""
+        """Carry out commands in order, and write their frames at once."""
         link = self._link
         if link is None or outdated(commands, link.epoch):
             return
-        with link.wire.lock:
+        # Ctrl-C between two calls of proton would leave a delivery settled whose handle is kept.
+        with Uninterrupted(), link.wire.lock:
             if link.over:
                 return
             for command in commands:
@@ -97,7 +99,7 @@ class AmqpAdapter:
             link.flush()
 
     def close(self, timeout: float) -> bool:
-        """Say goodbye and close; see `redelivery.adapter.Adapter.close`."""
+        """Detach the links and close the connection; see `redelivery.adapter.Adapter.close`."""
         link, self._link = self._link, None
         return link is not None and link.close(timeout)
 
@@ -130,7 +132,7 @@ class AmqpAdapter:
             case Unsubscribe():
                 link.links.detach(command.consumer)
             case Hold():
-                # Credit counts messages, and the engine counts with it.
+                # Nothing to do: credit counts messages, as the engine does, and there is no window in bytes.
                 pass
             case _:
                 assert_never(command)
@@ -216,7 +218,7 @@ class AmqpAdapter:
         sender = link.links.senders.to(message.destination)
 
         def outcome(delivery: Outcome) -> None:
-            # Now: proton drops the outcome later.
+            # Read the outcome here: proton drops it after this call.
             dropped = link.profile.declares and unheard(delivery, message.destination)
             error = None if dropped else judged(delivery, sender.where, link.wire.masked)
             link.later(lambda: sink(Sent(token, error)))
@@ -226,7 +228,7 @@ class AmqpAdapter:
     def _subscribe(self, link: AmqpConnection, command: Subscribe) -> None:
         sink, consumer = self._sink, command.consumer
         if link.links.knows(consumer):
-            # A second link would outlive its end.
+            # A second link would stay attached after the consumer's end.
             return
 
         def answer(error: RedeliveryError | None) -> None:
@@ -260,7 +262,7 @@ class AmqpAdapter:
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:
-    """Say what the broker cannot do with a message, or None."""
+    """Return why the broker cannot take a message; None: it can."""
     if message.delay is not None and link.profile.delay is None:
         return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
     if message.reply_to is not None and (wrong := link.profile.problem(message.reply_to)) is not None:

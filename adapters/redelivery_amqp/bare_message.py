@@ -1,4 +1,4 @@
-"""What the producer sent and no broker changes: the bytes of properties, application properties and body."""
+"""Bare message: the bytes of properties, application properties and body, which no broker changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["bare"]
 
 
 def bare(raw: bytes, places: Sequence[tuple[int, int, int]]) -> list[memoryview]:
-    """Return these sections of a message as they came, each with its descriptor, in pieces to be put together.
+    """Return the bare message in pieces to be joined: its sections unchanged, each with its descriptor.
 
-    Of what is no message it is all that came. `places` are those of all sections, before the body is let go of.
+    Bytes that are not a message are returned whole. `places` are those of all sections, before the body is dropped.
     """
     whole = memoryview(raw)
     if not places:

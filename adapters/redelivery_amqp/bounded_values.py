@@ -1,7 +1,7 @@
-"""Values of every kind that AMQP has, read within bounds: no producer can make this crash, recurse or run for long.
+"""Bounded decoder for AMQP values of every type: no producer can make it crash, recurse or run for long.
 
-Nothing that came over the wire is given to proton's decoder, and nothing decoded to its encoder: one valid message of
-twenty bytes ends the process in the latter (docs/measured-amqp.md).
+proton's decoder gets no bytes of a received message, and its encoder no decoded value: one valid message of twenty
+bytes crashes the process in the encoder (docs/measured-amqp.md).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["DEEPEST_SHOWN", "MOST_EMPTY", "MOST_NUMBERS", "MOST_UUIDS", "Budget", "decoded"]
 
 DEEPEST_SHOWN = 100
-"""Values inside values that an application is given: its own code may recurse, as `repr`, `==` and `json` do."""
+"""Deepest nesting of a value for an application: its own code may recurse, as `repr`, `==` and `json` do."""
 MOST_VALUES = 1_000_000
-"""Values in one that an application asks for: a million or so are read in a second."""
+"""Most values inside one that an application reads: about a million are decoded in a second."""
 MOST_EMPTY = 65_536
-"""Elements of no size (nulls, empty lists) in the arrays of what is read: four billion need ten bytes."""
+"""Most elements without bytes (nulls, empty lists) in the arrays of a value: four billion of them need ten bytes."""
 MOST_NUMBERS = 1000
-"""Keys of one map that are neither text nor binary. Their hashes are no secret, as those of text are: numbers can be
-chosen that take each other's places, so that a map of many takes a time that grows with their square."""
+"""Most keys of one map that are neither text nor binary. Their hashes are not salted as those of text are: a producer
+can choose numbers that collide, and the time for a map grows with the square of their count."""
 MOST_UUIDS = 64
-"""Of these, UUIDs: any number of them can have one hash."""
+"""Most UUIDs among these keys: any number of UUIDs can have one hash."""
 
 _SCALARS = frozenset({
     0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73,
@@ -44,19 +44,19 @@ _Token = tuple[int, int, int, int]
 
 
 class _Level(NamedTuple):
-    """A value that has others in it."""
+    """A value that contains others."""
 
     end: int
     constructor: int | None
-    """Of an array: the type code of each element."""
+    """Type code of each element of an array; None: not an array."""
     fills: bool
-    """Whether the values must end where it does; a description has no end of its own."""
+    """True if the inner values must end where this value does; a description has no end of its own."""
     left: int = 0
-    """How many values are still to come, while one inside it is looked at."""
+    """Number of inner values that are still to be read, while one of them is being read."""
 
 
 class Budget:
-    """How much may still be read of one message, value after value."""
+    """Number of values that may still be read of one message."""
 
     __slots__ = ("empty", "values")
 
@@ -66,15 +66,15 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more is read."""
+        """True if no more values are read."""
         return self.values < 0
 
 
 def decoded(data: bytes, at: int, end: int, budget: Budget | None = None, *, text_keys: bool = False) -> Any:
-    """Return the value from `at` to `end` in Python's own types. Raises Unknown for one that makes no sense.
+    """Return the value from `at` to `end` in Python's own types. Raises Unknown if it cannot be decoded.
 
-    A described value is shown without its description, an array as a list, a decimal number as its bits. `text_keys`:
-    the keys of maps are shown as text.
+    A described value is returned without its description, an array as a list, a decimal number as its bits.
+    `text_keys`: the keys of maps become text.
     """
     code, found = 0, list[Any]()
     around: list[tuple[int, list[Any]]] = []
@@ -98,7 +98,7 @@ def decoded(data: bytes, at: int, end: int, budget: Budget | None = None, *, tex
                 code, found = around.pop()
                 found.append(made)
     except (IndexError, ValueError, OverflowError) as error:
-        # Cut off, text that is not UTF-8, a character that Unicode has not.
+        # Cut off, text that is not UTF-8, or a character that Unicode does not have.
         raise Unknown(str(error)) from error
     return found[0]
 
@@ -125,7 +125,7 @@ def _scalar(data: bytes, code: int, begin: int, end: int) -> Any:
     if code == _LIST0:
         return []
     if code == 0x73:
-        # Read as text, half of a surrogate pair is refused.
+        # The text decoder refuses half of a surrogate pair.
         return data[begin:end].decode("utf-32-be")
     if code in (0x74, 0x84):
         return int.from_bytes(data[begin:end], "big")
@@ -146,7 +146,7 @@ class _Walk:
         self._left = 1
 
     def tokens(self) -> Iterator[_Token]:
-        """Yield what the value is made of, in order. Raises Unknown, or IndexError, where it makes no sense."""
+        """Yield the parts of the value in order. Raises Unknown, or IndexError, where it cannot be decoded."""
         while True:
             if self._left:
                 yield self._next()
@@ -186,12 +186,12 @@ class _Walk:
         return _OPEN, code, 0, 0
 
     def _elements(self, code: int) -> _Token:
-        """Take all that are left of an array whose elements have no bytes of their own."""
+        """Return all remaining elements of an array whose elements have no bytes."""
         if code not in _SCALARS:
             raise Unknown(f"type code {code:#x}")
         count, self._left = self._left + 1, 0
         if count > self._budget.empty:
-            # Nothing is made of it, so what follows it can be read.
+            # The budget stays unchanged: the entries after this one can be read.
             raise Unknown("more values than are read")
         self._budget.empty -= count
         return _EMPTY, code, count, 0
@@ -207,7 +207,7 @@ def _scalar_place(data: bytes, at: int, code: int) -> tuple[int, int]:
 
 
 def _opened(data: bytes, at: int, end: int, code: int) -> tuple[int, int, _Level]:
-    """Return how many values are in one, and where they begin."""
+    """Return the number of inner values, where they begin, and the level that they are on."""
     if code == _DESCRIBED:
         return 2, at, _Level(end, None, fills=False)
     if code not in (*_LISTS, *_MAPS, *_ARRAYS):
@@ -224,7 +224,7 @@ def _opened(data: bytes, at: int, end: int, code: int) -> tuple[int, int, _Level
         return count, begin, _Level(finish, None, fills=True)
     constructor = data[begin]
     begin += 1
-    # What describes each element is left out, as that of a single value is.
+    # The description of the elements is left out, as that of a single value is.
     while constructor == _DESCRIBED:
         begin = codec.end_of(data, begin) + 1
         constructor = data[begin - 1]

@@ -1,4 +1,4 @@
-"""Browses: links that show a queue (distribution mode `copy`), drained piece by piece until nothing more comes.
+"""Browsing links: they show a queue (distribution mode `copy`), and are drained until no more messages arrive.
 
 Every method runs under the wire's lock.
 """
@@ -16,48 +16,51 @@ __all__ = ["BrowseLinks"]
 
 
 class BrowseLinks:
-    """Those of one connection."""
+    """Browsing links of one connection."""
 
     def __init__(self, wire: ProtonEngine, outcome: int) -> None:
         self._wire = wire
-        self._outcome = outcome  # of what was shown
+        self._outcome = outcome  # of browsed messages
         self._receivers: list[ReceiverLink] = []
 
     def add(self, receiver: ReceiverLink) -> None:
-        """Know one more."""
+        """Add a link."""
         self._receivers.append(receiver)
 
     def remove(self, receiver: ReceiverLink) -> None:
-        """Know it no more."""
+        """Remove a link."""
         self._receivers = [other for other in self._receivers if other is not receiver]
 
     def ask(self, receiver: ReceiverLink) -> None:
-        """Have the broker show so many messages as are wanted."""
+        """Ask the broker for as many messages as the link has credit for."""
         if receiver.credit > 0:
             receiver.came = 0
             self._wire.drain(receiver.handle, receiver.credit)
 
     def shown(self, receiver: ReceiverLink, deliveries: list[AmqpDelivery]) -> None:
-        """Take note of messages that came, and settle them."""
+        """Settle messages that have arrived, and count them."""
         self._wire.settle([delivery.handle for delivery in deliveries], self._outcome)
         for delivery in deliveries:
             delivery.handle = None
         receiver.came += len(deliveries)
 
     def busy(self, receiver: ReceiverLink) -> bool:
-        """Whether the broker still owes an answer: Artemis gives it even behind the end, on a channel that is none."""
+        """True if the broker has not answered a drain.
+
+        Artemis sends that answer even after the end of the session, on a channel that does not exist any more.
+        """
         return receiver.browsing and not self._wire.drained(receiver.handle)
 
     def over(self) -> tuple[list[ReceiverLink], list[ReceiverLink]]:
-        """Return those that have shown all, and those that are to end, and have the others go on.
+        """Return the links that have shown all, and those that are to end; ask the others for more.
 
-        A drain that brought something may have been answered too early, on Artemis and Classic.
+        Artemis and Classic sometimes answer a drain too early. A link has shown all when a drain brought no message.
         """
         ended: list[ReceiverLink] = []
         for receiver in self._receivers:
             if receiver.credit and receiver.browsing and self._wire.broken_off(receiver.handle):
-                # Artemis answers a drain in the middle of a message of several frames, and sends the rest of it to who
-                # asks for more.
+                # Artemis answers a drain in the middle of a message of several frames. It sends the rest of the message
+                # when the link asks for more.
                 self._wire.drain(receiver.handle, 1)
                 continue
             if not receiver.credit or not receiver.browsing or receiver.leaving or self.busy(receiver):
@@ -66,7 +69,7 @@ class BrowseLinks:
             if receiver.credit and not receiver.came:
                 receiver.credit = 0
                 ended.append(receiver)
-            # Of what was asked for nothing is left, or some of it is to come.
+            # The consumer's credit is used up, or more messages can arrive.
             else:
                 self.ask(receiver)
         return ended, [

@@ -1,8 +1,8 @@
-"""AMQP 1.0 encodings, read in place: what a consumer's hot path needs, and no more.
+"""Decoder of AMQP 1.0 for the hot path of a consumer; it reads values in place.
 
-A message is a row of sections. Their places are found when it arrives; what is in them is read when somebody asks,
-because of a thousand messages that succeed most are asked for their body alone. What is not simple raises `Unknown`,
-and is left to `bounded_values`. No input makes anything here recurse, or take longer than its length accounts for.
+A message is a sequence of sections. Their places are found when the message arrives, and their values are decoded when
+they are read: most handlers read only the body. Values that are not simple raise `Unknown`; `bounded_values` decodes
+them. No input makes this module recurse, or run longer than in proportion to its length.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
 BODIES = frozenset({DATA, SEQUENCE, VALUE})
-# Type codes: text, and bytes, of a length of one byte and of four.
+# Type codes of text and of bytes, with a length of one byte and of four.
 TEXTS, BINARIES = (0xA1, 0xB1), (0xA0, 0xB0)
-# What the producer sent, and no broker changes.
+# Sections that the producer sent, and no broker changes.
 BARE = BODIES | {PROPERTIES, APPLICATION_PROPERTIES}
 _DESCRIBED, _NULL, _SHORT_TEXT = 0x00, 0x40, 0xA1
 _SMALL_ULONG, _ULONG, _SYMBOL, _LONG_SYMBOL = 0x53, 0x80, 0xA3, 0xB3
@@ -61,27 +61,27 @@ _NAMES = {
     b"amqp:footer:map": FOOTER,
 }
 _LONGEST_NAME = max(map(len, _NAMES))
-# Values that a section's list or map may have: the thread that others wait for goes through them, some millions in 1 s.
+# Most values of a section's list or map: the connection's thread decodes them, some millions in a second.
 MOST_ENTRIES = 100_000
-# A sender may cut a body into sections, one for each piece that it reads or each line.
+# A producer may split a body into sections, one for each line or each piece that it reads.
 MOST_SECTIONS, SHORTEST = 1000, 64
 _STRETCH = 4096
-# Bytes that follow a type's code, by its first half.
+# Bytes after a type code, by the first half of the code.
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 class Unknown(ValueError):
-    """An encoding that is not read here."""
+    """Encoding that is not decoded here."""
 
 
 class Timestamp(int):
-    """Milliseconds since the Unix epoch, where AMQP says that it is a time."""
+    """AMQP timestamp: milliseconds since the Unix epoch."""
 
 
 def end_of(data: bytes, at: int) -> int:
-    """Return where the value that begins at `at` ends. Raises Unknown; IndexError where the data end before it."""
+    """Return where the value that begins at `at` ends. Raises Unknown; IndexError if the data end before it."""
     code = data[at]
-    # A description is two values, and each of them may be described again: as often as a producer likes.
+    # A described value is two values, and each of them can be described again, without a limit.
     more = 0
     while True:
         kind = code >> 4
@@ -103,7 +103,7 @@ def end_of(data: bytes, at: int) -> int:
 
 
 def _section(data: bytes, at: int) -> tuple[int, int]:
-    """Return the code of the section that begins at `at`, whatever its descriptor's form, and where its value is."""
+    """Return the code of the section that begins at `at`, and where its value begins; for any form of descriptor."""
     form = data[at + 1]
     if data[at] != _DESCRIBED:
         raise Unknown("no section")
@@ -124,10 +124,10 @@ def _section(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sections(data: bytes) -> list[tuple[int, int, int]]:
-    """Return (code, begin of the value, end) of each section. Raises Unknown, also for what is no message.
+    """Return (code, begin of the value, end) of each section. Raises Unknown, also if this is not a message.
 
-    A section begins where the one before it ends. More than `MOST_SECTIONS`, and one for every `SHORTEST` bytes, are no
-    message: each costs a hundred times its bytes when it arrives.
+    A section begins where the one before it ends. More sections than `MOST_SECTIONS` plus one for every `SHORTEST`
+    bytes are not taken for a message: each costs a hundred times its bytes when it arrives.
     """
     found: list[tuple[int, int, int]] = []
     at, size = 0, len(data)
@@ -136,12 +136,12 @@ def sections(data: bytes) -> list[tuple[int, int, int]]:
         while True:
             while at < stop:
                 code, begin = data[at + 2], at + 3
-                # Written out, as names of a module take time: the plain form of a descriptor, from header to footer.
+                # Literals, because module names cost time: the short form of a descriptor, from header to footer.
                 if data[at] or data[at + 1] != 0x53 or not 0x70 <= code <= 0x78:
                     code, begin = _section(data, at)
                 at = end_of(data, begin)
                 found.append((code, begin, at))
-            # Counted after so many bytes, in which there is room for a thousand: most messages are read by then.
+            # Counted once per 4,096 bytes, which can hold about a thousand sections: most messages have ended by then.
             if len(found) > MOST_SECTIONS + at // SHORTEST:
                 raise Unknown("more sections than are read")
             if at >= size:
@@ -155,7 +155,7 @@ def sections(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def spans(places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return (begin, end, code) of each section with its descriptor; `places` are all that the message has."""
+    """Return (begin, end, code) of each section with its descriptor; `places` are those of all sections."""
     begins = [0, *(end for _, _, end in places)]
     return [(begin, end, code) for begin, (code, _, end) in zip(begins, places, strict=False)]
 
@@ -211,12 +211,12 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
     return reader(data[begin:end]), end
 
 
-# What reading raises where the data make no sense: cut off, or text that is not UTF-8.
+# Errors of data that cannot be decoded: cut off, or text that is not UTF-8.
 _NONSENSE = (IndexError, ValueError, struct.error)
 
 
 def read(data: bytes, at: int) -> tuple[Any, int]:
-    """Return the simple value that begins at `at`, and where it ends. Raises Unknown for any other."""
+    """Return the simple value that begins at `at`, and where it ends. Raises Unknown for other values."""
     try:
         return _read(data, at)
     except _NONSENSE as error:
@@ -224,7 +224,7 @@ def read(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def compound(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return how many values a list or map has, where they begin, and where they end."""
+    """Return the number of values of a list or map, where they begin, and where they end."""
     code = data[at]
     if code in (0xC0, 0xC1):
         size, count, begin = data[at + 1], data[at + 2], at + 3
@@ -240,19 +240,19 @@ def compound(data: bytes, at: int) -> tuple[int, int, int]:
         return 0, at + 1, at + 1
     else:
         raise Unknown(f"type code {code:#x} where a list or map should be")
-    # Each has a byte at least; without this a count alone would make us read what comes behind.
+    # Each value has at least one byte. Without this check a false count would make the decoder read past the end.
     if count > size or count > MOST_ENTRIES:
         raise Unknown("more values than there is room for")
     return count, begin, end
 
 
 def read_list(data: bytes, at: int, limit: int) -> list[Any]:
-    """Return the first `limit` fields of a list of simple values; those that are missing are left out."""
+    """Return the first `limit` fields of a list of simple values, or fewer if the list has fewer."""
     fields: list[Any] = []
     try:
         count, at, end = compound(data, at)
         for _ in range(min(count, limit)):
-            # Written out: most fields are a text, or none.
+            # Written out for speed: most fields are text or null.
             code = data[at]
             if code == _NULL:
                 at += 1
@@ -277,7 +277,7 @@ def read_map(data: bytes, at: int) -> dict[str, Any]:
     try:
         count, at, end = compound(data, at)
         for _ in range(count // 2):
-            # Written out: all keys are short texts, and most values.
+            # Written out for speed: all usual keys are short texts, and most values.
             if data[at] == _SHORT_TEXT:
                 begin = at + 2
                 at = begin + data[at + 1]

@@ -1,7 +1,7 @@
-"""One AMQP connection: opened, logged in, and lost once. It belongs to one epoch.
+"""One AMQP connection of one epoch: it is opened, logged in, and lost once.
 
-What proton reports is taken under the wire's lock, and turned into actions that run on the connection's thread
-without it: a sink takes the library's own locks.
+The connection's thread handles proton's events under the wire's lock. It runs the resulting actions without that lock,
+because a sink takes the library's own locks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
 from redelivery.core.events import ConnectionLost
@@ -34,35 +35,35 @@ if TYPE_CHECKING:
 
 __all__ = ["AmqpConnection"]
 
-# Conditions with which another try of the same log-in ends the same way.
+# Conditions of a permanent refusal: the same log-in would be refused again.
 REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
 E = proton.Event
 
 
 class AmqpConnection:
-    """One connection to one address."""
+    """Connection to one address."""
 
     def __init__(self, opening: Opening, sink: Sink) -> None:
         self.epoch = opening.epoch
         self.version = ""
         self.profile: AmqpProfile
         self.links: LinkRegistry
-        # Nothing is written or reported any more.
+        # True: nothing more is written or reported.
         self.over = False
         self._opening = opening
         self._sink = sink
         self._container = opening.settings.client_id or f"redelivery-{uuid.uuid4()}"
         self._actions: list[Action] = []
-        # The broker has opened, refused or closed.
+        # Set when the broker has opened, refused or closed the connection.
         self._answered = threading.Event()
-        # The broker has answered our close, or is gone.
+        # Set when the broker has answered the close, or the socket has ended.
         self._closed = threading.Event()
-        # Whether the broker has closed, too, and has nothing to object.
+        # True if the broker has closed too, without an error.
         self._parted = False
         self._opened = False
-        # A loss is reported; before, it is raised.
+        # True after the log-in: a loss is reported to the sink. Before, it is raised.
         self._standing = False
-        # The condition with which it ended: name, text.
+        # Condition with which the connection ended: (name, text).
         self._error: tuple[str, str] | None = None
         self._reason = ""  # why the socket ended
         self._end: End = "cut"
@@ -70,7 +71,7 @@ class AmqpConnection:
     # Opening and closing.
 
     def open(self) -> None:
-        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does."""
+        """Connect and log in within the connect timeout. Raises as `Adapter.open` does."""
         settings, endpoint = self._opening.settings, self._opening.endpoint
         deadline = time.monotonic() + settings.connect_timeout
         sock = connected(endpoint, settings.tls, deadline)
@@ -79,11 +80,16 @@ class AmqpConnection:
         with self.wire.lock:
             self.wire.connection.open()
         self._stream.start()
-        self._answered.wait(capped(max(0.0, deadline - time.monotonic())))
-        with self.wire.lock:
-            if self._opened and self._error is None and not self.over:
-                self._welcome()
-                return
+        try:
+            self._answered.wait(capped(max(0.0, deadline - time.monotonic())))
+            with self.wire.lock:
+                if self._opened and self._error is None and not self.over:
+                    self._welcome()
+                    return
+        # Also for Ctrl-C: the thread and its socket would stay open.
+        except BaseException:
+            self.abandon()
+            raise
         self.abandon()
         raise self._refusal()
 
@@ -100,9 +106,9 @@ class AmqpConnection:
             sasl.allowed_mechs("PLAIN")
         else:
             sasl.allowed_mechs("EXTERNAL" if settings.tls.cert_file else "ANONYMOUS")
-        # proton does not see our TLS, and without it the user has chosen amqp:// himself.
+        # proton does not see the TLS of the socket. Without TLS the user has chosen amqp:// explicitly.
         sasl.allow_insecure_mechs = True
-        # The broker is told half of it, so that it is missed after two beats that did not come, as over STOMP.
+        # proton announces half of it. The connection ends after two missing heart-beats, as over STOMP.
         transport.idle_timeout = settings.heartbeat * 2
         return connection, transport
 
@@ -113,7 +119,6 @@ class AmqpConnection:
             self.profile = profile_for(properties, self._opening.settings.broker, self._opening.settings)
         except ConfigurationError:
             self.over = True
-            self._stream.end()
             raise
         self.links = LinkRegistry(
             self.wire,
@@ -138,21 +143,32 @@ class AmqpConnection:
 
     @property
     def heartbeats(self) -> tuple[float | None, float | None]:
-        """Seconds between two heart-beats: ours, of which the broker misses the second, and its own; None: none."""
+        """Seconds between heart-beats, as (sent, received); None: no heart-beats.
+
+        The broker ends the connection when the second of the sent ones is missing.
+        """
         with self.wire.lock:
             patience = self.wire.transport.remote_idle_timeout
-        # proton sends when half of it has passed.
+        # proton sends a heart-beat after half of the broker's timeout.
         return patience / 2 or None, self._opening.settings.heartbeat
 
     def abandon(self) -> None:
-        """Close without a word, and report nothing."""
+        """End the connection without a close frame; report nothing."""
         self.over = True
         self._stream.stop(1.0)
 
     def close(self, timeout: float) -> bool:
-        """Say goodbye, wait for the broker's answer for `timeout` seconds, and close; return whether it came."""
+        """Detach the links, close, and wait up to `timeout` seconds; return True if the broker has answered."""
+        try:
+            return self._close(timeout)
+        # After Ctrl-C in a wait the connection ends at once.
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _close(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        with self.wire.lock:
+        with Uninterrupted(), self.wire.lock:
             stands = not self.over
             if self.over:
                 self._closed.set()
@@ -160,9 +176,9 @@ class AmqpConnection:
                 self.links.end()
                 self._stream.flush()
         if not self.over:
-            # RabbitMQ closes at once, and releases messages later.
+            # RabbitMQ answers the close at once, and releases messages later.
             self.links.detaches.wait(capped(timeout))
-        with self.wire.lock:
+        with Uninterrupted(), self.wire.lock:
             self.over = True
             self.wire.connection.close()
             self._stream.flush()
@@ -170,24 +186,25 @@ class AmqpConnection:
         self._stream.stop(capped(max(0.1, deadline - time.monotonic())))
         return stands and self._parted
 
-    # What the adapter and the links ask for, with the wire's lock held.
+    # Called by the adapter and the links, with the wire's lock held.
 
     def flush(self) -> None:
-        """Write what there is to write."""
+        """Write the pending output of proton."""
         self._stream.flush()
 
     def later(self, action: Action) -> None:
-        """Have something done on the connection's thread, without the lock."""
+        """Run an action on the connection's thread, without the lock."""
         self._actions.append(action)
-        if not self._stream.own:  # which looks for them itself
+        # The connection's own thread runs the actions at the end of its turn.
+        if not self._stream.own:
             self._stream.wake()
 
     def give_up(self, error: RedeliveryError) -> None:
-        """End the connection, which must be made anew; no message is to blame."""
+        """End the connection, for a reconnect; no message is the cause."""
         self._broken(error, "cut")
 
     def wall_clock(self) -> float:
-        """Return the time of day."""
+        """Return the wall-clock time in seconds since the Unix epoch."""
         return self._opening.clock.time()
 
     def _broken(self, error: RedeliveryError, end: End) -> None:
@@ -195,7 +212,7 @@ class AmqpConnection:
             self._error, self._end = ("", str(error)), end
         self._stream.end()
 
-    # What proton reports, with the wire's lock held.
+    # Events of proton, with the wire's lock held.
 
     def _arrived(self) -> list[Action]:
         readable: set[Any] = set()
@@ -208,7 +225,7 @@ class AmqpConnection:
                 if theirs is not None:
                     theirs(self.links, event)
         if not self._standing and self._sasl.outcome not in (None, proton.SASL.OK):
-            # proton reports no error when more comes with the refusal, as it does from Artemis at times.
+            # If more bytes follow the refusal, as they sometimes do from Artemis, proton reports no error.
             self._error = self._error or ("amqp:unauthorized-access", "wrong user name or password")
             self._stream.end()
         if readable and self._standing and not self.over:
@@ -216,25 +233,26 @@ class AmqpConnection:
         if self._standing and not self.over:
             self.links.browse_on()
             self.links.taken_back()
+            self.links.detaches.free_ended()
         actions, self._actions = self._actions, []
         return actions
 
     def on_opened(self, event: proton.Event) -> None:
-        """The broker has answered our open."""
+        """Handle the broker's open frame."""
         self._opened = True
         properties = event.connection.remote_properties or {}
-        # Classic opens, says that it will close, and closes, when it refuses a log-in.
+        # Classic refuses a log-in with an open frame that announces the failure, and then a close frame.
         if not any(str(name) == "amqp:connection-establishment-failed" for name in properties):
             self._answered.set()
 
     def on_closed(self, event: proton.Event) -> None:
-        """The broker has closed the connection."""
+        """Handle the broker's close frame."""
         condition = event.connection.remote_condition
         self._parted = condition is None
         self._note(condition, end_of(None if condition is None else condition.name))
 
     def on_transport_closed(self, event: proton.Event) -> None:
-        """The bytes have ended, or make no sense, or heart-beats did not come."""
+        """Handle the end of the transport: end of the socket, undecodable bytes, or missing heart-beats."""
         condition = event.transport.condition
         cut = self.wire.ended or condition is None or end_of(condition.name) == "cut"
         self._note(condition, "cut" if cut else "garbled")
@@ -249,7 +267,7 @@ class AmqpConnection:
         self._stream.end()
 
     def _ended(self, reason: str) -> None:
-        """The thread's last word: nothing else runs on it afterwards."""
+        """Report the loss; the last action of the connection's thread."""
         with self.wire.lock:
             silent, self.over = self.over or not self._standing, True
             self._reason = reason
@@ -263,7 +281,7 @@ class AmqpConnection:
         self._closed.set()
         self._answered.set()
         if not silent:
-            # First: who hears of a failure and tries again must not find a connection that stands.
+            # Report the loss first: a caller that retries after a failed action must not use this connection again.
             self._sink(ConnectionLost(self.epoch, error, *suspect))
             for action in actions:
                 action()

@@ -1,8 +1,8 @@
-"""What must be declared on RabbitMQ 4 before a link is made: queues, and the queue and bindings of a topic's consumer.
+"""Declarations on RabbitMQ 4 before a link is attached: queues, and the queue and bindings of a topic's consumer.
 
-A queue is looked up first, and declared only where there is none. The broker ends the session over a declaration by who
-may not declare, also of a queue that is there. Nothing is remembered, as anybody may delete a queue: it is one round
-trip for each link.
+A queue is looked up first, and declared only if it does not exist. If a user without the right to configure declares a
+queue, the broker ends the session, even if the queue exists. Results are not cached, because any client can delete a
+queue: each link costs one round trip.
 
 Every method runs under the wire's lock.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Declarations"]
 
-# Characters of the broker's words.
+# Characters of the broker's error text in an error message.
 LONGEST = 500
 _MISSING, _DIFFERENT = 404, 409
 TOPICS_OF = "x-redelivery-topics"
-"""The argument that names the topics of a durable subscription's queue; the broker keeps any argument."""
+"""Queue argument that names the topics of a durable subscription; the broker keeps unknown arguments."""
 _QUEUE: Mapping[str, object] = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
-# Gone with its connection, as the subscription is.
+# The queue ends with its connection, as the subscription does.
 _OF_ONE_CONSUMER: Mapping[str, object] = {
     "durable": True,
     "exclusive": True,
@@ -45,7 +45,7 @@ _OF_ONE_CONSUMER: Mapping[str, object] = {
 
 
 class Declarations:
-    """Those of one connection; none where a link makes its queue."""
+    """Declarations of one connection. A no-op on brokers where a link creates its queue."""
 
     def __init__(self, management: Management, container: str, epoch: int, profile: AmqpProfile) -> None:
         self._profile = profile
@@ -54,7 +54,13 @@ class Declarations:
         self._epoch = epoch
 
     def for_sender(self, destination: str | None, then: Answer, *, dead: bool) -> None:
-        """Have what is sent to declared. `then` gets why that cannot be. None: the transaction coordinator."""
+        """Declare the destination of a sender, then call `then` with the error or None.
+
+        Args:
+            destination: Qualified destination; None: the transaction coordinator, which needs no declaration.
+            then: Called once, perhaps before this method returns.
+            dead: The destination is a dead-letter queue, with its own arguments.
+        """
         kind, _, name = (destination or "").partition("://")
         if kind != "queue" or not self._profile.declares:
             then(None)
@@ -63,7 +69,7 @@ class Declarations:
         self._queue(name, arguments, lambda _, error: then(error))
 
     def for_receiver(self, receiver: ReceiverLink, then: Answer) -> None:
-        """Have what a consumer is to receive from declared, and tell the receiver what its queue is."""
+        """Declare the destination of a consumer, and set the receiver's `facts` to those of its queue."""
 
         def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
             receiver.facts = facts
@@ -75,7 +81,7 @@ class Declarations:
         elif kind == "queue":
             arguments = self._profile.queue_arguments
             if receiver.command.rescheduled:
-                # Another kind could not do what is asked for, and its name would be taken.
+                # A queue of another type could not hold messages back, and would occupy the name.
                 arguments = {"x-queue-type": "quorum", **arguments}
             self._queue(name, arguments, found, existing=receiver.command.existing)
         elif kind == "topic":
@@ -84,26 +90,26 @@ class Declarations:
             then(None)
 
     def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
-        """Return why the broker cannot hold back what waits in a consumer's queue, or None if it need not, or can."""
+        """Return why the broker cannot hold back parked messages of a consumer's queue; None: it can, or need not."""
         facts = receiver.facts
         if not receiver.command.rescheduled or (facts is not None and facts.kind == "quorum"):
             return None
         if facts is None or not facts.kind:
-            why = f"the broker does not say what kind of queue {receiver.destination} is"
+            why = f"the broker does not report the type of {receiver.destination}"
         else:
-            why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds nothing back"
+            why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds no message back"
         return AdapterError(
-            f"redelivery.scheduler=broker: {why}; it takes a quorum queue: delete this one when it is empty, and it is "
+            f"redelivery.scheduler=broker: {why}; use a quorum queue: delete this queue when it is empty, and it is "
             "declared again as one (redelivery.queueArguments=x-queue-type:quorum), or use another name"
         )
 
     def _topic_queue(self, receiver: ReceiverLink) -> str:
         subscription = receiver.command.subscription
         if subscription is not None:
-            # As Artemis names the queue of a durable subscription.
+            # The form in which Artemis names the queue of a durable subscription.
             return f"{self._container}.{subscription}"
-        # Not the link's: another process may have the client id, or one whose host is gone, which the broker has not
-        # missed yet. It refuses what is exclusive to them.
+        # Not the link's name: another process may have the same client id, or the broker may not have noticed the loss
+        # of a connection with it. The broker refuses a queue that is exclusive to another connection.
         return f"{self._container}-{self._epoch}-{receiver.consumer}-{uuid.uuid4()}"
 
     def _queue(
@@ -126,7 +132,7 @@ class Declarations:
 
         def declared(reply: Reply) -> None:
             if reply.status == _DIFFERENT:
-                # Another client has declared it meanwhile, in another way.
+                # Another client has declared the queue meanwhile, with other arguments.
                 management.ask("GET", path, None, known)
             elif reply.done:
                 known(reply)
@@ -137,17 +143,17 @@ class Declarations:
             if isinstance(reply.error, TransportError):
                 then(None, reply.error)
             else:
-                # Who may not look may be allowed to consume: the link's answer decides.
+                # A user who may not look up a queue may be allowed to consume: the answer to the attach decides.
                 then(QueueFacts.of(reply.body) if reply.done else None, None)
 
         management.ask("GET", path, None, looked)
 
 
 class _TopicQueue:
-    """The queue of one consumer of a topic, and its bindings.
+    """Queue of one consumer of a topic, and its bindings.
 
-    An argument names the topics of a durable subscription's queue: bindings cannot be listed without their keys
-    (4.3.6), and a queue that is bound to other topics too would get their messages for ever.
+    An argument names the topics of a durable subscription's queue. Bindings cannot be listed without their keys
+    (RabbitMQ 4.3.6), and a queue that is also bound to other topics would receive their messages for ever.
     """
 
     def __init__(
@@ -167,7 +173,7 @@ class _TopicQueue:
         receiver.address = queue_address(name)
 
     def declare(self) -> None:
-        """Declare the queue, then what it is bound to."""
+        """Declare the queue, then its bindings."""
         body = _OF_ONE_CONSUMER
         if self._subscription is not None:
             body = {**_QUEUE, "arguments": {TOPICS_OF: self._topics}}
@@ -183,8 +189,8 @@ class _TopicQueue:
             self._then(
                 None,
                 AdapterError(
-                    f"the durable subscription {self._subscription} is for {topics}, and not for {self._topics}: give "
-                    f"it another name, or delete its queue {self._name} first"
+                    f"the durable subscription {self._subscription} exists for {topics}, not for {self._topics}; use "
+                    f"another name, or delete its queue {self._name} first"
                 ),
             )
             return
@@ -210,7 +216,7 @@ class _TopicQueue:
 
 
 def _key(topic: str) -> str:
-    """Return the binding key of a topic, where `>` at the end stands for any number of words."""
+    """Return the binding key of a topic: `>` at the end becomes `#`, any number of words."""
     return f"{topic[:-1]}#" if topic == ">" or topic.endswith(".>") else topic
 
 
@@ -218,6 +224,6 @@ def _refused(what: str, reply: Reply) -> RedeliveryError:
     if isinstance(reply.error, TransportError):
         return reply.error
     why = str(reply.error if reply.error is not None else reply.body or f"status {reply.status}")
-    # Of a request that it cannot take it names the place in its program, over pages.
+    # For a request that it cannot take, the broker sends pages of its stack trace.
     first = why.partition("\n")[0]
-    return AdapterError(f"the broker does not declare the {what}: {first[:LONGEST]}")
+    return AdapterError(f"the broker refused to declare the {what}: {first[:LONGEST]}")

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 __all__ = ["AmqpDelivery"]
 
 _OUR_IDS = short_keys(COPY, "redeliveryId")
-# Bytes of a message that may stay when its body is let go of.
+# Bytes of a message that are kept when its body is dropped.
 _SMALL = 2048
 
 
 class AmqpDelivery(Delivery):
-    """One message that came over one link."""
+    """One delivery of one message on one link."""
 
     __slots__ = ("_fields", "_properties", "arrived", "handle", "number", "places", "raw", "source")
     digested: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class AmqpDelivery(Delivery):
     def __init__(
         self, source: DeliverySource, raw: bytes, handle: Handle | None, number: int, arrived: float
     ) -> None:
-        # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
+        # Written out, because it runs once per message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
         self.epoch = source.epoch
         self.seq = 0
@@ -79,7 +79,7 @@ class AmqpDelivery(Delivery):
         try:
             places = codec.sections(raw)
         except codec.Unknown:
-            # No message: a section that is no AMQP, or none at all.
+            # Not a message: it has no section, or one that is not AMQP.
             places = []
         self.places = places
         code, begin, end = places[-1] if places else (0, 0, 0)
@@ -91,7 +91,7 @@ class AmqpDelivery(Delivery):
         else:
             body = other_body(raw, places)
             if body is None:
-                # No message: the application gets what came.
+                # Not a message: the application gets the bytes as they arrived.
                 self.places, body = [], raw
             self.body = body
 
@@ -100,7 +100,7 @@ class AmqpDelivery(Delivery):
         return (self.raw, None) if at is None else (self.raw[:at], self.body)
 
     def plain(self, now: float) -> bool:
-        # Read for each message. A header of few fields has no time to live, nor one in which that is null.
+        # Runs for each message. The header has no time to live if it has few fields, or if that field is null.
         raw = self.raw
         if (
             raw[:4] == b"\x00Sp\xc0"
@@ -125,7 +125,7 @@ class AmqpDelivery(Delivery):
         return len(self.raw)
 
     def _forget_values(self) -> None:
-        """Forget what was read of it, which takes more room than its bytes; it is read again if somebody asks."""
+        """Drop the values that were read from the bytes, which need more memory; they are read again when needed."""
         if self._fields:
             self._fields = {}
         self._properties = None
@@ -153,7 +153,7 @@ class AmqpDelivery(Delivery):
 
     def header(self, number: int) -> Any:
         """Return a field of the header section, or None."""
-        # Asked for each message: most headers are a short list that ends before the field.
+        # Runs for each message: most headers are a short list that ends before the field.
         raw = self.raw
         if raw[:4] == b"\x00Sp\xc0" and self.places and len(raw) > 5 and raw[5] <= number:
             return None
@@ -164,7 +164,7 @@ class AmqpDelivery(Delivery):
         return self._field(codec.PROPERTIES, number, PROPERTIES_FIELDS)
 
     def annotations(self) -> Mapping[str, Any]:
-        """Return the message annotations, those that can be read."""
+        """Return those message annotations that can be read."""
         kept = self._fields.get(codec.MESSAGE_ANNOTATIONS)
         if kept is not None:
             found: Mapping[str, Any] = kept[0]
@@ -177,7 +177,7 @@ class AmqpDelivery(Delivery):
     def _map(self, code: int) -> tuple[dict[str, Any], bool]:
         return self.source.large.read(self, self.raw, code, self.place(code), keeps=self.handle is not None)
 
-    # What the engine and the application ask.
+    # Properties for the engine and the application.
 
     @property
     def key(self) -> Hashable | None:
@@ -256,7 +256,7 @@ class AmqpDelivery(Delivery):
         return self._our_id() if identity is None else text_of(identity)
 
     def _our_id(self) -> str | None:
-        """Return the id that this library gave the message; nothing else among its properties is looked at."""
+        """Return the id that this library gave the message; no other property is read."""
         at = self.place(codec.APPLICATION_PROPERTIES)
         if at is None:
             return None
@@ -283,7 +283,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def content_encoding(self) -> str | None:
-        """How the body is compressed, or None."""
+        """Compression of the body, or None."""
         encoding = self.field(CONTENT_ENCODING)
         return None if encoding is None else str(encoding)
 

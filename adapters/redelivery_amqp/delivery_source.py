@@ -1,4 +1,4 @@
-"""What a delivery asks of the link that it came over."""
+"""Protocol class of the link that a delivery arrived on, as far as deliveries need it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DeliverySource"]
 
 
 class DeliverySource(Protocol):
-    """The link that a delivery came over: `ReceiverLink` implements it."""
+    """Link that a delivery arrived on; `ReceiverLink` implements it."""
 
     consumer: int
     epoch: int
@@ -33,8 +33,8 @@ class DeliverySource(Protocol):
 
     @property
     def keeps_notes(self) -> bool:
-        """Whether the queue keeps notes on its messages."""
+        """True if the queue keeps notes on its messages."""
         ...
 
     def describe(self, source: proton.Terminus) -> None:
-        """Say where the messages are to come from."""
+        """Fill in the source terminus: address, distribution mode, capabilities, durability."""

@@ -1,12 +1,13 @@
-"""How links and their sessions end, and who begins after them.
+"""Ends of links and their sessions, and the order of the sessions that begin after them.
 
-RabbitMQ answers on the channel that it was asked on, and takes its time: what an old session still says there would
-be heard on the next session of the same channel ("no such handle"), and what was released in the old one is not on its
-queue yet. proton gives a channel away as soon as its own end is written. So there a session ends when the end of its
-link has been answered, and another begins when that is answered, too (docs/measured-amqp.md). RabbitMQ 3.10 sometimes
-stops a session before it has written that answer: it is not waited for for ever.
+RabbitMQ answers late, and on the channel of the request. Frames of an old session would arrive in the next session of
+the same channel ("no such handle"), and messages that the old one released are not on their queue yet. proton reuses a
+channel as soon as its own end is written. With RabbitMQ, therefore, a session is ended after the broker has answered
+the end of its link, and another one begins after the broker has answered the end of the session
+(docs/measured-amqp.md). RabbitMQ 3.10 sometimes stops a session before it has written that answer; the wait for it is
+limited.
 
-Every method runs under the wire's lock, but `wait`.
+Every method except `wait` runs under the wire's lock.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ if TYPE_CHECKING:
 
     from redelivery_amqp.management_link import ManagementLink
     from redelivery_amqp.receiver import ReceiverLink
+    from redelivery_amqp.round_trip import RoundTrip
     from redelivery_amqp.sender import SenderLink
 
 __all__ = ["DetachQueue"]
 
-# Seconds after which a session counts as over whose end has no answer. An answer that is only late still finds its
-# session if it comes before the one to the next begin. Behind that, proton would take it for the end of the next one,
-# and the connection would be made anew: so the limit is far above what a busy broker needs.
+# Seconds. A session whose end has no answer counts as ended after them. A late answer still finds its session if it
+# arrives before the answer to the next begin. After that, proton takes it for the end of the next session, and the
+# connection is lost. The limit is therefore far above the time that a busy broker needs.
 UNENDED = 5.0
 
 
 class DetachQueue:
-    """Those of one connection. `in_turn`: no session begins while one ends.
+    """Ending links and sessions of one connection.
 
-    Two are called without the lock, when there has been no answer for so long that others would wait for ever:
-    `stuck` if it is about the end of a link, `unended` about that of a session, which is to call `go_on`.
+    Args:
+        stuck: Called without the lock when the end of a link has had no answer for the response timeout.
+        unended: Called without the lock when the end of a session has had no answer for 5 s; it calls `go_on`.
+        in_turn: No session begins while another one ends.
     """
 
     def __init__(
@@ -51,25 +55,28 @@ class DetachQueue:
         self._in_turn = in_turn
         self._for_links = ResponseTimeout(stuck)
         self._for_sessions = ResponseTimeout(unended, UNENDED)
-        # Whose links' ends are not answered.
+        # Receivers whose link end the broker has not answered.
         self._leaving: list[ReceiverLink] = []
-        # Whose sessions' ends are not answered.
+        # Links whose session end the broker has not answered.
         self._ending: list[ReceiverLink | SenderLink | ManagementLink] = []
-        # Those that are waited for no longer. If one were freed, proton would forget whose its channel is by now.
+        # Links whose session end is not awaited any more. Freeing one would remove proton's entry of the session that
+        # has its channel by now.
         self._unended: list[ReceiverLink | SenderLink | ManagementLink] = []
+        # Links that `free_ended` frees. Messages that arrived with their end are taken before.
+        self._ended: list[ReceiverLink | SenderLink | ManagementLink | RoundTrip] = []
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()
 
     def begin(self, action: Callable[[], None]) -> None:
-        """Have a session begun, now or when those that end are over."""
+        """Begin a session now, or after the end of those that are ending."""
         if self._in_turn and (self._leaving or self._ending):
             self._begins.append(action)
         else:
             action()
 
     def leave(self, receiver: ReceiverLink) -> None:
-        """End a consumer's link, and its session then or now."""
+        """End a consumer's link, and its session now or after the broker's answer."""
         stood = receiver.handle is not None
         receiver.detach(alone=self._in_turn)
         if self._in_turn and stood:
@@ -78,39 +85,52 @@ class DetachQueue:
             self._for_links.asked()
 
     def answered(self, receiver: ReceiverLink) -> None:
-        """The broker has answered the end of a consumer's link: it has taken back what was released before."""
-        if receiver not in self._leaving:
-            receiver.free()
-            return
-        self._leaving.remove(receiver)
-        if not self._leaving:
-            self._given_back.set()
-            self._for_links.answered()
+        """Handle the broker's answer to the end of a consumer's link: released messages are on their queue again."""
+        if receiver in self._leaving:
+            self._leaving.remove(receiver)
+            if not self._leaving:
+                self._given_back.set()
+                self._for_links.answered()
         receiver.session.close()
-        self._ending.append(receiver)
-        self._for_sessions.asked()
+        self._await_end(receiver)
 
     def close(self, one: ReceiverLink | SenderLink | ManagementLink) -> None:
         """Answer the end of a link, and end its session.
 
-        Kept until the broker has ended the session too: proton would give its channel to the next one, with no end
-        before its begin, and Broker-J closes a connection over that.
+        The session is kept until the broker has ended it too. Otherwise proton would give its channel to the next one
+        without an end before the begin, and Broker-J closes the connection over that.
         """
         one.close()
+        self._await_end(one)
+
+    def _await_end(self, one: ReceiverLink | SenderLink | ManagementLink) -> None:
         self._ending.append(one)
         if self._in_turn:
             self._for_sessions.asked()
 
     def over(self, session: proton.Session) -> None:
-        """Both sides have ended a session."""
+        """Handle a session that both sides have ended."""
         for known in (self._ending, self._unended):
             for one in [one for one in known if one.session == session]:
                 known.remove(one)
-                one.free()
+                self.ended(one)
         self._begin_next()
 
+    def ended(self, one: ReceiverLink | SenderLink | ManagementLink | RoundTrip) -> None:
+        """Add a link that has ended on both sides, to be freed."""
+        self._ended.append(one)
+
+    def free_ended(self) -> None:
+        """Free the links that have ended. Called only at the end of a turn of the I/O thread.
+
+        The turn can have read messages of such a link together with its end, and it knows the link by its pointer.
+        """
+        ended, self._ended = self._ended, []
+        for one in ended:
+            one.free()
+
     def go_on(self) -> None:
-        """Wait no longer for the answers to the ends of sessions."""
+        """Stop waiting for the answers to the ends of sessions."""
         self._unended += self._ending
         self._ending.clear()
         self._begin_next()
@@ -122,12 +142,12 @@ class DetachQueue:
             self._begins.popleft()()
 
     def fail(self) -> None:
-        """The connection is gone: nothing is answered any more."""
+        """Handle the loss of the connection: no end is answered any more."""
         self._for_links.end()
         self._for_sessions.end()
         self._begins.clear()
         self._given_back.set()
 
     def wait(self, timeout: float) -> None:
-        """Wait until the broker has answered the ends of all links, if it is one that is waited for."""
+        """Wait up to `timeout` seconds until the broker has answered the ends of all links. Only where `in_turn`."""
         self._given_back.wait(timeout)

@@ -1,4 +1,4 @@
-"""AMQP frames in the log of the wire: proton's own trace, without log-in and without messages' content."""
+"""Log of AMQP frames: proton's own trace, without the log-in and without the content of messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LONGEST = 400  # characters of a line
 
 
 def trace(transport: proton.Transport) -> None:
-    """Have the frames of a connection logged, if that was asked for when it was made."""
+    """Log the frames of a connection, if frame logging is enabled when it is created."""
     if WIRE.isEnabledFor(logging.DEBUG):
         transport.tracer = _traced
         transport.trace(proton.Transport.TRACE_FRM)
 
 
 def line(text: str) -> str:
-    """Return a line of proton's trace as it may be logged."""
+    """Return a line of proton's trace without credentials and content."""
     text = text.strip().removeprefix("FRAME:").strip()
     found = _LOG_IN.search(text)
     if found is not None:

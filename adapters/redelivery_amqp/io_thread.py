@@ -1,4 +1,4 @@
-"""The thread of one connection: it moves bytes between a socket and proton, and hands over what comes of them."""
+"""I/O thread of one connection: moves bytes between a socket and proton, and runs the actions that follow from them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["IoThread"]
 
-# Bytes a read: smaller ones cost turns of the interpreter lock.
+# Bytes per read. Smaller reads cost more switches of the interpreter lock.
 READ = 262144
 
 
 class IoThread:
-    """Reads on a thread of its own; writes on whichever thread has something to write, under the wire's lock.
+    """Reader on its own thread. Writes happen on the thread that has something to write, under the wire's lock.
 
-    `arrived()` is called with the lock held after bytes came or time passed, and returns what is to be done without
-    it.
-    `ended(reason)` is called once, at the end.
+    Args:
+        sock: Connected socket; closed when the thread ends.
+        wire: Protocol engine of the connection.
+        arrived: Called with the lock held after bytes arrived or time passed; returns the actions to run without it.
+        ended: Called once with the reason, when the thread ends.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class IoThread:
         self._wire = wire
         self._arrived = arrived
         self._ended = ended
-        self.faulty = False  # ended by an error of ours
+        # True if the thread was ended by an error in the adapter.
+        self.faulty = False
         self._over = False
-        # The socket takes no more at the moment.
+        # True while the socket takes no more bytes.
         self._blocked = False
         self._reason = "the broker closed the connection"
         self._bell, self._ring = socket.socketpair()
@@ -55,24 +58,24 @@ class IoThread:
 
     @property
     def own(self) -> bool:
-        """Whether this is the connection's thread."""
+        """True on the connection's thread."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread, and wait for it: no call comes afterwards."""
+        """End the thread, and wait up to `timeout` seconds for it: no callback runs afterwards."""
         self._over = True
         self.wake()
         if not self.own and self._thread.is_alive():
             self._thread.join(timeout)
 
     def flush(self) -> None:
-        """Write what proton has to write. With the wire's lock held; never waits."""
+        """Write proton's output. The caller has the wire's lock; the call never waits."""
         if self._blocked or self._over:
-            # The thread goes on when the socket takes more.
+            # The thread continues when the socket takes more.
             return
         wire = self._wire
         while (data := wire.output()) is not None:
@@ -94,12 +97,12 @@ class IoThread:
         self.wake()
 
     def end(self) -> None:
-        """Let the thread end after its turn."""
+        """End the thread after its current turn."""
         self._over = True
         self.wake()
 
     def wake(self) -> None:
-        """Have the thread look for something to do."""
+        """Wake the thread for a turn."""
         with suppress(OSError):
             self._ring.send(b"!")
 
@@ -121,7 +124,7 @@ class IoThread:
                 if any(where != number for where, _ in poll.poll(self._patience())):
                     with suppress(OSError):
                         self._bell.recv(4096)
-        except Exception as error:  # noqa: BLE001 - a fault in here must end the connection, not leave it silent
+        except Exception as error:  # noqa: BLE001 - a fault must end the connection, not leave it open without a thread
             self.faulty = True
             self._reason = f"a fault in the adapter: {type(error).__name__}: {error}"
         finally:
@@ -131,7 +134,7 @@ class IoThread:
             self._ended(self._reason)
 
     def _turn(self) -> list[Callable[[], None]]:
-        """Read once and let proton look at it; return what is to be done without the lock."""
+        """Read once, have proton decode it, and write; return the actions to run without the lock."""
         with self._wire.lock:
             self._read()
             actions = self._arrived()
@@ -141,14 +144,15 @@ class IoThread:
             return actions
 
     def _flush_at_end(self) -> None:
-        over, self._over = self._over, False  # a close frame is worth writing
+        # A close frame is written even if the thread ends.
+        over, self._over = self._over, False
         self.flush()
         self._over = self._over or over
 
     _deadline = 0.0
 
     def _patience(self) -> float | None:
-        """Return how many milliseconds to wait for bytes."""
+        """Return the milliseconds to wait for bytes; None: no limit."""
         if self._encrypted and self._socket.pending():  # type: ignore[attr-defined]
             return 0
         return None if not self._deadline else max(0.0, self._deadline - time.monotonic()) * 1000

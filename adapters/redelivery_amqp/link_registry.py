@@ -1,7 +1,7 @@
-"""The links of one connection: its consumers, its senders, and who waits for which answer.
+"""Links of one connection: consumers, senders, management links, and round trips that await an answer.
 
-Every method runs under the wire's lock. What is to be told to a sink is left to `later`: it takes
-the library's own locks.
+Every method runs under the wire's lock. Events for a sink go through `later`, because a sink takes the library's own
+locks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["LinkRegistry"]
 
 
 class LinkRegistry:
-    """All links of one connection, known by their names."""
+    """All links of one connection, by their names."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class LinkRegistry:
         self._epoch = epoch
         self._sink = sink
         self._later = later
-        # The connection must be made again.
+        # Called when the connection must be replaced.
         self._broken = broken
-        # What a thread of its own has written into the wire must be sent.
+        # Called by a timer thread that has given proton something to write.
         self._flush = flush
-        self._receivers: dict[int, ReceiverLink] = {}  # by consumer
+        self._receivers: dict[int, ReceiverLink] = {}  # by the consumer's number
         self._named: dict[str, Link] = {}
         self._by_handle: dict[Any, ReceiverLink] = {}
         self._numbers = 0
@@ -90,28 +90,28 @@ class LinkRegistry:
 
     def _stuck(self) -> None:
         with self._wire.lock:
-            self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
+            self._broken(TransportError("the broker did not answer the end of a consumer"), "cut")
 
     def _unended(self) -> None:
         with self._wire.lock:
             self.detaches.go_on()
             self._flush()
 
-    # What the adapter asks for.
+    # Called by the adapter.
 
     def knows(self, consumer: int) -> bool:
-        """Whether there is such a consumer."""
+        """True if there is a consumer with this number."""
         return consumer in self._receivers
 
     def capabilities_of(self, consumer: int) -> Capabilities | None:
-        """Return what the broker can do with a consumer's queue, where that is known, and special."""
+        """Return the capabilities of a consumer's queue; None: unknown, or those of the broker."""
         receiver = self._receivers.get(consumer)
         if receiver is None or receiver.facts is None:
             return None
         return self._profile.for_queue(receiver.facts, receiver.command)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
-        """Know a consumer, to be attached later."""
+        """Add a consumer, to be attached later."""
         receiver = self._receivers[command.consumer] = ReceiverLink(
             command, self._epoch, self._profile, answer
         )
@@ -120,12 +120,12 @@ class LinkRegistry:
         return receiver
 
     def attach(self, receiver: ReceiverLink) -> None:
-        """Ask for a consumer's link, unless it has ended meanwhile."""
+        """Attach a consumer's link, unless the consumer has ended meanwhile."""
         self._declarations.for_receiver(receiver, partial(self._declared, receiver))
 
     def _declared(self, receiver: ReceiverLink, error: RedeliveryError | None) -> None:
         if error is None:
-            # Dead letters must find room.
+            # One session is kept free for dead letters.
             self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver), spare=1)
         elif not receiver.ended:
             receiver.ended = True
@@ -135,8 +135,12 @@ class LinkRegistry:
     def _attach(self, receiver: ReceiverLink) -> None:
         name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
         if name in self._named:
-            # The link of a durable subscription is known by its name, and the old one has not ended yet.
-            receiver.answer(AdapterError(f"the durable subscription {name} is in use on this connection"))
+            # The broker knows a durable subscription by the name of its link, and the old link has not ended yet.
+            receiver.answer(
+                AdapterError(
+                    f"the durable subscription {name} is in use on this connection; close its consumer first"
+                )
+            )
         elif not receiver.ended:
             receiver.attach(self._wire.connection, name)
             self._named[name] = self._by_handle[receiver.handle] = receiver
@@ -159,7 +163,7 @@ class LinkRegistry:
             self._wire.flow(receiver.handle, credit)
 
     def browse_on(self) -> None:
-        """Tell which browses are over, and end those that nobody looks at any more."""
+        """Report the browses that have shown all, and end those whose consumer was closed."""
         ended, leaving = self._browses.over()
         for receiver in ended:
             self._later(_told(self._sink, Browsed(receiver.consumer)))
@@ -182,8 +186,8 @@ class LinkRegistry:
     def end(self) -> None:
         """End every consumer's link, before the connection is closed.
 
-        Classic counts at the close of a connection all that its links ever had, even what was released; not if they
-        have been detached.
+        When a connection with attached links closes, Classic raises the delivery counts of all messages that the links
+        ever had, released ones too. It does not if the links were detached before.
         """
         for consumer in list(self._receivers):
             self.detach(consumer)
@@ -205,22 +209,22 @@ class LinkRegistry:
         return link
 
     def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int], answer: Answer) -> None:
-        """Reject a delivery, with notes where they are kept, and tell when the broker has carried that out."""
+        """Reject a delivery, with notes where the queue keeps them; call `answer` when the broker has done it."""
         self.settlements.reject(delivery, notes)
         self._ask(delivery.source, answer)
 
     def when_settled(self, receiver: DeliverySource, answer: Answer) -> None:
-        """Tell when the broker has carried out what was settled over a link, if that must be known."""
+        """Call `answer` when the broker has carried out the settlements of a link; at once if that is not needed."""
         when_settled(receiver, answer, self._ask)
 
     def _ask(self, receiver: DeliverySource, answer: Answer) -> None:
         name = f"{self._container}-{self._epoch}-barrier-{next(self._round_trips)}"
         self._named[name] = RoundTrip(receiver, name, answer)
 
-    # What proton reports.
+    # Events of proton.
 
     def take(self, readable: set[Handle], now: float) -> None:
-        """Hand over what came in over these links at the wall-clock time `now`."""
+        """Report the messages that have arrived on these links at the wall-clock time `now`."""
         for handle in readable:
             if self._management.holds(handle):
                 self._management.take()
@@ -244,30 +248,33 @@ class LinkRegistry:
                 self._later(_told(self._sink, Arrived(receiver.consumer, deliveries)))
 
     def on_session_closed(self, event: proton.Event) -> None:
-        """A session has ended, and its link with it."""
+        """Handle a session that the broker has ended, and its links with it."""
         for one in [one for one in self._named.values() if one.session == event.session]:
             self._end(one, event.session.remote_condition)
         event.session.close()
         self.detaches.over(event.session)
 
     def on_opened(self, event: proton.Event) -> None:
-        """The broker has answered an attach."""
+        """Handle the broker's answer to an attach."""
         if (one := self._named.get(event.link.name)) is not None:
             one.on_attached()
 
     def on_closed(self, event: proton.Event) -> None:
-        """The broker has ended a link, or answered the end of one."""
+        """Handle a link that the broker has ended, or whose end it has answered."""
         if (one := self._named.get(event.link.name)) is not None:
             self._end(one, event.link.remote_condition)
+            if isinstance(one, RoundTrip):
+                # Its session is that of a consumer, and goes on.
+                self.detaches.ended(one)
 
     def on_flow(self, event: proton.Event) -> None:
-        """The broker has given credit to a sender."""
+        """Handle credit for a sender."""
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink | ManagementLink):
             one.pump()
 
     def on_delivery(self, event: proton.Event) -> None:
-        """The broker has said what became of a message that was sent."""
+        """Handle the outcome of a sent message, or the broker's own release of a delivery."""
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
@@ -275,11 +282,11 @@ class LinkRegistry:
         elif isinstance(one, ReceiverLink) and event.delivery.remote_state == RELEASED:
             one.released.append(event.delivery._impl)
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
-            # Answers come settled, which proton takes for news of a delivery.
+            # Replies arrive settled. proton reports such a message as an update of a delivery.
             self._management.take()
 
     def taken_back(self) -> None:
-        """Tell of what the broker has taken back of itself."""
+        """Report the deliveries that the broker has released itself."""
         for receiver in [receiver for receiver in self._by_handle.values() if receiver.released]:
             if own := self.settlements.released(receiver):
                 self._later(_told(self._sink, TakenBack(receiver.consumer, own)))
@@ -315,18 +322,18 @@ class LinkRegistry:
             return
         if condition is not None and condition.name in GONE:
             one.stopped(error)
-        # A time-out of RabbitMQ's, an administrator: the next connection subscribes again.
+        # RabbitMQ's consumer timeout, or an administrator: the next connection subscribes again.
         else:
             self._broken(error, end_of(None if condition is None else condition.name))
 
     def suspect(self, end: End) -> tuple[Hashable | None, int | None]:
-        """Return the message over which the connection ended, and its consumer, where they are known."""
+        """Return the message over which the connection ended, and its consumer; None where unknown."""
         receivers = [receiver for receiver in self._receivers.values() if receiver.attached]
         partial = [receiver for handle, receiver in self._by_handle.items() if self._wire.begun(handle)]
         return self._blame.suspect(end, receivers, partial)
 
     def fail(self, error: RedeliveryError) -> None:
-        """The connection is gone: tell all who wait for an answer."""
+        """Handle the loss of the connection: all pending answers get the error."""
         self.detaches.fail()
         for one in list(self._named.values()):
             if not isinstance(one, ReceiverLink):

@@ -1,7 +1,7 @@
-"""The pair of links to RabbitMQ's management node, over which queues and bindings are looked up and declared.
+"""Pair of links to RabbitMQ's management node: looks up and declares queues and bindings.
 
-One request is under way at a time. The broker answers a request that it must not carry out by ending the session, and
-says nothing of which one it was (4.3.6: a declaration by a user without the right to configure).
+One request is sent at a time. The broker ends the session over a request that the user has no right to, and does not
+name the request (4.3.6: a declaration by a user without the right to configure).
 
 Every method runs under the wire's lock.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Management", "ManagementLink", "Reply"]
 
 NODE = "/management"
-# A message without a body ends the session, and proton writes none for None.
+# A message without a body ends the session, and proton writes no body for None.
 _NO_BODY = b"\x00\x53\x77\x40"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: `status` as over HTTP, 0 if there was none; `error`: why there was none."""
+    """Reply to a request. `status` as in HTTP; 0: no reply, and `error` is the reason."""
 
     status: int
     body: Any = None
@@ -38,13 +38,13 @@ class Reply:
 
     @property
     def done(self) -> bool:
-        """Whether it was carried out."""
+        """True if the request was carried out."""
         return 200 <= self.status < 300
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, and who gets its answer."""
+    """One request, and the callback for its reply."""
 
     method: str
     path: str
@@ -53,14 +53,14 @@ class Request:
 
 
 class ManagementLink:
-    """One pair, in a session of its own, that ends with the connection or by the broker."""
+    """One pair in its own session. It ends with the connection, or when the broker ends it."""
 
     def __init__(self, wire: ProtonEngine, name: str) -> None:
         self._wire = wire
         self._name = name
         self._numbers = itertools.count(1)
         self._waiting: deque[Request] = deque()
-        # The request under way, and its number.
+        # The request that was sent, and its number.
         self._asked: tuple[str, Request] | None = None
         self._attached = 0
         self._sender: Any = None
@@ -69,7 +69,7 @@ class ManagementLink:
         self.handle: Handle | None = None
 
     def attach(self, connection: proton.Connection) -> None:
-        """Ask the broker for both links."""
+        """Attach both links."""
         self.session = connection.session()
         self.session.open()
         self._sender, self._receiver = self.session.sender(self._name), self.session.receiver(self._name)
@@ -84,17 +84,17 @@ class ManagementLink:
         self.handle = self._receiver._impl
 
     def on_attached(self) -> None:
-        """The broker has answered for one of the two links."""
+        """Handle the broker's answer to one of the two attaches."""
         self._attached += 1
         self.pump()
 
     def ask(self, request: Request) -> None:
-        """Send a request when those before it are answered."""
+        """Send a request after the replies to those before it."""
         self._waiting.append(request)
         self.pump()
 
     def pump(self) -> None:
-        """Send the next request, if none is under way and the broker takes one."""
+        """Send the next request, if none awaits its reply and the link has credit."""
         if self._asked is not None or not self._waiting or self._attached < 2:
             return
         if self._sender.credit <= 0:
@@ -111,7 +111,7 @@ class ManagementLink:
         delivery.settle()
 
     def arrived(self, found: Sequence[tuple[bytes, Handle]]) -> None:
-        """Take answers."""
+        """Handle replies."""
         for data, handle in found:
             self._wire.forget(handle)
             message = proton.Message()
@@ -126,7 +126,10 @@ class ManagementLink:
             self.pump()
 
     def on_ended(self, error: RedeliveryError) -> list[Request]:
-        """Answer the request that has ended the pair; return the others. A pair that was refused answers the first."""
+        """Answer the request that has ended the pair with the error; return the others.
+
+        If the attach was refused, the first request gets the error.
+        """
         if self._asked is not None:
             (_, request), self._asked = self._asked, None
         elif self._waiting:
@@ -139,7 +142,7 @@ class ManagementLink:
         return left
 
     def fail(self, error: RedeliveryError) -> None:
-        """The connection is gone: there will be no more answers."""
+        """Answer all requests with the error: the connection was lost."""
         requests = [] if self._asked is None else [self._asked[1]]
         requests += self._waiting
         self._asked = None
@@ -154,13 +157,13 @@ class ManagementLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of ended links."""
-        for endpoint in (self._sender, self._receiver, self.session):
-            endpoint.free()
+        """Free the session, and both links with it."""
+        self.session.free()
+        self._sender = self._receiver = self.session = self.handle = None
 
 
 class Management:
-    """The management links of one connection, one pair at a time, which `make` makes when the first request comes."""
+    """Management links of one connection, one pair at a time; `make` creates a pair for the first request."""
 
     def __init__(self, wire: ProtonEngine, make: Callable[[], ManagementLink]) -> None:
         self._wire = wire
@@ -168,7 +171,7 @@ class Management:
         self._link: ManagementLink | None = None
 
     def ask(self, method: str, path: str, body: Any, answer: Callable[[Reply], None]) -> None:
-        """Send a request, after those before it. `answer` may be called with an error, and before this returns."""
+        """Send a request after those before it. `answer` may get an error, and may be called before this returns."""
         self._ask(Request(method, path, body, answer))
 
     def _ask(self, request: Request) -> None:
@@ -177,16 +180,16 @@ class Management:
         self._link.ask(request)
 
     def holds(self, handle: Handle) -> bool:
-        """Whether answers come over this receiving link."""
+        """True if replies arrive on this receiving link."""
         return self._link is not None and self._link.handle == handle
 
     def take(self) -> None:
-        """Take the answers that have come."""
+        """Handle the replies that have arrived."""
         if self._link is not None and self._link.handle is not None:
             self._link.arrived(self._wire.take(self._link.handle))
 
     def ended(self, link: ManagementLink, error: RedeliveryError) -> None:
-        """The broker has ended a pair: what it has not answered is asked over another one."""
+        """Handle a pair that the broker has ended: requests without a reply are sent over another pair."""
         if link is self._link:
             self._link = None
         for request in link.on_ended(error):

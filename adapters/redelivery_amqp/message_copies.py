@@ -1,8 +1,8 @@
-"""The copy of a message that came: its parts stay what they are byte for byte, with what the library adds around them.
+"""Copies of arrived messages: dead letters and delayed copies, byte for byte, with the library's own properties added.
 
-Nothing is decoded and encoded again: proton crashes over some messages then, and others would come out changed. What
-was handed over as a message is the same message in its copy, whatever is odd about it: a section that is no list or map
-where one should be has nothing that anybody could read, and is left out. What is no message goes as bytes, all of them.
+Nothing is decoded and encoded again: proton crashes over some messages then, and would change others. An odd message
+keeps its oddities in the copy. Only a section that is not a list or map where one is required is left out, because no
+reader could read it. Bytes that are not a message are copied whole, as a binary body.
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ if TYPE_CHECKING:
 
 __all__ = ["copied"]
 
-# Properties that a broker would act on: the copy would be dropped as a duplicate, scheduled, or taken for another one's
-# dead letter. Artemis drops the second message with an id that it knows and confirms it: a dead letter put back too.
+# Properties that a broker would act on: it would drop the copy as a duplicate, schedule it, or take it for the dead
+# letter of another message. Artemis drops a second message with a known `_AMQ_DUPL_ID` and confirms it, also a redriven
+# dead letter.
 NEVER_COPIED = (
     "_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay", "original-destination",
     "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-", "x-death",
 )  # fmt: skip
-# Never what the original had under these names.
+# Properties that the library writes; the original's values under these names are not copied.
 OURS = OWN_HEADERS | REDRIVE_HEADERS
 KEPT_FIELDS = (
     CORRELATION_ID,
@@ -79,7 +80,7 @@ _LATEST = 2**63 - 1  # milliseconds
 
 
 def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: float) -> bytes:
-    """Return the dead-letter copy of a delivery: typed as the original in all that the application can see."""
+    """Return the encoded copy of a delivery; all that an application can see keeps its type."""
     copy = command.copy
     if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:
         copy = replace(copy, expires_at=copy.expires_at - copy.delay)
@@ -88,7 +89,7 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
     if not delivery.readable:
         told = {name: value for name, value in copy.headers.items() if name in OURS} | dict(own)
         if delivery.places:
-            # Whoever handled it was given its body, not all its bytes.
+            # The handler got the body only; the copy has all bytes.
             told[WHOLE] = "false"
         fields = {CONTENT_TYPE: symbol("application/octet-stream")}
         body = section(codec.DATA, simple(delivery.raw))
@@ -96,7 +97,7 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
     raw = delivery.raw
     annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
     ours = _entries(dict(own))
-    # First: what a producer has sent may be more than is read of a message.
+    # The library's own properties come first: a producer may have sent more properties than are read of a message.
     properties = {**ours, **_properties(command, delivery), **ours}
     body = b"".join(raw[begin:end] for begin, end, _ in body_places(delivery.places))
     return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
@@ -121,7 +122,7 @@ def _written(
         CREATION: timestamp(int(now * 1000)),
     }
     if message.expires_at is not None:
-        # A producer's own time may be the last one that there is, and be rounded past it.
+        # A producer's time can be the largest that AMQP has, and be rounded above it.
         all_fields[EXPIRY] = timestamp(max(-_LATEST, min(int(message.expires_at * 1000), _LATEST)))
     parts = [section(codec.HEADER, list_of(header))]
     if annotations:
@@ -146,7 +147,7 @@ def _own_annotations(command: Forward, profile: AmqpProfile, now: float) -> Entr
 
 
 def _map_of(raw: bytes, at: int | None) -> Entries:
-    """Return the entries of a map as they came, by name; of two with one name the last, as a decoder does."""
+    """Return the encoded entries of a map, by name; the last one of two with the same name, as a decoder does."""
     found: Entries = {}
     if at is not None:
         for begin, middle, end in entries_in(raw, at):
@@ -161,7 +162,7 @@ def _chosen(raw: bytes, at: int | None) -> Entries:
 
 
 def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
-    """Return the copy's properties: those that came as they came, also the ones that could not be read."""
+    """Return the copy's properties: those of the original unchanged, including unreadable ones, and the library's."""
     read, wanted = delivery.headers, command.copy.headers
     found = {
         name: entry
@@ -169,7 +170,7 @@ def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
         if name not in OURS
         and (name in wanted or (name not in read and not (command.redrive and is_stale(name))))
     }
-    # What tells of the death first, for the same reason.
+    # The dead-letter properties come first, for the same reason.
     told = _entries({name: value for name, value in wanted.items() if name not in found})
     return {name: entry for name, entry in (told | found).items() if not name.startswith(NEVER_COPIED)}
 

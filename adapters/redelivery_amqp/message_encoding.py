@@ -1,4 +1,4 @@
-"""Messages of this process written as AMQP."""
+"""Encoding of the application's messages as AMQP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JMS_DESTINATION = proton.symbol("x-opt-jms-dest")
 
 
 def encoded(message: Outgoing, profile: AmqpProfile, now: float) -> bytes:
-    """Return a message as it goes over the wire at the wall-clock time `now`."""
+    """Return the encoded message, sent at the wall-clock time `now`."""
     text = message.body_kind == "text"
     out = _envelope(message, profile, now)
     annotations: dict[Any, Any] = {JMS_TYPE: proton.byte(5 if text else 3)}
@@ -47,7 +47,7 @@ def encoded(message: Outgoing, profile: AmqpProfile, now: float) -> bytes:
 
 
 def delay_of(message: Outgoing, profile: AmqpProfile, now: float) -> dict[str, int]:
-    """Return the annotation that has the broker hold a message back, if it is to."""
+    """Return the annotation with which the broker delays a message; empty without a delay."""
     if message.delay is None or profile.delay is None:
         return {}
     milliseconds = ceil(message.delay * 1000)
@@ -58,11 +58,11 @@ def delay_of(message: Outgoing, profile: AmqpProfile, now: float) -> dict[str, i
 
 
 def ttl_of(message: Outgoing, now: float) -> float | None:
-    """Return how many seconds a message lives, or None where it does not expire or the header has no room for it."""
+    """Return the seconds until a message expires; None: it does not, or they exceed the header's 32 bits."""
     if message.expires_at is None:
         return None
     ttl = max(0.001, message.expires_at - now)
-    # Else the time of its expiry alone tells.
+    # A longer life is in the `absolute-expiry-time` only.
     return ttl if ttl <= LONGEST_TTL else None
 
 

@@ -1,4 +1,4 @@
-"""Bodies that are not one data section: several of them, a value, a sequence."""
+"""Bodies other than one data section: several data sections, a value, a sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["other_body", "payload"]
 
 
 def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | None:
-    """Return text as UTF-8, other values as they are encoded; None if this is no message at all."""
+    """Return the body: text as UTF-8, other values as they are encoded; None if this is not a message."""
     if not places:
         return None
     data: list[bytes] = []
@@ -34,7 +34,7 @@ def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | No
 
 
 def payload(raw: bytes, places: Sequence[tuple[int, int, int]]) -> int | None:
-    """Return where the bytes of a body begin that is one data section, the last of all; None: it is another."""
+    """Return where the bytes of the body begin, if it is one data section and the last section; else None."""
     if not places or places[-1][0] != codec.DATA or (len(places) > 1 and places[-2][0] == codec.DATA):
         return None
     begin = places[-1][1]

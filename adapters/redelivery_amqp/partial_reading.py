@@ -1,4 +1,4 @@
-"""What can be read of a section, and no more of it than is asked for; nothing here raises."""
+"""Reader of parts of a section: it reads as much as is asked for and can be decoded. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 KEPT = 100
-"""Most entries of a section that are kept once they are read: each takes some hundred bytes besides its own."""
+"""Most entries of a section that are kept after reading: each needs some hundred bytes more than its own."""
 
 _MOST_IN_KEY = 10
 _TEXT = 0xA1
@@ -30,10 +30,10 @@ _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
 
 
 class LargeMaps:
-    """The maps of one message that are too large to be kept for each: of the last one that was asked for them.
+    """Cache of one message's maps that are too large to be kept for every message: those of the last message read.
 
-    The engine, the log and the copy ask several times, and reading 49,000 properties takes a second. Used from several
-    threads; what one of them replaces is read again by the other.
+    The engine, the log and the copy read them several times, and reading 49,000 properties takes a second. Used by
+    several threads: what one of them replaces, another one reads again.
     """
 
     __slots__ = ("_last",)
@@ -42,14 +42,14 @@ class LargeMaps:
         self._last: tuple[object, dict[int, dict[str, Any]]] | None = None
 
     def of(self, message: object) -> dict[int, dict[str, Any]] | None:
-        """Return what is kept of a message, by section, if it is the last one."""
+        """Return the cached maps of a message by section code; None: it is not the last one."""
         last = self._last
         return last[1] if last is not None and last[0] is message else None
 
     def read(
         self, message: object, data: bytes, code: int, at: int | None, *, keeps: bool
     ) -> tuple[dict[str, Any], bool]:
-        """Return a section of a message as `map_in` does; a large one is kept, if it may be, and no other message's."""
+        """Return a section of a message as `map_in` does. If `keeps`, a large one replaces what is cached."""
         kept = self.of(message) or {}
         if code in kept:
             return kept[code], False
@@ -59,15 +59,15 @@ class LargeMaps:
         return found, small
 
     def forget(self, messages: Sequence[object]) -> None:
-        """Keep nothing of these: they are settled, or wait."""
+        """Drop the cached maps of these messages: they are settled, or parked."""
         last = self._last
-        # For each message that is settled: mostly there is none.
+        # Runs for each settled message: mostly nothing is cached.
         if last is not None and any(each is last[0] for each in messages):
             self._last = None
 
 
 def places_in(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield where each of the first `limit` values of a list or map begins and ends, as far as they can be found."""
+    """Yield (begin, end) of each of the first `limit` values of a list or map, as far as they can be found."""
     try:
         count, at, end = codec.compound(data, at)
         for _ in range(min(count, limit)):
@@ -80,7 +80,7 @@ def places_in(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:
 
 
 def fields_in(data: bytes, at: int, limit: int) -> list[Any]:
-    """Return what can be read of the first `limit` fields of a list: None for one that is not simple, or no value."""
+    """Return the first `limit` fields of a list; None for one that is not a simple value or cannot be decoded."""
     fields: list[Any] = []
     for begin, _ in places_in(data, at, limit):
         try:
@@ -91,7 +91,7 @@ def fields_in(data: bytes, at: int, limit: int) -> list[Any]:
 
 
 def texts_in(data: bytes, at: int, keys: Mapping[bytes, str]) -> dict[str, str]:
-    """Return those of a map's entries whose values are text, by the names of their `keys`; no other is looked at.
+    """Return the text values of a map's entries with these `keys`, by name; no other entry is decoded.
 
     A key is given as `short_keys` encodes it.
     """
@@ -112,12 +112,12 @@ def texts_in(data: bytes, at: int, keys: Mapping[bytes, str]) -> dict[str, str]:
 
 
 def short_keys(*names: str) -> dict[bytes, str]:
-    """Return the keys with these names as each library writes them: as a string of one byte's length."""
+    """Return these names by their encoding as keys: strings with a length of one byte, as all libraries write them."""
     return {bytes((_TEXT, len(name))) + name.encode(): name for name in names}
 
 
 def entries_in(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
-    """Yield where the key of each entry of a map begins, where its value does, and where that ends."""
+    """Yield (begin of the key, begin of the value, end of the value) of each entry of a map."""
     key: tuple[int, int] | None = None
     for place in places_in(data, at, codec.MOST_ENTRIES):
         if key is None:
@@ -128,12 +128,12 @@ def entries_in(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 
 
 def key_name(data: bytes, begin: int, end: int) -> str | None:
-    """Return a key as text, or None for one that is no simple value."""
+    """Return a key as text; None for one that is not a simple value."""
     try:
         if data[begin] in codec.READERS:
             key: Any = codec.read(data, begin)[0]
         else:
-            # Described, perhaps. One that has more in it than that is no name, and each of thousands may be an array.
+            # Perhaps a described value. A larger one is not a name, and each of thousands of keys could be an array.
             key = decoded(data, begin, end, Budget(_MOST_IN_KEY, empty=0))
     except codec.Unknown:
         return None
@@ -141,10 +141,10 @@ def key_name(data: bytes, begin: int, end: int) -> str | None:
 
 
 def map_in(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
-    """Return the entries of a map that can be read, and whether they may be kept while their message waits here.
+    """Return the entries of a map that can be read, and True if they may be kept as long as their message.
 
-    Nested values may take a hundred thousand times the room of their bytes. Keys, also of maps inside, are text: JSON
-    has no others.
+    Nested values can need a hundred thousand times the memory of their bytes. Keys, also those of inner maps, are text:
+    JSON has no others.
     """
     if at is None:
         return {}, True
@@ -165,7 +165,7 @@ def _entry_by_entry(data: bytes, at: int) -> dict[str, Any]:
         try:
             found[name] = decoded(data, middle, end, budget, text_keys=True)
         except codec.Unknown:
-            # Of two with one name the last counts, whatever it is.
+            # Of two entries with one name the last one counts, even if it cannot be read.
             found.pop(name, None)
             if budget.spent:
                 break

@@ -11,26 +11,29 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SaltedUUID(UUID):
-    """An id as a key: a UUID's own hash is its number modulo a prime, so that many with one hash are easily made."""
+    """UUID as a key of a table, with another hash.
+
+    A UUID's own hash is its number modulo a prime: a producer can make many with one hash.
+    """
 
     __slots__ = ()
 
     def __hash__(self) -> int:
-        """Return what nobody can foresee."""
+        """Return a hash that no producer can foresee."""
         return hash(self.bytes)
 
     def __repr__(self) -> str:
-        """Return that of the UUID: names in a ledger are made of it."""
+        """Return the text of a plain UUID: names in a ledger are made of it."""
         return f"UUID({str(self)!r})"
 
 
 def text_of(identity: object) -> str:
-    """Return an id as text: a binary one in hexadecimal digits."""
+    """Return an id as text; a binary one as hexadecimal digits."""
     return identity.hex() if isinstance(identity, bytes) else str(identity)
 
 
 def time_of(milliseconds: int | None) -> datetime | None:
-    """Return a time of the protocol's, or None where there is none, or none that a calendar has."""
+    """Return an AMQP timestamp as a datetime; None if there is none, or if it is out of the calendar's range."""
     if not milliseconds:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the adapter needs to know of a broker over AMQP 1.0: a profile, of which each broker has its own."""
+"""Base class of the brokers' profiles: what the adapter needs to know of a broker over AMQP 1.0."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 
 
 class AmqpProfile(ABC):
-    """One broker over AMQP 1.0."""
+    """Profile of one broker over AMQP 1.0."""
 
     capabilities: Capabilities
     capability: ClassVar[bool] = False
-    """Whether a terminus needs the capability `queue` or `topic`."""
+    """True if a terminus needs the capability `queue` or `topic`."""
     rest: ClassVar[str] = "#"
-    """The wildcard for all that follows, Classic's `>`."""
+    """Wildcard for any number of words at the end, Classic's `>`."""
     durable_terminus: ClassVar[bool] = False
-    """Whether a queue is only declared durable if the terminus says so."""
+    """True if the broker creates a durable queue only for a durable terminus."""
     tells_count: ClassVar[bool] = True
-    """Whether the header's `delivery-count` means anything."""
+    """True if the broker maintains the header's `delivery-count`."""
     accepts_shown: ClassVar[bool] = False
-    """Whether what a browse shows is accepted: it stays on the queue, and released it would be shown again."""
+    """True if browsed messages are accepted: they stay on the queue, and a released one would be shown again."""
     sessions_in_turn: ClassVar[bool] = False
-    """Whether a session must be over before another begins: the broker still answers on its channel."""
+    """True if a session must have ended before another one begins: the broker still answers on its channel."""
     delay: ClassVar[str | None] = None
-    """The annotation that delays a message, in milliseconds."""
+    """Annotation that delays a message, in milliseconds; None: the broker has no delay."""
     delay_is_time: ClassVar[bool] = False
-    """True if its value is a time of day; else it counts from now."""
+    """True if the value of `delay` is a time since the Unix epoch; else it counts from the send."""
 
     delay_prolongs: ClassVar[bool] = False
-    """Whether the broker adds the delay of a message to its life."""
+    """True if the broker adds the delay of a message to its time to live."""
 
     queue_arguments: Mapping[str, object] = MappingProxyType({})
     dead_letter_arguments: Mapping[str, object] = MappingProxyType({})
-    """What a queue is declared with."""
+    """Arguments of queue declarations."""
     holds_back: bool = False
-    """Whether the broker holds messages back itself, and keeps notes in their annotations."""
+    """True if the broker holds parked messages back itself, and keeps notes in their annotations."""
     declares: ClassVar[bool] = False
-    """Whether a queue must be declared over the management node: attaching to it does not create it."""
+    """True if a queue must be declared over the management node: an attach does not create it."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         given = (
@@ -65,13 +65,13 @@ class AmqpProfile(ABC):
         for option, arguments in given:
             if arguments and not self.declares:
                 raise ConfigurationError(
-                    f"{option}: over AMQP only RabbitMQ from 4.0 on takes arguments of queues; leave it out for this "
-                    f"broker ({self.capabilities.broker})",
+                    f"{option}: over AMQP only RabbitMQ 4.0 and later takes queue arguments; remove the option for "
+                    f"this broker ({self.capabilities.broker})",
                     option=option,
                 )
 
     def created(self, at: int | None) -> int | None:
-        """Return when a message was made, in milliseconds, of what its `creation-time` has."""
+        """Return the time of a message's creation in milliseconds, from the value of its `creation-time`."""
         return at
 
     @abstractmethod
@@ -85,7 +85,7 @@ class AmqpProfile(ABC):
         return f"{address[:-1]}{self.rest}" if many else address
 
     def standing(self, destination: str) -> str:
-        """Return the address of a queue that is not to be made, where there is such an address."""
+        """Return the address of a queue that must exist: one that does not create it, if the broker has such a form."""
         return self.pattern(destination)
 
     def qualified(self, address: str, kind: str) -> str:
@@ -96,38 +96,41 @@ class AmqpProfile(ABC):
         return f"{kind}://{address}"
 
     def consumer_timeout(self, hold: float | None) -> float | None:  # noqa: ARG002 - only one broker can be asked
-        """Return the seconds that a consumer asks to be let hold a message; `hold`: as long as its policy needs."""
+        """Return the consumer timeout to ask for, in seconds; None: none.
+
+        `hold`: longest time in seconds that the consumer's policy keeps a message unsettled; None: no limit.
+        """
         return None
 
     def for_queue(self, facts: QueueFacts, command: Subscribe) -> Capabilities | None:  # noqa: ARG002 - as above
-        """Return what the broker can do with a queue, or None: the same as with all others."""
+        """Return the capabilities of a queue; None: those of the broker."""
         return None
 
-    def sent_to(self, annotations: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - only one broker tells
-        """Return the address that the broker has routed a message by, where it says so in annotations."""
+    def sent_to(self, annotations: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - only one broker reports it
+        """Return the address that the broker has routed a message by, from its annotations; None: not known."""
         return None
 
-    def redelivered(self, first_acquirer: bool | None) -> bool:  # noqa: ARG002 - only one broker tells by it
-        """Whether the header's `first-acquirer` says that the message was delivered before."""
+    def redelivered(self, first_acquirer: bool | None) -> bool:  # noqa: ARG002 - only one broker sets it
+        """True if the header's `first-acquirer` means that the message was delivered before."""
         return False
 
     def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Return the qualified origin of a dead letter, if this broker has written it; empty if that is in doubt."""
+        """Return the qualified origin that this broker has written on a dead letter; None: none, empty: ambiguous."""
         return None
 
     def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
-        """Return why a message is a dead letter, if a broker has written that."""
+        """Return the cause that a broker has written on a dead letter, or None."""
         if "x-opt-ACTUAL-EXPIRY" in annotations:  # of Artemis
             return "expired"
         cause = headers.get("dlqDeliveryFailureCause")  # of ActiveMQ Classic
         return ("expired" if "Message Expired" in cause else cause) if isinstance(cause, str) else None
 
-    def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker tells
-        """Return whether this broker's marks say that it dead-lettered a message itself."""
+    def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker marks it
+        """True if this broker's marks say that it dead-lettered the message itself."""
         return False
 
     def problem(self, destination: str) -> str | None:  # noqa: ARG002 - most have all kinds
-        """Return why a destination can be neither sent to nor consumed from on this broker, or None."""
+        """Return why this broker does not have such a destination, or None."""
         return None
 
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none

@@ -1,4 +1,4 @@
-"""What each broker does with AMQP 1.0: one profile per broker, measured (docs/measured-amqp.md)."""
+"""Profiles of the brokers over AMQP 1.0, one for each; measured (docs/measured-amqp.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class AmqpClassic(AmqpProfile):
-    """ActiveMQ Classic: rejected dead-letters a durable message at once, and drops another."""
+    """ActiveMQ Classic: a rejected durable message is dead-lettered at once, a rejected non-durable one is dropped."""
 
     capabilities = Capabilities(
         broker="activemq",
@@ -40,13 +40,13 @@ class AmqpClassic(AmqpProfile):
         flow=True,
         release=True,
         counts=True,
-        # MaxPageSize: the queue stalls at so many unacknowledged messages.
+        # maxPageSize: the queue stalls at this number of unacknowledged messages.
         max_unacknowledged=200,
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
-        # Not in the transaction: it hands a delayed message to its scheduler after the commit has been written.
+        # Not atomic: the broker hands a delayed message to its scheduler after it has written the commit.
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
@@ -59,7 +59,7 @@ class AmqpClassic(AmqpProfile):
         return destination.removeprefix("native://")
 
     def moved(self, headers: Mapping[str, Any]) -> bool:
-        # It shows no `original-destination` over AMQP, and a copy has none: this one is a producer's.
+        # Neither Classic over AMQP nor a copy has an `original-destination`: a property of this name is a producer's.
         return "original-destination" in headers or moved_by_classic(headers.get)
 
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
@@ -72,14 +72,14 @@ class AmqpArtemis(AmqpProfile):
     capabilities = Capabilities(
         broker="artemis",
         duplicate_property="_AMQ_DUPL_ID",
-        # Rejected goes to the dead-letter address, if there is one.
+        # A rejected message goes to the dead-letter address, if there is one.
         poison_on_request=True,
         forward="atomic",
         transactions=True,
         flow=True,
         release=True,
         counts=True,
-        # Of a link that ended by FIN, not by RST: none of 20.
+        # Of 20 messages on a link that ended by FIN, not by RST, none was marked.
         marks=False,
         dead_letter_destination="queue://DLQ",
         browse=True,
@@ -92,8 +92,8 @@ class AmqpArtemis(AmqpProfile):
         return destination.partition("://")[2]
 
     def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
-        # It records in annotations what came over AMQP, else in properties (2.40.0). The other of the two can be a
-        # producer's: an annotation of a STOMP or Core client is a property named `JMS_AMQP_MA_…`.
+        # Artemis records the origin in annotations if the message arrived over AMQP, else in properties (2.40.0). The
+        # other of the two can be a producer's: an annotation of a STOMP or Core client is a property `JMS_AMQP_MA_…`.
         records = [
             found
             for marks, prefix in ((annotations, "x-opt-ORIG-"), (headers, "_AMQ_ORIG_"))
@@ -105,7 +105,7 @@ class AmqpArtemis(AmqpProfile):
             return None
         itself = "x-opt-ORIG-MESSAGE-ID" in annotations or "_AMQ_ORIG_MESSAGE_ID" in headers
         if not itself and ORIGIN in headers:
-            # A copy, which says itself what it was sent to, a topic too.
+            # A copy has its own header with the original destination, which can be a topic.
             return None
         return records[0] if len(set(records)) == 1 else ""
 
@@ -120,14 +120,15 @@ class AmqpArtemis(AmqpProfile):
         yield "_AMQ_ORIG_QUEUE", address
 
     def copy_annotations(self, command: Forward) -> Iterator[tuple[str, str]]:
-        # Of a message that came over AMQP `retryMessages` reads these alone, and counts it as put back without them.
+        # For a message that arrived over AMQP, `retryMessages` reads these only. Without them it counts the message as
+        # redriven, but does not move it.
         address = self.address(command.delivery.destination)
         yield "x-opt-ORIG-ADDRESS", address
         yield "x-opt-ORIG-QUEUE", address
 
 
 class AmqpBrokerJ(AmqpProfile):
-    """Qpid Broker-J: rejected only counts, so a poison message goes in a transaction."""
+    """Qpid Broker-J: a rejection only raises the count. A poison message is dead-lettered in a transaction."""
 
     capabilities = Capabilities(
         broker="qpid-broker-j",
@@ -140,7 +141,7 @@ class AmqpBrokerJ(AmqpProfile):
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
-        # Until its housekeeping looks: every 30 s, if nothing else was set.
+        # Held until the broker's housekeeping runs: every 30 s by default.
         reschedule_proof="held",
         reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
     )
@@ -171,14 +172,14 @@ def profile_for(
 ) -> AmqpProfile:
     """Return the profile for the properties of the broker's open frame, or for the `broker` that the user names.
 
-    Raises ConfigurationError for other brokers, and for what is set that this one cannot do.
+    Raises ConfigurationError for other brokers, and for settings that this broker does not support.
     """
     product = str(properties.get("product", ""))
     profile = _PRODUCTS.get(product) if broker == "auto" else _NAMED[broker]
     if profile is None:
-        name = product or "a broker that does not say its name (redelivery.broker can tell it)"
+        name = product or "a broker that does not send its name (set redelivery.broker)"
         raise ConfigurationError(
-            f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
+            f"{name} over AMQP is not supported; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
         )
     if profile is AmqpRabbitMQ:
         version = numbers(str(properties.get("version", "")))
@@ -188,9 +189,9 @@ def profile_for(
 
 
 def named_profile(broker: str, version: str) -> AmqpProfile:
-    """Return the profile of a broker by its name in `Capabilities`, and by its version.
+    """Return the profile of a broker by its name in `Capabilities` and its version.
 
-    Raises ConfigurationError: none has that name.
+    Raises ConfigurationError if there is no profile of that name.
     """
     if broker not in _NAMED:
         raise ConfigurationError(f"{broker} over AMQP is not supported; {', '.join(_NAMED)} are")

@@ -1,12 +1,13 @@
-"""proton's protocol engine, between the bytes of a socket and the objects of links. It does no I/O.
+"""proton's protocol engine between the bytes of a socket and the objects of links. It does no I/O.
 
 Everything here runs under one lock, `ProtonEngine.lock`: proton is not thread-safe, and cffi lets other threads run
-inside each call. That includes the end of proton's Python wrappers, which count references in C: they are dropped
-under the lock too, and none is kept in a place where the garbage collector could find it first.
+during each call. That includes the deletion of proton's Python wrappers, which count references in C: they are dropped
+under the lock too, and none is kept where the garbage collector could find it first.
 
-A delivery that comes in is handled by proton's C functions directly: wrapping each one and its event costs six times as
-much as all the rest (benchmarks/README.md). A pointer to a delivery is dead once it is settled or the connection is
-freed, so it never leaves this package, and `settle` is only called for deliveries of a wire that is alive.
+proton's C functions handle incoming deliveries directly: a wrapper for each one and its event costs six times as much
+as all the rest (benchmarks/README.md). A pointer to a delivery is dead after it is settled, or after its link or the
+connection is freed. The pointers therefore never leave this package, `settle` is only called for deliveries of a live
+link, and a link is freed at the end of a turn of the I/O thread (`DetachQueue.free_ended`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ACCEPTED", "REJECTED", "RELEASED", "Handle", "ProtonEngine"]
 
 Handle = Any
-"""A pointer to proton's delivery."""
+"""Pointer to a delivery or a link of proton."""
 ACCEPTED, REJECTED, RELEASED = int(lib.PN_ACCEPTED), int(lib.PN_REJECTED), int(lib.PN_RELEASED)
 _NULL = ffi.NULL
 _DELIVERY = int(lib.PN_DELIVERY)
@@ -38,19 +39,19 @@ _QUIET = {
         lib.PN_LINK_INIT, lib.PN_LINK_LOCAL_OPEN, lib.PN_LINK_LOCAL_CLOSE, lib.PN_LINK_LOCAL_DETACH,
     )
 }  # fmt: skip
-WRITE = 1 << 16  # bytes looked at in one go
+WRITE = 1 << 16  # bytes per write
 
 
 class ProtonEngine:
-    """One connection as proton sees it."""
+    """proton's engine for one connection."""
 
     def __init__(
         self, connection: proton.Connection, transport: proton.Transport, masked: Callable[[str], str] = str
     ) -> None:
-        # Takes the credentials out of the broker's words.
+        # Removes the credentials from the broker's texts.
         self.masked = masked
         self.lock = threading.RLock()
-        self.ended = False  # the socket
+        self.ended = False  # True: the socket has ended
         self.connection = connection
         self.transport = transport
         self._collector = proton.Collector()
@@ -68,7 +69,7 @@ class ProtonEngine:
     # Bytes.
 
     def feed(self, data: memoryview) -> None:
-        """Take what the socket gave. What comes after the end of the protocol is dropped."""
+        """Process bytes from the socket. Bytes after the end of the protocol are dropped."""
         at, size = ffi.from_buffer(data), len(data)
         done = 0
         while done < size:
@@ -81,12 +82,12 @@ class ProtonEngine:
             done += taken
 
     def end_of_input(self) -> None:
-        """The socket has ended."""
+        """Process the end of the socket."""
         self.ended = True
         lib.pn_transport_close_tail(self._t)
 
     def output(self) -> memoryview | None:
-        """Return what is to be written next, or None."""
+        """Return the bytes to write next, or None."""
         size = lib.pn_transport_pending(self._t)
         if size <= 0:
             return None
@@ -95,16 +96,16 @@ class ProtonEngine:
         return self._out_view[:size]
 
     def written(self, size: int) -> None:
-        """So many bytes of the output are on their way."""
+        """Remove written bytes from the output."""
         lib.pn_transport_pop(self._t, size)
 
     def tick(self, now: float) -> float:
-        """Send and expect heart-beats; return when to look again (0: no need). `now` in seconds of a steady clock."""
+        """Send and expect heart-beats; return the time of the next call; 0: none. Both times: seconds, steady clock."""
         return float(lib.pn_transport_tick(self._t, int(now * 1000))) / 1000
 
     @property
     def sessions(self) -> int:
-        """How many sessions this side has begun and not ended."""
+        """Number of sessions that this side has begun and not ended."""
         session, found = lib.pn_session_head(self.connection._impl, _BEGUN), 0
         while session != _NULL:
             session, found = lib.pn_session_next(session, _BEGUN), found + 1
@@ -112,15 +113,15 @@ class ProtonEngine:
 
     @property
     def most_sessions(self) -> int:
-        """How many sessions the broker takes at once."""
+        """Number of sessions that the broker allows at the same time."""
         return int(lib.pn_transport_get_channel_max(self._t)) + 1
 
     # Events.
 
     def events(self, readable: set[Handle]) -> Iterator[proton.Event]:
-        """Go through what happened; links with deliveries that came in are put into `readable` instead.
+        """Yield the events of proton; links with incoming deliveries are added to `readable` instead.
 
-        What has come and was settled, or released, in one read is both.
+        A delivery that arrived and was settled or released in the same read is both.
         """
         collector = self._c
         while (event := lib.pn_collector_peek(collector)) != _NULL:
@@ -129,7 +130,7 @@ class ProtonEngine:
                 link = lib.pn_event_link(event)
                 received = lib.pn_link_is_receiver(link)
                 if received:
-                    # What is updated may have come with this very read: a broker takes back what we are late for.
+                    # A delivery with an update can have arrived in this read too: a broker releases late ones itself.
                     readable.add(link)
                 if received and not lib.pn_delivery_updated(lib.pn_event_delivery(event)):
                     lib.pn_collector_pop(collector)
@@ -142,10 +143,10 @@ class ProtonEngine:
                 yield wrapped
             lib.pn_collector_pop(collector)
 
-    # Deliveries that come in.
+    # Incoming deliveries.
 
     def take(self, link: Handle) -> list[tuple[bytes, Handle]]:
-        """Take each whole message of a receiving link, with the handle by which it is settled."""
+        """Take the complete messages of a receiving link, each with the handle that settles it."""
         found: list[tuple[bytes, Handle]] = []
         current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
         receive, advance, buffer = lib.pn_link_recv, lib.pn_link_advance, ffi.buffer
@@ -167,19 +168,22 @@ class ProtonEngine:
         return found
 
     def begun(self, link: Handle) -> bool:
-        """Whether a message of a receiving link has begun to come, and not ended."""
+        """True if a message of a receiving link has begun to arrive and is not complete."""
         current = lib.pn_link_current(link)
         return bool(current != _NULL and lib.pn_delivery_partial(current))
 
     def settle(self, handles: Iterable[Handle], outcome: int) -> None:
-        """Settle deliveries with one outcome. In the order of their arrival they share frames."""
+        """Settle deliveries with one outcome. Deliveries in the order of their arrival share frames."""
         update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
         for handle in handles:
             update(handle, outcome)
             settle(handle)
 
     def modify(self, handle: Handle, annotations: Mapping[str, object], *, dead: bool) -> None:
-        """Settle a delivery that is to come again, uncounted, or is `dead`, with more message annotations."""
+        """Settle a delivery as `modified`, with more message annotations.
+
+        The broker redelivers it uncounted, or dead-letters it if it is `dead`.
+        """
         delivery = proton.Delivery(handle)
         delivery.local.failed = delivery.local.undeliverable = dead
         delivery.local.annotations = {proton.symbol(name): value for name, value in annotations.items()}
@@ -187,27 +191,28 @@ class ProtonEngine:
         lib.pn_delivery_settle(handle)
 
     def forget(self, handle: Handle) -> None:
-        """Settle a delivery whose outcome is known on both sides."""
+        """Settle a delivery whose outcome both sides know."""
         lib.pn_delivery_settle(handle)
 
     def within(self, handle: Handle, transaction: bytes) -> None:
-        """Accept a delivery as a part of a transaction; it stays unsettled until that ends."""
+        """Accept a delivery in a transaction; it stays unsettled until the transaction ends."""
         delivery = proton.Delivery(handle)
         delivery.local.data = [transaction, proton.Described(proton.ulong(ACCEPTED), [])]
         delivery.update(TRANSACTIONAL)
 
     def flow(self, link: Handle, credit: int) -> None:
-        """Give a receiving link so much credit more, or take so much back as it has left.
+        """Add credit to a receiving link, or withdraw up to as much as it has left.
 
-        What came after credit was taken back has made proton's credit negative. That is no debt: a grant comes on top.
+        Messages that arrived after a withdrawal have made proton's credit negative. That is no debt: new credit is
+        counted from 0.
         """
         left = lib.pn_link_credit(link)
         lib.pn_link_flow(link, credit - min(left, 0) if credit > 0 else -min(-credit, max(left, 0)))
 
     def withdraw(self, link: Handle) -> None:
-        """Take all credit back, before anything else that is told to the broker from now on.
+        """Withdraw all credit, in a frame before any later one.
 
-        Of a link that ends in the same write proton would say nothing more about credit.
+        proton sends no credit for a link that ends in the same write.
         """
         left = lib.pn_link_credit(link)
         if left > 0:
@@ -215,15 +220,15 @@ class ProtonEngine:
             lib.pn_transport_pending(self._t)
 
     def drain(self, link: Handle, credit: int) -> None:
-        """Ask for so many messages, and to be told when there are no more."""
+        """Ask for up to `credit` messages, and for an answer when the queue has no more."""
         lib.pn_link_drain(link, credit)
 
     def broken_off(self, link: Handle) -> bool:
-        """Whether a drain was answered in the middle of a message: of what was asked for that one alone is left."""
+        """True if a drain was answered in the middle of a message, and only that message is outstanding."""
         return self.begun(link) and lib.pn_link_credit(link) <= 1
 
     def drained(self, link: Handle) -> bool:
-        """Whether all that was asked for has come, or will not come."""
+        """True if all requested messages have arrived, or the broker has answered that there are no more."""
         return bool(lib.pn_link_credit(link) <= 0)
 
 

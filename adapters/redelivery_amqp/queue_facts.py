@@ -1,4 +1,4 @@
-"""What RabbitMQ's management node says of a queue."""
+"""Type and arguments of a queue, as RabbitMQ's management node reports them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ __all__ = ["QueueFacts"]
 
 
 DELIVERY_LIMIT = 20
-"""Of a quorum queue of RabbitMQ 4 that has no other one."""
+"""Default delivery limit of a quorum queue of RabbitMQ 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """`kind`: `classic`, `quorum` or `stream`; empty: unknown. `arguments`: of its declaration, not of a policy."""
+    """Facts of one queue. `kind`: `classic`, `quorum`, `stream` or empty (unknown). `arguments`: of its declaration."""
 
     kind: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def keeps_dead_letters(self) -> bool:
-        """Whether what is dead-lettered stays until another queue has confirmed it, by the arguments alone.
+        """True if a dead-lettered message stays until another queue has confirmed it, according to the arguments.
 
-        Otherwise RabbitMQ drops what no queue takes. Its documents say that at-least-once needs `reject-publish`.
+        Otherwise RabbitMQ drops a dead letter that no queue takes. Its documentation says that at-least-once needs
+        `reject-publish`. Policies of the broker are not known here.
         """
         arguments = self.arguments
         return (
@@ -36,9 +37,9 @@ class QueueFacts:
 
     @property
     def drops_after_losses(self) -> str:
-        """How the broker drops a message whose consumers lose their connections too often, as text; empty: it does not.
+        """Warning that the broker drops a message after too many lost connections; empty: it does not.
 
-        A policy of the broker may say otherwise, which the management node does not tell.
+        A policy of the broker can change that; the management node does not report policies.
         """
         limit = self.arguments.get("x-delivery-limit", DELIVERY_LIMIT)
         kept = isinstance(limit, int) and limit < 0
@@ -46,13 +47,13 @@ class QueueFacts:
             return ""
         return (
             f"unless a policy of the broker says otherwise, a message is dropped after {limit} lost connections "
-            "(x-delivery-limit): give the queue a dead-letter exchange, or no limit; a new queue has none with "
+            "(x-delivery-limit); give the queue a dead-letter exchange, or declare it without a limit: "
             "redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1"
         )
 
     @classmethod
     def of(cls, body: object) -> QueueFacts | None:
-        """Return what an answer of the management node says, or None if it is none."""
+        """Return the facts in a reply of the management node; None: it has none."""
         if not isinstance(body, Mapping):
             return None
         answer = cast("Mapping[object, object]", body)

@@ -1,4 +1,4 @@
-"""RabbitMQ 4, where AMQP 1.0 is its own protocol: other addresses than RabbitMQ 3, and queues that must be declared."""
+"""Profile of RabbitMQ 4, whose native protocol is AMQP 1.0: own address format, and queues that must be declared."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ if TYPE_CHECKING:
 
 __all__ = ["TOPICS", "AmqpRabbitMQ4", "queue_address"]
 
-# The exchange that topics go to, and that STOMP and MQTT clients of the broker use too.
+# Exchange of topics; STOMP and MQTT clients of the broker use it too.
 TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
 HOLDS_NOT_BACK = (
-    "in a quorum queue this broker could hold back what waits for its redelivery, over restarts and for any consumer "
-    "(redelivery.scheduler=broker); this is a classic queue"
+    "this is a classic queue; in a quorum queue the broker can hold parked messages itself, over restarts and for any "
+    "consumer (redelivery.scheduler=broker)"
 )
 HOLDS_BACK = (
-    "the broker can hold back what waits for its redelivery in this queue, over restarts and for any consumer: "
+    "the broker can hold the parked messages of this queue itself, over restarts and for any consumer; set "
     "redelivery.scheduler=broker"
 )
 LONGEST_TIMEOUT = 12 * 3600.0
-"""Seconds that a consumer asks for at most: what has to be held for longer is given back before, and held again."""
+"""Seconds of the longest consumer timeout asked for. A message parked for longer is released before, and parked again
+when it is redelivered."""
 _QUEUES = "/queues/"
 _BY_TOPIC = f"/exchanges/{TOPICS}/"
 
 
 class AmqpRabbitMQ4(AmqpProfile):
-    """RabbitMQ from 4.0 on. `version`: what it says of itself; empty: unknown, and taken for the newest."""
+    """RabbitMQ from 4.0 on. `version`: the one that the broker reports; empty: unknown, and taken for the newest."""
 
     declares = True
-    # Measured on 4.3.6: else the next subscription after the end of one has no answer for 30 s.
+    # Measured on 4.3.6: otherwise the next subscription after the end of one has no answer for 30 s.
     sessions_in_turn = True
     rest = "#"
 
@@ -61,7 +62,10 @@ class AmqpRabbitMQ4(AmqpProfile):
 
     @staticmethod
     def speaks(version: tuple[int, ...]) -> bool:
-        """Whether a RabbitMQ of this version is one. An unknown one is: an older broker refuses what is new to it."""
+        """True if a RabbitMQ of this version has this profile.
+
+        Also for an unknown version: an older broker refuses what it does not know.
+        """
         return not version or version >= _FIRST
 
     def problem(self, destination: str) -> str | None:
@@ -97,11 +101,11 @@ class AmqpRabbitMQ4(AmqpProfile):
         return replace(
             self.capabilities,
             counts=quorum or (self._newest and facts.kind == "classic"),
-            # Else it may drop what it dead-letters: without an exchange, or where no queue is bound to it.
+            # Otherwise the broker can drop a dead letter: without an exchange, or if no queue is bound to it.
             poison_persistent=facts.keeps_dead_letters,
             poison_non_persistent=facts.keeps_dead_letters,
             reschedule="native" if native else "none",
-            # Of a classic queue 4.3 takes nothing back.
+            # RabbitMQ 4.3 takes no message of a classic queue back.
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
             caution=facts.drops_after_losses,
             advice=self._advice(facts, command),
@@ -119,12 +123,12 @@ class AmqpRabbitMQ4(AmqpProfile):
     def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
         queue = annotations.get("x-first-death-queue")
         if not isinstance(queue, str) or not queue or ORIGIN in headers:
-            # A copy says itself what it was sent to, a topic too.
+            # A copy has its own header with the original destination, which can be a topic.
             return None
         return f"queue://{queue}"
 
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:
-        # What a producer wrote into `to` need not be where the message was routed.
+        # A producer may write any address into `to`.
         key, exchange = annotations.get("x-routing-key"), annotations.get("x-exchange")
         if not isinstance(key, str):
             return None
@@ -148,22 +152,22 @@ def _topic_address(key: str) -> str:
 def _capabilities(*, newest: bool) -> Capabilities:
     return replace(
         AmqpRabbitMQ.capabilities,
-        # Before 4.3 a quorum queue counts what is released against its delivery limit.
+        # Before 4.3 a quorum queue counts released messages against its delivery limit.
         release_counts=not newest,
-        # How often a message was lost with its link, or has failed; before 4.3 quorum queues do so only.
+        # Counts the messages that failed or were lost with their link; before 4.3 only quorum queues do.
         counts=newest,
         subscriptions=True,
         # Since 4.3 each consumer asks for its own timeout.
         max_hold=None if newest else CONSUMER_TIMEOUT,
         reschedule="native" if newest else "none",
-        # The management node says of each queue whether it can.
+        # The management node reports for each queue whether it can.
         reschedule_proof="certain",
         reschedule_needs="" if newest else "it takes version 4.3 and a quorum queue",
     )
 
 
 def _typed(arguments: QueueArguments) -> dict[str, str | int | bool]:
-    """Return arguments as the broker wants them: a number is no text."""
+    """Return arguments in the types that the broker requires: numbers as integers, `true` and `false` as booleans."""
     words = {"true": True, "false": False}
     return {
         name: int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else words.get(value, value)

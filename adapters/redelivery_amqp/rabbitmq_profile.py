@@ -1,4 +1,4 @@
-"""RabbitMQ 3 with its AMQP 1.0 plugin, measured (docs/measured-amqp.md)."""
+"""Profile of RabbitMQ 3 with its AMQP 1.0 plugin; measured (docs/measured-amqp.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redelivery_amqp.profile_base import AmqpProfile
 
 __all__ = ["AmqpRabbitMQ"]
 
-# A creation time from here on is in milliseconds.
+# A creation time of this value or above is in milliseconds, a lower one in seconds.
 _MILLISECONDS = 10**11
 
 
@@ -22,17 +22,17 @@ class AmqpRabbitMQ(AmqpProfile):
         forward="confirmed",
         flow=True,
         release=True,
-        # Quorum queues do, up to their delivery limit, and nothing says which kind of queue it is.
+        # True for quorum queues, up to their delivery limit; over this protocol the type of a queue is not known.
         release_counts=True,
         counts=False,
-        # It even echoes the filter, and sends everything.
+        # The broker echoes the filter, and sends every message.
         selectors=False,
-        # The link opens, and gets nothing.
+        # The link of a durable subscription is attached, and gets no messages.
         subscriptions=False,
         queue_wildcards=False,
-        # Rejected goes to the dead-letter exchange; without one it is dropped.
+        # A rejected message goes to the dead-letter exchange; without one it is dropped.
         poison_on_request=True,
-        # consumer_timeout: then the session ends, and the messages go back.
+        # consumer_timeout: after it the broker ends the session, and the messages are on the queue again.
         max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
@@ -43,7 +43,7 @@ class AmqpRabbitMQ(AmqpProfile):
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
 
     def created(self, at: int | None) -> int | None:
-        # Of what came over STOMP it has seconds (3.10.8): as milliseconds a day of 1970.
+        # The value of a message that arrived over STOMP is in seconds (3.10.8): read as milliseconds it is in 1970.
         return at * 1000 if at is not None and 0 < at < _MILLISECONDS else at
 
     def problem(self, destination: str) -> str | None:
@@ -68,5 +68,5 @@ class AmqpRabbitMQ(AmqpProfile):
         return super().qualified(address, kind)
 
     def redelivered(self, first_acquirer: bool | None) -> bool:
-        # Its only mark; the others never set the field.
+        # The only redelivered mark of RabbitMQ 3; other brokers never set the field.
         return first_acquirer is False

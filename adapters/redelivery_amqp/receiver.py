@@ -1,4 +1,4 @@
-"""A consumer's link: what all deliveries of one subscription share."""
+"""Receiving link of a consumer, with the state that all its deliveries share."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ GONE = frozenset({
     "amqp:not-found", "amqp:not-allowed", "amqp:resource-deleted", "amqp:unauthorized-access",
     "amqp:invalid-field", "amqp:not-implemented", "amqp:resource-locked",
 })  # fmt: skip
-"""Conditions with which another try ends the same way."""
+"""Conditions of a permanent refusal: another attach would be refused again."""
 
 
 class ReceiverLink:
-    """One receiving link in a session of its own: RabbitMQ answers a mistake of one by ending its session."""
+    """Receiving link in its own session: RabbitMQ answers a mistake on a link by ending its session."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class ReceiverLink:
         self.destination = command.destination
         self.kind = command.destination.partition("://")[0]
         self.names = SubscribedNames(command.destination, profile)
-        # Elsewhere a message's own word counts for nothing: a dead letter may still name the old queue.
+        # Only then does a message's `to` count: a dead letter can still name its old queue.
         self.many = self.names.many
-        # Given before there is a link; of a browse: asked for and not used up yet.
+        # Credit given before the link is attached; of a browse: requested and not used up.
         self.credit = 0
-        # Of a browse: since it was last asked for.
+        # Of a browse: messages that arrived since the last drain.
         self.came = 0
-        # A browse that nobody looks at any more, until its drain is answered.
+        # True for a browse whose consumer was closed, until its drain is answered.
         self.leaving = False
         self.ended = False
-        # Where the queue has another address than the destination.
+        # Address of the queue, if it is not that of the destination.
         self.address: str | None = None
         self.facts: QueueFacts | None = None
         self.progress = SettlementProgress(asked=command.in_step)
@@ -66,7 +66,7 @@ class ReceiverLink:
         self.handle: Handle | None = None
         self.session: Any = None
         self.unsettled: set[AmqpDelivery] = set()
-        # Those that the broker has released itself.
+        # Deliveries that the broker has released itself.
         self.released: list[Handle] = []
         self.large = LargeMaps()
         self._tell = answer
@@ -75,21 +75,21 @@ class ReceiverLink:
 
     @property
     def browsing(self) -> bool:
-        """Whether it shows a queue, and its link stands."""
+        """True if the link browses, and is attached."""
         return self.command.browse and self.attached and not self.ended
 
     @property
     def _durable(self) -> bool:
-        """Whether the broker keeps the subscription by the link's name; else a queue of its own keeps it."""
+        """True if the broker keeps a durable subscription by the link's name; False: its own queue keeps it."""
         return self.command.subscription is not None and not self.profile.declares
 
     @property
     def keeps_notes(self) -> bool:
-        """Whether the queue keeps notes on its messages."""
+        """True if the queue keeps notes on its messages."""
         return self.profile.declares and self.facts is not None and self.facts.kind == "quorum"
 
     def attach(self, connection: proton.Connection, name: str) -> None:
-        """Ask the broker for the link."""
+        """Attach the link, in a new session."""
         command = self.command
         self.session = connection.session()
         self.session.open()
@@ -103,13 +103,13 @@ class ReceiverLink:
             source.expiry_policy = proton.Terminus.EXPIRE_NEVER
         timeout = self.profile.consumer_timeout(command.hold)
         if timeout is not None:
-            # Of another type it is ignored (4.3.6).
+            # The broker ignores a value of any other type (4.3.6).
             receiver.properties = {CONSUMER_TIMEOUT: proton.uint(int(timeout * 1000))}
         receiver.open()
         self.handle = receiver._impl
 
     def describe(self, source: proton.Terminus) -> None:
-        """Say where the messages are to come from."""
+        """Fill in the source terminus: address, distribution mode, capabilities, durability."""
         address = self.profile.standing if self.command.existing else self.profile.pattern
         source.address = self.address or address(self.destination)
         if self.command.browse:
@@ -120,23 +120,23 @@ class ReceiverLink:
             source.durability = proton.Terminus.DELIVERIES
 
     def on_attached(self) -> None:
-        """The broker has answered: with a source, or with none, after which it says why."""
+        """Handle the broker's answer. It has no source if the attach is refused; the reason follows with a detach."""
         if self._receiver.remote_source.address is not None:
             self.attached = True
             self.answer(None)
 
     def answer(self, error: RedeliveryError | None) -> None:
-        """Tell once what the broker said to the subscription."""
+        """Report the result of the subscription, once."""
         if not self._told:
             self._told = True
             self._tell(error)
 
     def stopped(self, error: RedeliveryError) -> None:
-        """Tell that the broker has ended the consumer."""
+        """Report that the broker has ended the consumer."""
         self._tell(error)
 
     def detach(self, *, alone: bool = False) -> None:
-        """End the link, and its session unless it is to end `alone`; a durable subscription stays."""
+        """End the link; also its session, unless the link ends `alone`. A durable subscription stays."""
         self.ended = True
         if self._receiver is None:
             return
@@ -153,15 +153,16 @@ class ReceiverLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of an ended link."""
-        for endpoint in (self._receiver, self.session):
-            if endpoint is not None:
-                endpoint.free()
+        """Free the session, and the link and its deliveries with it: none of them can be settled any more."""
+        for delivery in self.unsettled:
+            delivery.handle = None
+        self.unsettled.clear()
+        self.session.free()
         self._receiver = self.session = self.handle = None
 
 
 def refusal(what: str, condition: proton.Condition | None, masked: Callable[[str], str]) -> AdapterError:
-    """Return the error for something that the broker refused or ended, with its own words `masked`."""
+    """Return the error for what the broker refused or ended, with the broker's text `masked`."""
     if condition is None:
         return AdapterError(f"{what}, and gave no reason")
     return AdapterError(f"{what}: {masked(condition.description or condition.name)}")

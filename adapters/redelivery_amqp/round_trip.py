@@ -1,9 +1,9 @@
-"""How to learn that the broker has carried out what was settled before: no broker answers a disposition.
+"""Round trip that confirms earlier settlements: no broker answers a disposition.
 
-Classic, Artemis and RabbitMQ dead-letter a rejected message and say nothing, whether the rejection was settled or not
-(measured). All of them take the frames of a session in order, so the answer to a later attach in the same session says
-that the rejection has been carried out. The link is a second one from the same address, which the consumer may read,
-and it never has credit.
+Classic, Artemis and RabbitMQ dead-letter a rejected message without an answer, whether the rejection was settled or not
+(measured). All of them process the frames of a session in order. The answer to a later attach in the same session
+therefore confirms the rejection. The link is a second one from the same address, which the consumer may read, and it
+never has credit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["RoundTrip", "when_settled"]
 
 
 class RoundTrip:
-    """One question and its answer."""
+    """One attach and its answer."""
 
     def __init__(self, receiver: DeliverySource, name: str, answer: Answer) -> None:
         self._answer: Answer | None = answer
@@ -32,17 +32,20 @@ class RoundTrip:
         self._receiver.open()
 
     def on_attached(self) -> None:
-        """The broker has answered."""
+        """Handle the broker's answer."""
         self._receiver.close()
         self._tell(None)
 
     def on_ended(self) -> None:
-        """The link has ended; a refusal is an answer too."""
+        """Handle the end of the link; a refusal is an answer too."""
         self._tell(None)
+
+    def free(self) -> None:
+        """Free the link. Only if its session goes on: a session is freed with its links."""
         self._receiver.free()
 
     def fail(self, error: RedeliveryError) -> None:
-        """There will be no answer."""
+        """Report that there is no answer."""
         self._tell(error)
 
     def _tell(self, error: RedeliveryError | None) -> None:
@@ -54,10 +57,10 @@ class RoundTrip:
 def when_settled(
     receiver: DeliverySource, answer: Answer, ask: Callable[[DeliverySource, Answer], None]
 ) -> None:
-    """Tell when the broker has carried out what was settled: at once if it has, or if that need not be known.
+    """Call `answer` when the broker has carried out the settlements of a link; at once if that is known or not needed.
 
-    RabbitMQ works off each session in a process of its own: when the connection is cut it may have taken copies, and
-    drop the acceptances that came before them on another session (measured: four).
+    RabbitMQ processes each session independently. When the connection is cut, the broker can have taken a copy and drop
+    acceptances that were written before it on another session (measured: four).
     """
     progress, written = receiver.progress, receiver.progress.written
     if not progress.doubtful:

@@ -1,4 +1,4 @@
-"""The fields of a message's header and properties sections, and what each of them may be."""
+"""Fields of a message's header and properties sections, and their types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "typed",
 ]
 
-# Begin of the fields of a header without a time to live, as brokers write it: whether it is durable, its priority.
+# First bytes of the fields of a header without a time to live, as brokers write it: durable, priority, null.
 LASTING = frozenset(
     [bytes((durable, 0x50, priority, 0x40)) for durable in (0x40, 0x41, 0x42) for priority in range(10)]
 )
@@ -55,19 +55,19 @@ _KINDS: dict[int, tuple[type | tuple[type, ...], ...]] = {
 }
 
 
-# Types of all fields, as they were found right: most messages of a queue have the same.
+# Combinations of field types that were correct: most messages of a queue have the same ones.
 _RIGHT: set[tuple[int, tuple[type, ...]]] = set()
 _MOST_RIGHT = 1000
 
 
 def typed(fields: list[Any], code: int) -> list[Any]:
-    """Return the fields of a section; one of a type that it cannot have is as if it were not there."""
+    """Return the fields of a section; a field with a wrong type is None."""
     found = code, tuple(map(type, fields))
     if found in _RIGHT:
         return fields
     kinds = _KINDS[code]
     right = [
-        # To Python a boolean is a number.
+        # In Python a boolean is an integer.
         field if isinstance(field, kind) and (field.__class__ is not bool or kind is bool) else None
         for field, kind in zip(fields, kinds, strict=False)
     ]

@@ -1,4 +1,4 @@
-"""A link to send over, one a destination: made at its first use, kept until the connection ends."""
+"""Sending link, one for each destination: attached at its first use, kept until the connection ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COORDINATOR = "the transaction coordinator"
 
 
 class SenderLink:
-    """One sending link. What is sent before the broker has given credit waits here."""
+    """One sending link. Messages are queued here until the broker has given credit."""
 
     _tags = itertools.count(1)
 
@@ -43,7 +43,7 @@ class SenderLink:
     def attach(
         self, connection: proton.Connection, name: str, destination: str | None, profile: AmqpProfile
     ) -> None:
-        """Ask the broker for the link; `destination` None is its transaction coordinator."""
+        """Attach the link, in a new session; `destination` None: the transaction coordinator."""
         self.session = connection.session()
         self.session.open()
         self._sender = sender = self.session.sender(name)
@@ -62,18 +62,18 @@ class SenderLink:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is sent over it at the moment."""
+        """True if no message is queued, and none awaits its outcome."""
         return self.attached and self.error is None and not self._waiting and not self._sent
 
     def when_attached(self, answer: Answer) -> None:
-        """Have it told whether the broker takes messages here."""
+        """Call `answer` with None when the link is attached, or with the error."""
         if self.attached or self.error is not None:
             answer(self.error)
         else:
             self._opened.append(answer)
 
     def on_attached(self) -> None:
-        """The broker has answered: with a target, or with none, after which it says why."""
+        """Handle the broker's answer. It has no target if the attach is refused; the reason follows with a detach."""
         target = self._sender.remote_target
         if target.address is not None or target.type == proton.Terminus.COORDINATOR:
             self.attached = True
@@ -85,7 +85,7 @@ class SenderLink:
     def send(
         self, message: bytes, outcome: Callable[[Outcome], None], transaction: bytes | None = None
     ) -> None:
-        """Send; `outcome` gets the delivery when the broker has said what became of it, or an error."""
+        """Send a message; `outcome` gets the delivery with the broker's outcome, or an error."""
         if self.error is not None:
             outcome(self.error)
             return
@@ -93,15 +93,16 @@ class SenderLink:
         self.pump()
 
     def pump(self) -> None:
-        """Send what waits, as far as the credit goes."""
+        """Send queued messages, as many as the credit allows."""
         sender = self._sender
         while self._waiting and self.attached and sender.credit > 0:
             message, transaction, outcome = self._waiting.popleft()
-            most = sender.remote_max_message_size  # 0: whatever comes
+            most = sender.remote_max_message_size  # bytes; 0: no limit
             if 0 < most < len(message):
                 outcome(
                     AdapterError(
-                        f"a message to {self.where} has {len(message)} bytes as it is sent, and the broker takes {most}"
+                        f"a message to {self.where} was not sent: it has {len(message)} bytes when encoded, and the "
+                        f"broker takes at most {most}"
                     )
                 )
                 continue
@@ -115,7 +116,7 @@ class SenderLink:
             sender.advance()
 
     def on_outcome(self, delivery: proton.Delivery) -> None:
-        """The broker has said what became of a message."""
+        """Handle the broker's outcome of a message."""
         if not delivery.remote_state and not delivery.settled:
             return
         known = self._sent.pop(str(delivery.tag), None)
@@ -129,12 +130,12 @@ class SenderLink:
         self.session.close()
 
     def free(self) -> None:
-        """Drop what proton keeps of an ended link."""
-        self._sender.free()
+        """Free the session, and the link with it."""
         self.session.free()
+        self._sender = self.session = None
 
     def fail(self, error: RedeliveryError) -> None:
-        """The link has ended: tell those who wait."""
+        """Handle the end of the link: all pending answers get the error."""
         self.error = error
         opened, self._opened = self._opened, []
         waiting = [outcome for _, _, outcome in self._waiting] + [
@@ -147,14 +148,14 @@ class SenderLink:
 
 
 def unheard(outcome: Outcome, destination: str) -> bool:
-    """Whether a topic has no subscriber: RabbitMQ 4 releases what it is sent, other brokers accept that."""
+    """True if a topic has no subscriber: RabbitMQ 4 releases such a message, other brokers accept it."""
     if isinstance(outcome, RedeliveryError) or not destination.startswith("topic://"):
         return False
     return outcome.remote_state == proton.Delivery.RELEASED
 
 
 def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> RedeliveryError | None:
-    """Return None for a message that the broker has accepted, else why it has not."""
+    """Return None for a message that the broker has accepted; else the error."""
     if isinstance(outcome, RedeliveryError):
         return outcome
     state, condition = outcome.remote_state, outcome.remote.condition
@@ -167,4 +168,4 @@ def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> Redeli
         return None
     if state == proton.Delivery.REJECTED:
         return refusal(f"the broker rejected a message to {where}", condition, masked)
-    return AdapterError(f"the broker did not take a message to {where}")
+    return AdapterError(f"the broker did not accept a message to {where}, and gave no reason")

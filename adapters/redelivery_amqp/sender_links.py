@@ -1,4 +1,4 @@
-"""The links that one connection sends over, one for each destination.
+"""Sending links of one connection, one for each destination.
 
 Every method runs under the wire's lock.
 """
@@ -24,9 +24,9 @@ __all__ = ["SenderLinks"]
 
 
 class SenderLinks:
-    """Known by their destinations; None is the transaction coordinator.
+    """Sending links by destination; None: the transaction coordinator.
 
-    `register` gives a new one its name; `unregister` is called with one before its end.
+    `register` names a new link; `unregister` is called with a link before its end.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class SenderLinks:
         self._links: dict[str | None, SenderLink] = {}
 
     def to(self, destination: str | None, *, dead: bool = False) -> SenderLink:
-        """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""
+        """Return the link to a destination. If `dead`, the destination is declared as a dead-letter queue."""
         sender = self._links.pop(destination, None)
         known = sender is not None
         sender = sender or SenderLink(COORDINATOR if destination is None else destination)
-        # The last one is the one that was asked for last.
+        # In the order of their last use: `_retire` ends the first idle one.
         self._links[destination] = sender
         if not known:
             self._make(sender, destination, dead=dead)
         return sender
 
     def _retire(self) -> bool:
-        """End the unused link that was asked for the longest ago; return whether there was one."""
+        """End the idle link whose last use was the longest ago; return True if there was one."""
         sender = next((sender for sender in self._links.values() if sender.idle), None)
         if sender is None or not self._profile.sessions_in_turn:
             return False
@@ -67,7 +67,7 @@ class SenderLinks:
         return True
 
     def answered(self, sender: SenderLink, outcome: int) -> None:
-        """Learn what became of a message. One that was released found no queue: another link declares it again.
+        """Handle the outcome of a message. A released one found no queue: the next link declares the queue again.
 
         RabbitMQ ends the link itself only if it has taken messages for that queue before (4.3.6).
         """
@@ -82,7 +82,7 @@ class SenderLinks:
         self.forget(sender)
         self._unregister(sender)
         self._sessions.end(sender)
-        # A dead letter that was to follow is sent again.
+        # A dead letter that was queued on the link is sent again.
         sender.fail(AdapterError(f"the link to {sender.where} has ended"))
 
     def _make(self, sender: SenderLink, destination: str | None, *, dead: bool) -> None:
@@ -103,5 +103,5 @@ class SenderLinks:
         self._declarations.for_sender(destination, declared, dead=dead)
 
     def forget(self, sender: SenderLink) -> None:
-        """Know a link no more: it has ended, and the next message makes another one."""
+        """Remove a link that has ended; the next message attaches another one."""
         self._links = {to: known for to, known in self._links.items() if known is not sender}

@@ -1,7 +1,7 @@
-"""How many sessions one connection may have, and what happens when it has them all.
+"""Limit of the sessions of one connection: idle senders are ended to make room, and more consumers are refused.
 
-Each link has a session of its own, and RabbitMQ 4 takes 64 of them on a connection. proton asks for no channel that the
-broker does not have: it writes nothing more at all then, heart-beats apart, and the connection stands and does nothing.
+Each link has its own session, and RabbitMQ 4 allows 64 of them on a connection. proton does not begin a session above
+the broker's limit. It then writes nothing but heart-beats, and the connection hangs.
 
 Every method runs under the wire's lock.
 """
@@ -28,37 +28,40 @@ __all__ = ["SessionLimit"]
 
 
 class SessionLimit:
-    """That of one connection."""
+    """Session limit of one connection."""
 
     def __init__(self, wire: ProtonEngine, detaches: DetachQueue) -> None:
         self._wire = wire
         self._detaches = detaches
         self.retire: Callable[[], bool] = lambda: False
-        """Ends the session of an unused sender, and returns whether there was one."""
+        """Ends the session of an idle sender; returns True if there was one."""
 
     def begin(self, action: Action, refused: Refused, *, spare: int = 0) -> None:
-        """Have a session begun when those that end are over, and one that is not needed ended for it if it must be.
+        """Begin a session after the end of those that are ending; at the limit, end an idle sender first.
 
-        `spare`: how many others there must still be room for.
+        Args:
+            action: Begins the session.
+            refused: Called with the error if there is no room.
+            spare: Number of sessions that must still be possible afterwards.
         """
-        # No function that knows itself: the garbage collector would end proton's objects, without the lock.
+        # Not a closure that refers to itself: the garbage collector would delete proton's objects without the lock.
         self._detaches.begin(partial(self._begin, action, refused, spare))
 
     def _begin(self, action: Action, refused: Refused, spare: int) -> None:
         if self._wire.sessions + spare < self._wire.most_sessions:
             action()
         elif self.retire():
-            # Its channel is free when the broker has answered.
+            # The channel is free after the broker's answer.
             self.begin(action, refused, spare=spare)
         else:
             refused(self._error())
 
     def end(self, sender: SenderLink) -> None:
-        """End the session of one."""
+        """End the session of a sender."""
         self._detaches.close(sender)
 
     def _error(self) -> RedeliveryError:
         return AdapterError(
-            f"the broker takes {self._wire.most_sessions} sessions on a connection, and each consumer has one: use "
-            "another connection for more of them (RabbitMQ: or raise session_max_per_connection)"
+            f"the broker allows {self._wire.most_sessions} sessions on a connection, and each consumer needs one; open "
+            "another connection (RabbitMQ: or raise session_max_per_connection)"
         )

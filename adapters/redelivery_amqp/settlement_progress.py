@@ -1,4 +1,4 @@
-"""How far a broker has come with what was settled on one link."""
+"""Progress of the broker with the settlements of one link."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ __all__ = ["SettlementProgress"]
 
 
 class SettlementProgress:
-    """What is known of it. `asked`: whether anybody needs to know."""
+    """Counts of settlements that were written, and that are known to be carried out.
+
+    `asked`: True if later commands must wait until the settlements are carried out.
+    """
 
     __slots__ = ("_asked", "known", "written")
 
     def __init__(self, *, asked: bool) -> None:
         self._asked = asked
-        # How often something was settled.
+        # Number of settlements that were written.
         self.written = 0
-        # How much of that is known to be carried out.
+        # Number of these that the broker has carried out for certain.
         self.known = 0
 
     @property
     def doubtful(self) -> bool:
-        """Whether somebody needs to know of something that is not known to be carried out."""
+        """True if a settlement must be confirmed that is not known to be carried out."""
         return self._asked and self.known < self.written
 
     def carried_out(self, written: int) -> None:
-        """The broker has answered what was asked after so many."""
+        """Handle the answer to a round trip that began after this number of settlements."""
         self.known = max(self.known, written)

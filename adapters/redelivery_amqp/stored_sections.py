@@ -1,4 +1,4 @@
-"""Deliveries from the encoded sections of a message, without a connection."""
+"""Deliveries restored from the stored sections of a message, without a connection."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["section_restorer", "section_wire"]
 
 
 def section_wire(broker: str, version: str, destination: str) -> dict[str, str]:
-    """Return what `section_restorer` needs: the profile's broker and its version, and what was subscribed to."""
+    """Return what `section_restorer` needs: the broker, its version, and the subscribed destination."""
     return {"broker": broker, "version": version, "destination": destination}
 
 
 def section_restorer(wire: Mapping[str, str]) -> Restore:
-    """Return a function that makes deliveries of a subscription.
+    """Return a function that restores deliveries of a subscription.
 
     Raises:
-        ConfigurationError: no profile is of that name, or a value is missing.
+        ConfigurationError: There is no profile of that name, or a value is missing.
     """
     broker, version, destination = values_of(wire, "broker", "version", "destination")
     profile = named_profile(broker, version)

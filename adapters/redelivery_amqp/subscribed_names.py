@@ -1,4 +1,4 @@
-"""Which destinations a subscription gets messages of: only for these does a message's `to` count."""
+"""Destinations that a subscription covers: a message's `to` counts only if it names one of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["SubscribedNames"]
 
 _ANY_WORDS = "#"
 _WILDCARDS = frozenset({"*", ">", _ANY_WORDS})
-# Answers that are kept: a producer may make up names without end.
+# Most results that are kept: a producer can invent any number of names.
 MOST_KEPT = 1000
 
 
 class SubscribedNames:
-    """What one subscription covers. A producer writes what it likes into `to`, and Artemis passes it on."""
+    """Destinations of one subscription. A producer can write any name into `to`, and Artemis passes it on."""
 
     def __init__(self, destination: str, profile: AmqpProfile) -> None:
         self._destination = destination
@@ -33,19 +33,19 @@ class SubscribedNames:
         try:
             members = Destination.parse(address).members
         except ConfigurationError:
-            # A native address that is no name to anybody but its broker.
+            # A native address that only its broker understands.
             members = ()
         self._members = members
         self.many = len(members) > 1 or any(map(_wild, members))
-        """Only then can two messages of it differ in their destination."""
+        """True if messages of this subscription can have different destinations."""
         self._known: dict[str, str] = {}
 
     def destination_of(self, to: str) -> str:
-        """Return the qualified destination that a message's `to` names, if it is covered; else what is consumed."""
+        """Return the qualified destination of a message's `to` if it is covered; else the consumed destination."""
         found = self._known.get(to)
         if found is None:
             found = self._destination
-            # A longer name is nobody's.
+            # A longer name is not a destination.
             if len(to) > LONGEST:
                 return found
             told = self._profile.qualified(to, self._kind)
@@ -71,14 +71,14 @@ def _covers(member: Destination, place: Destination) -> bool:
     words = member.name.split(".")
     if member.kind != "native" and _ANY_WORDS not in words:
         return covers(member, place)
-    # In the broker's own language, where `#` is what `>` is to Classic, and may stand anywhere.
+    # In the broker's own syntax `#` has the meaning of Classic's `>`, and may stand anywhere.
     return member.kind == place.kind and _fit(
         [*words[:-1], _ANY_WORDS if words[-1] == ">" else words[-1]], place.name.split(".")
     )
 
 
 def _fit(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether these words fit: `*` stands for one that is not empty, `#` for any number of them, also none."""
+    """True if these words match: `*` stands for one non-empty word, `#` for any number of words, also none."""
     reached = _skipped(pattern, {0})
     for word in words:
         taken = {at for at in reached if pattern[at : at + 1] == [_ANY_WORDS]}
@@ -92,7 +92,7 @@ def _fit(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _skipped(pattern: Sequence[str], reached: set[int]) -> set[int]:
-    """Return these places of a pattern, and those behind each `#` that stands for no word."""
+    """Return these places of a pattern, and those after each `#` that stands for no word."""
     for at in range(len(pattern)):
         if at in reached and pattern[at] == _ANY_WORDS:
             reached.add(at + 1)

@@ -1,8 +1,8 @@
-"""The AMQP transaction "send these, accept those": all of it, or none.
+"""AMQP transaction that sends messages and accepts deliveries, all or nothing.
 
-A dead letter has its own: declare, send the copy, and only when the broker has taken the copy into the transaction
-accept the original in it too. A discharge sent along with the copy would commit the acceptance though the copy was
-refused, and the message would be gone.
+A dead letter has its own transaction: declare, send the copy, and accept the original only after the broker has taken
+the copy into the transaction. A discharge sent together with the copy would commit the acceptance although the copy was
+refused, and the message would be lost.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Transfer:
         self._messages = messages
         self._deliveries = deliveries
         self._answer = answer
-        # The connection must be made again.
+        # Called when the connection must be replaced.
         self._broken = broken
         self._id = b""
         self._unanswered = len(messages)
         self._error: RedeliveryError | None = None  # the first
 
     def begin(self) -> None:
-        """Declare."""
+        """Declare the transaction."""
         self._coordinator.send(_control(DECLARE, [None]), self._declared)
 
     def _declared(self, outcome: Outcome) -> None:
@@ -67,7 +67,9 @@ class Transfer:
         data = outcome.remote.data
         if outcome.remote_state != DECLARED or not data:
             self._answer(
-                refusal("the broker began no transaction", outcome.remote.condition, self._wire.masked)
+                refusal(
+                    "the broker refused to begin a transaction", outcome.remote.condition, self._wire.masked
+                )
             )
             return
         self._id = bytes(data[0])
@@ -87,7 +89,7 @@ class Transfer:
 
     def _accept(self) -> None:
         error = self._error
-        # The transaction is gone with it: nothing is settled in it.
+        # The transaction ended with its coordinator: nothing is settled in it.
         if self._coordinator.error is not None:
             self._answer(self._coordinator.error)
             return
@@ -105,11 +107,12 @@ class Transfer:
 
     def _committed(self, outcome: Outcome) -> None:
         error = judged(outcome, "the transaction coordinator", self._wire.masked)
-        # The coordinator has ended without an answer.
+        # The coordinator's link has ended without an answer.
         if isinstance(outcome, AdapterError):
-            error = TransportError(f"{outcome}, before it had answered")
+            error = TransportError(f"{outcome}, before it answered the commit")
             if self._deliveries:
-                self._broken(error)  # whose loss is the answer
+                # The loss of the connection is the answer.
+                self._broken(error)
                 return
         for delivery in self._deliveries if error is None else ():
             if delivery.handle is not None:
@@ -119,9 +122,12 @@ class Transfer:
                 delivery.source.large.forget((delivery,))
         self._answer(error)
         if isinstance(error, AdapterError) and self._deliveries:
-            # What has had a part in a transaction is not settled again: proton would write the new outcome behind the
-            # old one, over which Classic and Broker-J close the connection; Artemis says yes, and closes it later
-            # (measured). Over a new connection it comes again.
+            # Deliveries of a transaction are not settled again: proton would write the new outcome after the old one.
+            # Classic and Broker-J close the connection over that; Artemis confirms, and closes it later (measured). The
+            # broker redelivers the messages on the next connection.
             self._broken(
-                TransportError(f"a commit was refused, and its messages cannot be settled again ({error})")
+                TransportError(
+                    f"the broker refused a commit ({error}); the connection is replaced, because the messages of the "
+                    "commit cannot be settled again on it"
+                )
             )

@@ -1,4 +1,4 @@
-"""Values written as AMQP encodes them: what the library adds to a copy, around what is copied as it came."""
+"""AMQP encoding of the values that the library adds to a copy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["NULL", "list_of", "map_of", "section", "simple", "symbol", "timestamp", "ubyte", "uint"]
 
 NULL = b"\x40"
-# Bytes that a short form may have.
+# Most bytes of a short form.
 _SMALL = 255
 _MOST_SIGNED = 2**63 - 1
 
 
 def simple(value: object) -> bytes:
-    """Return a simple value: what is none (a producer's list under one of our names) is written as text."""
+    """Return the encoding of a simple value; any other (a producer's list in one of our headers) becomes text."""
     for kind, written in _WRITTEN:
         if isinstance(value, kind):
             return written(value)
@@ -41,22 +41,22 @@ def _sized(code: int, data: bytes) -> bytes:
 
 
 def symbol(text: str) -> bytes:
-    """Return a name of the protocol's, or of a broker's."""
+    """Return the encoding of a symbol, a name of the protocol or of a broker."""
     return _sized(0xA3, text.encode())
 
 
 def timestamp(milliseconds: int) -> bytes:
-    """Return a time: milliseconds since the Unix epoch."""
+    """Return the encoding of a time, in milliseconds since the Unix epoch."""
     return b"\x83" + milliseconds.to_bytes(8, "big", signed=True)
 
 
 def ubyte(value: int) -> bytes:
-    """Return a number of one byte."""
+    """Return the encoding of an unsigned number of one byte."""
     return bytes((0x50, value))
 
 
 def uint(value: int) -> bytes:
-    """Return a number of four bytes."""
+    """Return the encoding of an unsigned number of four bytes."""
     return b"\x70" + value.to_bytes(4, "big")
 
 
@@ -79,15 +79,15 @@ def _compound(code: int, values: Sequence[bytes], count: int) -> bytes:
 
 
 def list_of(values: Sequence[bytes]) -> bytes:
-    """Return a list of encoded values."""
+    """Return the encoding of a list of encoded values."""
     return _compound(0xC0, values, len(values))
 
 
 def map_of(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a map of encoded names and values."""
+    """Return the encoding of a map of encoded names and values."""
     return _compound(0xC1, [name + value for name, value in entries], 2 * len(entries))
 
 
 def section(code: int, value: bytes) -> bytes:
-    """Return a section of a message."""
+    """Return the encoding of a message section with an encoded value."""
     return b"\x00\x53" + bytes((code,)) + value

@@ -1,4 +1,4 @@
-"""Whether a copy of a message can be the same message, and what body it has then."""
+"""Check whether the copy of a message can be the same message, and the places of its body."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ __all__ = ["body_places", "copyable"]
 
 _LARGE_MAP, _LARGE_LIST = 0xD1, 0xD0
 _SEVERAL = frozenset({codec.DATA, codec.SEQUENCE})
-# Values, and sections, that a copy has more than what it is made of.
+# Values, and sections, that a copy can have more than its original.
 ROOM = 100
 
 
 def copyable(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether the copy of a message can be the same message, and can be read as it.
+    """True if the copy of a message can be the same message, and can be read.
 
-    Not so with more properties than are read, as who handled it has not seen these; nor with a section twice that there
-    may be once, or a body in pieces: one of them was not seen either, and would be lost.
+    False with more properties than are read, because the handler has not seen all of them. False also if a section that
+    is allowed once occurs twice, or if the body is in separate places: the handler has not seen one of them, and the
+    copy would lose it.
     """
     if not places or not _once_each(places):
         return False
@@ -40,7 +41,7 @@ def body_places(places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, 
 
 
 def _once_each(places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether each section is there once; of data or sequences there may be several, side by side."""
+    """True if each section occurs once; several data or sequence sections are allowed next to each other."""
     seen: set[int] = set()
     last = 0
     for code, _, _ in places:
@@ -54,7 +55,7 @@ def _once_each(places: Sequence[tuple[int, int, int]]) -> bool:
 
 
 def _crowded(places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether the body alone has nearly as many sections somewhere as are read of so many bytes."""
+    """True if the body has nearly as many sections for its bytes as `codec.sections` reads."""
     found = [end - begin for begin, end, _ in body_places(places)]
     return any(
         number + ROOM > codec.MOST_SECTIONS + size // codec.SHORTEST
@@ -63,7 +64,7 @@ def _crowded(places: Sequence[tuple[int, int, int]]) -> bool:
 
 
 def _count(raw: bytes, at: int) -> int:
-    """Return how many values a section's map says that it has; none where there is no room for so many."""
+    """Return the count in a section's map; 0 if its bytes cannot hold that many values."""
     if raw[at] not in (_LARGE_MAP, _LARGE_LIST):
         return 0
     size, count = int.from_bytes(raw[at + 1 : at + 5], "big"), int.from_bytes(raw[at + 5 : at + 9], "big")

@@ -1,14 +1,13 @@
-"""A small broker in this process, behind `memory://name`: for tests, demos and documentation.
+"""Small broker in this process, behind `memory://name`: for tests, demos and documentation.
 
-`MemoryAdapter` serves the scheme; `MemoryBroker` is the same broker as a test sees it: what it holds, and
-what it should do wrong. `memory://name` makes the broker on demand, and it lives until `MemoryBroker.close`
-or the end of the process: its messages wait while nobody is connected.
+`MemoryAdapter` connects to it. `MemoryBroker` is its interface for tests: they read its messages and inject faults.
+`memory://name` creates the broker on demand. It exists until `MemoryBroker.close` or the end of the process, and keeps
+its messages while no connection is open.
 
-Like real brokers it counts a delivery when its connection or consumer goes away with the message unsettled
-(a release is not counted), gives a consumer no more than its credit, lets consumers of a queue take turns,
-and moves what is poisoned, or expired, to `queue://DLQ`. Wildcards in subscriptions are those of the policy
-map. It has no selectors, and hands out messages in the order in which they came, whatever their priority;
-groups are passed through.
+Like real brokers, it raises a message's delivery count when the connection or consumer ends with the message unsettled
+(a release is not counted). A consumer gets no more messages than its credit, the consumers of a queue take turns, and
+poison and expired messages go to `queue://DLQ`. Wildcards in subscriptions are those of the policy map. It has no
+selectors, delivers messages in the order of their arrival whatever their priority, and passes groups through.
 """
 
 from redelivery_memory.adapter import CAPABILITIES, MemoryAdapter

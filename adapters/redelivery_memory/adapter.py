@@ -1,4 +1,4 @@
-"""The adapter behind `memory://`: it hands commands to the broker in this process."""
+"""Adapter for `memory://`: passes commands to the broker in this process."""
 
 from __future__ import annotations
 
@@ -39,40 +39,43 @@ CAPABILITIES = Capabilities(
 
 
 class MemoryAdapter:
-    """Connects to the broker `memory://name` of this process. Events come in the thread that causes them."""
+    """Adapter for the broker `memory://name` of this process. Events run on the thread that causes them."""
 
     def __init__(self) -> None:
         self._open: tuple[MemoryServer, MemoryConnection] | None = None
 
     @staticmethod
     def clock_at(endpoint: Endpoint) -> Clock | None:
-        """Return the clock that the broker of that name was given, or None: connections to it take no other."""
+        """Return the manual clock of an endpoint's broker, which its connections must use too; None: it has none."""
         return clock_of(endpoint.host)
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
-        """Connect. Raises what `MemoryBroker.refuse_connections` says: TransportError, if nothing else."""
+        """Connect. Raises the error of `MemoryBroker.refuse_connections` while connections are refused."""
         self.close(0)
         server = hub_named(opening.endpoint.host, opening.clock)
         self._open = server, server.connect(opening.epoch, sink, opening.settings.client_id)
         return CAPABILITIES
 
     def wire(self, destination: str) -> Mapping[str, str] | None:
-        """Return nothing but the destination: a delivery has all of it; see `redelivery.adapter.Restoring`."""
+        """Return the destination only: a stored delivery has all the rest; see `redelivery.adapter.Restoring`."""
         return None if self._open is None else {"destination": destination}
 
     def restorer(self, wire: Mapping[str, str], /) -> Restore:
-        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        """Return a function that restores deliveries; see `redelivery.adapter.Restoring.restorer`."""
         del wire
         return restored
 
     def execute(self, commands: Sequence[AdapterCommand], /) -> None:
-        """Carry out commands, in order, and hand over to the sink what follows from them."""
+        """Carry out commands in order, and pass the resulting events to the sink."""
         if self._open is not None:
             server, link = self._open
             server.execute(link, commands)
 
     def close(self, timeout: float, /) -> bool:
-        """Close; what is unsettled goes back, counted. Waits for a sink that is still running."""
+        """Close the connection, and wait up to `timeout` seconds for a running sink.
+
+        Unsettled messages are on their queues again, counted.
+        """
         if self._open is None:
             return False
         server, link = self._open

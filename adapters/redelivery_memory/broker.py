@@ -1,4 +1,4 @@
-"""The broker behind `memory://name` as tests and demos see it: what it holds, and what it should do wrong."""
+"""`MemoryBroker`: interface of the broker behind `memory://name` for tests and demos, with its messages and faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 def hub_named(name: str, clock: Clock | None) -> MemoryServer:
-    """Return the broker of that name, made if there is none; it lives until `MemoryBroker.close`."""
+    """Return the broker of that name; create it if there is none. It exists until `MemoryBroker.close`."""
     with _hubs_lock:
         server = _hubs.get(name)
         if server is None:
@@ -39,33 +39,40 @@ def hub_named(name: str, clock: Clock | None) -> MemoryServer:
 
 
 def clock_of(name: str) -> Clock | None:
-    """Return the clock of the broker of that name, if there is one and a test moves its clock."""
+    """Return the clock of the broker of that name if a test advances it; None: no such broker, or a real clock."""
     with _hubs_lock:
         server = _hubs.get(name)
         return None if server is None or not hasattr(server.clock, "advance") else server.clock
 
 
 class MemoryBroker:
-    """The broker that `memory://name` connects to, made now if there is none of that name.
+    """Broker that `memory://name` connects to; created if there is none of that name.
 
-    It keeps its messages when no connection is open, until `close` or the end of the process. `name=None`
-    finds a new name. `clock` drives delayed and expiring messages (None: the system's). Raises
-    ConfigurationError where the broker exists with another clock.
+    It keeps its messages while no connection is open, until `close` or the end of the process.
+
+    Args:
+        name: Name in the URI; None: a new name.
+        clock: Clock for delayed and expiring messages; None: the system's.
+
+    Raises:
+        ConfigurationError: The broker exists with another clock.
     """
 
     def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
         self.name = f"broker-{next(_numbers)}" if name is None else name
         self._server = hub_named(self.name, clock)
         if clock is not None and self._server.clock is not clock:
-            raise ConfigurationError(f"memory://{self.name} exists already, with another clock")
+            raise ConfigurationError(
+                f"memory://{self.name} exists already, with another clock; use that clock, or another name"
+            )
 
     @property
     def uri(self) -> str:
-        """What to connect to: `memory://name`."""
+        """URI of the broker: `memory://name`."""
         return f"memory://{self.name}"
 
     def close(self) -> None:
-        """Cut all connections and forget everything; the name is free again."""
+        """Cut all connections and drop all messages; the name can be used again."""
         with _hubs_lock:
             if _hubs.get(self.name) is self._server:
                 del _hubs[self.name]
@@ -83,15 +90,26 @@ class MemoryBroker:
     def __repr__(self) -> str:
         return f"MemoryBroker({self.name!r})"
 
-    # What it holds.
+    # Messages.
 
     def send(
         self, destination: str, body: bytes | str, *, headers: Mapping[str, Any] | None = None, **options: Any
     ) -> str:
-        """Put a message on a queue or topic, as some other program would; return its id.
+        """Put a message on a queue or topic, as another program does.
 
-        `options` are the fields of `redelivery.core.outgoing.Outgoing`: `group`, `delay`, `expires_at`,
-        `persistent` and so on. Raises AdapterError for a wildcard, ConfigurationError for no destination.
+        Args:
+            destination: Queue name, or `queue://`, `topic://` …
+            body: `bytes` are sent as they are, `str` as UTF-8.
+            headers: Application properties; None: none.
+            **options: Fields of `redelivery.core.outgoing.Outgoing`: `group`, `persistent`, `delay` (seconds),
+                `expires_at` (seconds since the Unix epoch) and so on.
+
+        Returns:
+            The message id.
+
+        Raises:
+            AdapterError: The destination is a wildcard.
+            ConfigurationError: The destination cannot be parsed.
         """
         data = body.encode() if isinstance(body, str) else body
         kind = "text" if isinstance(body, str) else "bytes"
@@ -99,33 +117,38 @@ class MemoryBroker:
         return self._server.send(Outgoing(str(Destination.parse(destination)), data, **fields))
 
     def messages(self, destination: str) -> list[HeldMessage]:
-        """Return what is held for a destination, oldest first, also what consumers have unsettled.
+        """Return the messages of a destination, oldest first, with those that consumers have unsettled.
 
-        For a topic that is what its subscriptions hold, each on its own. Delayed messages are not there yet.
+        For a topic: the messages of each of its subscriptions. Delayed messages are not included before their time.
+
+        Args:
+            destination: Queue name, or `queue://`, `topic://` …
+        Raises:
+            ConfigurationError: The destination cannot be parsed.
         """
         with self._server.lock:
             return list(self._server.held(str(Destination.parse(destination))))
 
     def depth(self, destination: str) -> int:
-        """Return how many messages are held for a destination, with those that consumers have unsettled."""
+        """Return the number of messages of a destination, with those that consumers have unsettled."""
         return len(self.messages(destination))
 
     def dead_letters(self, destination: str = DEAD_LETTERS) -> list[HeldMessage]:
-        """Return the dead letters: each knows its `cause`, `count` and `original_destination`."""
+        """Return the dead letters, oldest first: each has its `cause`, `count` and `original_destination`."""
         return self.messages(destination)
 
     def history(self, message_id: str | None = None) -> list[Step]:
-        """Return what happened at the broker, or to one message there: at most the last 10,000 steps."""
+        """Return the steps of all messages, or of one, oldest first. The broker keeps the last 10,000 steps."""
         with self._server.lock:
             steps = self._server.history()
         return [step for step in steps if message_id is None or step.message_id == message_id]
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._server.links)
 
-    # What it should do wrong.
+    # Faults.
 
     def cut(
         self,
@@ -134,10 +157,18 @@ class MemoryBroker:
         reason: str = "the connection was cut",
         suspect: Hashable | None = None,
     ) -> int:
-        """Break all connections, or those of one client id; return how many.
+        """Break all connections, or those of one client id.
 
-        What they have unsettled goes back, counted as one delivery more. `suspect` is the id of the message (what
-        `send` returned, or its `message_id`), or its key, over which the broker is to have closed the connection.
+        Their unsettled messages are on their queues again, with a delivery count that is higher by one.
+
+        Args:
+            client_id: `jms.clientID` of the connections; None: all connections.
+            reason: Text of the error that the clients get.
+            suspect: Id (as `send` returned it, or `message_id`) or key of the message over which the broker closes the
+                connections; None: no message.
+
+        Returns:
+            The number of connections that were cut.
         """
         with self._server.lock:
             links = [link for link in self._server.links if client_id is None or link.client_id == client_id]
@@ -151,42 +182,48 @@ class MemoryBroker:
         return len(links)
 
     def refuse_connections(self, error: Callable[[], RedeliveryError] | None = None) -> None:
-        """Let nobody connect from now on. `error` makes what they get: a TransportError, if None."""
+        """Refuse all connections until `accept_connections`.
+
+        `error`: Makes the error that each client gets; None: a TransportError.
+        """
         with self._server.lock:
             self._server.faults.connections = error or (
-                lambda: TransportError(f"{self.uri} refuses connections, as the test told it to")
+                lambda: TransportError(f"{self.uri} refuses connections: MemoryBroker.refuse_connections()")
             )
 
     def accept_connections(self) -> None:
-        """Let everybody connect again."""
+        """Accept connections again."""
         with self._server.lock:
             self._server.faults.connections = None
 
     def refuse_settlements(self, rule: int | Callable[[HeldMessage], bool] = 1) -> None:
-        """Refuse so many poison acknowledgements and forwards, or those of messages that `rule` picks."""
+        """Refuse poison acknowledgements and forwards; the messages stay with their consumers, unsettled.
+
+        `rule`: How many of the next ones, or a function that returns True for a message to refuse.
+        """
         with self._server.lock:
             self._server.faults.settlements = rule
 
     def fail_forward(self, times: int = 1) -> None:
-        """Refuse the next so many forwards: the copy is not kept, the original stays."""
+        """Refuse the next `times` forwards: the copy is not stored, and the original stays unsettled."""
         with self._server.lock:
             self._server.faults.forwards = times
 
     def refuse_sends(self, times: int = 1) -> None:
-        """Refuse the next so many messages that connections send."""
+        """Refuse the next `times` messages that connections send."""
         with self._server.lock:
             self._server.faults.sends = times
 
     def drop_accepts(self, times: int = 1) -> None:
-        """Lose the next so many accepts on the wire: after a `cut` their messages come again, marked."""
+        """Lose the next `times` accepts: after a `cut` their messages are redelivered, with the redelivered flag."""
         with self._server.lock:
             self._server.faults.accepts = times
 
     def stall_confirmations(self) -> None:
-        """Do what is asked, but confirm no send, forward or poison until `resume_confirmations`."""
+        """Carry out sends, forwards and poison acknowledgements, but confirm none until `resume_confirmations`."""
         with self._server.lock:
             self._server.faults.stalled = self._server.faults.stalled or []
 
     def resume_confirmations(self) -> None:
-        """Answer what was held back, and answer at once again."""
+        """Confirm the stalled commands, and confirm later ones at once again."""
         self._server.resume()

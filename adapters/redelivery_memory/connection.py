@@ -1,4 +1,4 @@
-"""The broker's end of a connection: its consumers, and the events on their way to it."""
+"""Broker's end of a connection: its consumers, and the outbox of its events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MemoryConnection", "MemoryConsumer", "drain"]
 
 
 class MemoryConsumer:
-    """One subscription of one connection. All of it is guarded by the broker's lock."""
+    """One subscription of one connection. The broker's lock guards all of its state."""
 
     __slots__ = (
         "batch", "browses", "credit", "epoch", "link", "matches", "number", "queues", "shown", "unsettled",
@@ -28,7 +28,7 @@ class MemoryConsumer:
 
     def __init__(self, link: MemoryConnection, number: int, *, browses: bool = False) -> None:
         self.browses = browses
-        # The last message that it was shown.
+        # Number of the last message that was shown to a browser.
         self.shown = 0
         self.link = link
         self.number = number
@@ -36,7 +36,7 @@ class MemoryConsumer:
         self.credit = 0
         self.queues: list[Queue] = []
         self.unsettled: dict[Delivery, MemoryDelivery] = {}
-        # Delivered, to be told in one event.
+        # Deliveries for the next `Arrived` event.
         self.batch: list[MemoryDelivery] = []
 
 
@@ -55,7 +55,10 @@ class MemoryConnection:
         self._drainer: int | None = None
 
     def holder(self, message: Hashable) -> tuple[Hashable, int] | None:
-        """Return the key of a message (known by it, or by its id), and who has it here. Needs the broker's lock."""
+        """Return the key of a message, given by key or id, and the number of the consumer that has it unsettled.
+
+        None: no consumer of this connection has it. The caller has the broker's lock.
+        """
         for consumer in self.consumers.values():
             for delivery in consumer.unsettled.values():
                 if message in (delivery.key, delivery.message_id):
@@ -63,7 +66,10 @@ class MemoryConnection:
         return None
 
     def drain(self) -> None:
-        """Hand over what is in the outbox, in order, unless another thread does: that one looks again."""
+        """Pass the events of the outbox to the sink, in order.
+
+        If another thread is passing events, it continues with the new ones, and this call returns.
+        """
         outbox = self.outbox
         while outbox:
             if not self._draining.acquire(blocking=False):
@@ -73,7 +79,8 @@ class MemoryConnection:
                 while outbox:
                     try:
                         event = outbox.popleft()
-                    except IndexError:  # cut or closed meanwhile
+                    # The connection was cut or closed meanwhile.
+                    except IndexError:
                         break
                     self._sink(event)
             finally:
@@ -81,7 +88,7 @@ class MemoryConnection:
                 self._draining.release()
 
     def settle(self, timeout: float) -> None:
-        """Wait until no other thread is inside the sink, so that no event comes later."""
+        """Wait up to `timeout` seconds until no other thread is inside the sink: no event runs later."""
         if self._drainer != threading.get_ident() and self._draining.acquire(
             timeout=capped(max(0.0, timeout))
         ):
@@ -89,7 +96,7 @@ class MemoryConnection:
 
 
 class _Turn(threading.local):
-    """What this thread has still to drain."""
+    """Connections that this thread still has to drain."""
 
     def __init__(self) -> None:
         self.links: deque[MemoryConnection] | None = None
@@ -99,10 +106,10 @@ _turn = _Turn()
 
 
 def drain(links: Iterable[MemoryConnection]) -> None:
-    """Hand over what the links have.
+    """Pass on the events of these connections.
 
-    Called inside a sink it only leaves the links to the outer call: a chain of consumers that send to each
-    other must not become a chain of stack frames, nor of locks.
+    Inside a sink, the call leaves the connections to the outer call: a chain of consumers that send to each other must
+    not become a chain of stack frames or of locks.
     """
     if _turn.links is not None:
         _turn.links.extend(links)

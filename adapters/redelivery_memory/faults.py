@@ -1,4 +1,4 @@
-"""What the broker should do wrong next."""
+"""Faults that a test injects into the memory broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Faults"]
 
 
 class Faults:
-    """Counters of what to refuse or lose. All of it is guarded by the broker's lock."""
+    """Counters of the commands to refuse or lose. The broker's lock guards all of them."""
 
     def __init__(self) -> None:
         self.settlements: int | Callable[[HeldMessage], bool] = 0
@@ -30,7 +30,7 @@ class Faults:
         self.stalled: list[tuple[MemoryConnection, AdapterEvent]] | None = None
 
     def for_settlement(self, stored: StoredMessage) -> AdapterError | None:
-        """Return the refusal of a poison acknowledgement or a forward, if one is due."""
+        """Return the refusal of a poison acknowledgement or a forward; None: it is carried out."""
         rule = self.settlements
         if isinstance(rule, int):
             if rule <= 0:
@@ -38,24 +38,28 @@ class Faults:
             self.settlements = rule - 1
         elif not rule(HeldMessage.of(stored, delivered=True)):
             return None
-        return AdapterError(f"the broker refused to settle {stored.message_id}, as the test told it to")
+        return AdapterError(
+            f"the broker refused to settle {stored.message_id}: MemoryBroker.refuse_settlements()"
+        )
 
     def for_forward(self, stored: StoredMessage) -> AdapterError | None:
-        """Return the refusal of a forward, if one is due."""
+        """Return the refusal of a forward; None: it is carried out."""
         if self.forwards <= 0:
             return self.for_settlement(stored)
         self.forwards -= 1
-        return AdapterError(f"the broker refused the copy of {stored.message_id}, as the test told it to")
+        return AdapterError(
+            f"the broker refused the copy of {stored.message_id}: MemoryBroker.fail_forward()"
+        )
 
     def for_send(self) -> AdapterError | None:
-        """Return the refusal of a send, if one is due."""
+        """Return the refusal of a send; None: it is carried out."""
         if self.sends <= 0:
             return None
         self.sends -= 1
-        return AdapterError("the broker refused the message, as the test told it to")
+        return AdapterError("the broker refused the message: MemoryBroker.refuse_sends()")
 
     def loses_accept(self) -> bool:
-        """Whether the next accept is lost on the wire."""
+        """True if the next accept is lost; it is counted."""
         if self.accepts <= 0:
             return False
         self.accepts -= 1

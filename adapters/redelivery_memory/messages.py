@@ -1,4 +1,4 @@
-"""Messages as the broker keeps them, as a consumer gets them, and as a test looks at them."""
+"""Messages of the memory broker: as it stores them, as a consumer gets them, and as a test reads them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["HeldMessage", "MemoryDelivery", "Step", "StoredMessage", "dead_lette
 
 
 class StoredMessage:
-    """One message on one queue. `number` is its place in the order of the whole broker.
+    """One message on one queue. `number` is its position in the order of the whole broker.
 
-    The body is kept apart from the rest, because it is dropped when the message is accepted: an engine
-    remembers thousands of accepted deliveries, and with each of them all that it refers to.
+    The body is a field of its own, because it is dropped when the message is accepted: an engine remembers thousands of
+    accepted deliveries, and with each of them all that it refers to.
     """
 
     __slots__ = ("body", "broker_id", "count", "message", "message_id", "notes", "number", "timestamp")
@@ -38,9 +38,9 @@ class StoredMessage:
         self.timestamp = timestamp
         # Deliveries that ended without a settlement.
         self.count = 0
-        # What redelivery by the broker has noted.
+        # Notes of a redelivery that the broker scheduled.
         self.notes: Mapping[str, str | int] = {}
-        # A producer of ours gives its messages an id of its own, which its `send` has returned.
+        # This library's `send` gives a message its own id, and returns it.
         own = message.headers.get("redeliveryId")
         self.message_id: str = own if isinstance(own, str) else broker_id
 
@@ -48,12 +48,12 @@ class StoredMessage:
         return self.number < other.number
 
     def key_in(self, queue: Queue) -> Hashable:
-        """Return the identity of the message on this queue: each subscription of a topic has its own."""
+        """Return the key of the message on this queue; on each subscription of a topic it has another one."""
         return (queue.name, self.broker_id)
 
 
 class MemoryDelivery(Delivery):
-    """One arrival of a stored message."""
+    """One delivery of a stored message."""
 
     __slots__ = ("_count", "kept", "queue")
 
@@ -163,9 +163,9 @@ def dead_letter(
     record: Record | None = None,
     offset: float = 0.0,
 ) -> Outgoing:
-    """Return a poisoned message as it goes to the dead-letter queue, with the properties of a forwarded copy.
+    """Return the dead letter of a poison message, with the properties of a forwarded copy.
 
-    `offset` in seconds turns the record's times into times of day.
+    `offset`: seconds that turn the record's times into times since the Unix epoch.
     """
     message = stored.message
     headers = dead_letter_headers(
@@ -191,14 +191,14 @@ def dead_letter(
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """What the broker holds of one message, as a test sees it. Times are seconds since the Unix epoch."""
+    """A message of the memory broker, for tests. Times are seconds since the Unix epoch."""
 
     message_id: str
     destination: str
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     delivered: bool = False
-    """Whether a consumer has it now, unsettled."""
+    """True if a consumer has the message unsettled."""
     broker_count: int = 0
     """Deliveries that ended without a settlement."""
     group: str | None = None
@@ -208,7 +208,7 @@ class HeldMessage:
 
     @classmethod
     def of(cls, stored: StoredMessage, *, delivered: bool = False) -> HeldMessage:
-        """Return what is held of `stored`."""
+        """Return the test's view of a stored message."""
         message = stored.message
         return cls(
             stored.message_id,
@@ -225,41 +225,41 @@ class HeldMessage:
 
     @property
     def text(self) -> str:
-        """The body decoded as UTF-8."""
+        """Body decoded as UTF-8."""
         return self.body.decode()
 
     @property
     def cause(self) -> str | None:
-        """Why it is a dead letter, or None if it is none."""
+        """Cause of a dead letter; None: not a dead letter."""
         return self.headers.get("redeliveryCause")
 
     @property
     def count(self) -> int | None:
-        """Redeliveries that had been charged when it became a dead letter, or None if it is none."""
+        """Redeliveries that were charged before the message became a dead letter; None: not a dead letter."""
         count = self.headers.get("redeliveryCount")
         return None if count is None else int(count)
 
     @property
     def original_destination(self) -> str | None:
-        """Where a dead letter comes from, or None if it is none."""
+        """Destination that a dead letter was consumed from; None: not a dead letter."""
         return self.headers.get("redeliveryOriginalDestination")
 
     @property
     def original_id(self) -> str | None:
-        """The message id that a dead letter had before, or None if it is none."""
+        """Message id of the original of a dead letter; None: not a dead letter."""
         return self.headers.get("redeliveryOriginalId")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step in the life of a message at the broker.
+    """One step of a message at the broker.
 
     `action`: `sent`, `delivered`, `accepted`, `released`, `poisoned`, `forwarded`, `refused` (a settlement),
-    `dropped` (an accept that was lost on the wire), `returned` (its consumer went away), `expired`.
+    `dropped` (an accept that was lost), `returned` (its consumer ended), `expired`.
     """
 
     action: str
     message_id: str
     destination: str
     at: float
-    """Seconds of the broker's steady clock."""
+    """Time in seconds of the broker's steady clock."""

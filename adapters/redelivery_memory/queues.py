@@ -1,4 +1,4 @@
-"""Queues: who gets which message."""
+"""Queue of the memory broker: distributes messages to its consumers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Queue"]
 
 
 class Queue:
-    """First in, first out; consumers with credit take turns. What comes back goes in front, in order."""
+    """First in, first out; consumers with credit take turns. Returned messages go to the front, in order."""
 
     def __init__(self, name: str, address: str, *, temporary: bool = False) -> None:
         self.name = name  # unique in the broker
-        # What was subscribed to: a topic has one queue per subscription.
+        # Destination: a topic has one queue per subscription.
         self.address = address
-        # A subscription that ends with its consumer.
+        # True: the subscription ends with its consumer.
         self.temporary = temporary
         self.consumers: set[MemoryConsumer] = set()
         self._fresh: deque[StoredMessage] = deque()
@@ -35,13 +35,13 @@ class Queue:
         return len(self._fresh) + len(self._returned)
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        """Go through what waits, in order."""
+        """Iterate over the queued messages, in order."""
         for _, stored in sorted(self._returned):
             yield stored
         yield from self._fresh
 
     def put(self, stored: StoredMessage) -> None:
-        """Take in a new message."""
+        """Add a new message."""
         self._fresh.append(stored)
 
     def put_back(self, stored: StoredMessage) -> None:
@@ -49,21 +49,26 @@ class Queue:
         heappush(self._returned, (stored.number, stored))
 
     def hungry(self, consumer: MemoryConsumer) -> None:
-        """Learn that a consumer has credit."""
+        """Note that a consumer has credit."""
         self._hungry[consumer] = None
 
     def leave(self, consumer: MemoryConsumer) -> None:
-        """Learn that a consumer is gone."""
+        """Remove a consumer."""
         self.consumers.discard(consumer)
         self._hungry.pop(consumer, None)
 
     def pump(self, now: float, expired: Callable[[StoredMessage], None]) -> Iterator[MemoryConsumer]:
-        """Deliver what can be delivered at the time of day `now`; return the consumers that got something."""
+        """Deliver messages to consumers with credit; return the consumers that got some.
+
+        Args:
+            now: Wall-clock time; messages that expired before are not delivered.
+            expired: Called with each expired message.
+        """
         hungry, returned, fresh = self._hungry, self._returned, self._fresh
         touched: dict[MemoryConsumer, None] = {}
         while hungry and (returned or fresh):
             consumer = next(iter(hungry))
-            # Spent on another queue of its wildcard.
+            # The credit was used up by another queue of the consumer's wildcard.
             if consumer.credit <= 0:
                 del hungry[consumer]
                 continue

@@ -1,4 +1,4 @@
-"""Which queues a destination leads to, and which queues a subscription reads."""
+"""Routing of the memory broker: from destinations to queues, and from queues to subscriptions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _has_wildcard(destination: Destination) -> bool:
 
 
 def _plain(destination: Destination) -> Destination:
-    """Return the destination without its `?options`: none means anything here."""
+    """Return the destination without its `?options`: this broker has none."""
     return Destination(destination.kind, destination.name) if destination.options else destination
 
 
 class _Subscription:
-    """What a topic subscription matches, and the queue that collects it."""
+    """Topic subscription: its pattern, and the queue that collects its messages."""
 
     def __init__(self, destination: Destination, queue: Queue) -> None:
         self.destination = destination
@@ -36,7 +36,7 @@ class _Subscription:
 
 
 class Routes:
-    """Queues by name, made on demand; subscriptions to topics; wildcards over queues."""
+    """Queues by name, created on demand; subscriptions to topics; wildcards over queues."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -48,8 +48,8 @@ class Routes:
         """Return the queues that a message to `address` goes to: for a topic, one per subscription.
 
         Raises:
-            AdapterError: it is a wildcard.
-            ConfigurationError: it is no destination.
+            AdapterError: The address is a wildcard.
+            ConfigurationError: The address cannot be parsed.
         """
         known = self._known.get(address)
         if known is not None:
@@ -65,14 +65,14 @@ class Routes:
                 found.update(dict.fromkeys(matching))
             else:
                 found[self.queue(member)] = None
-        # Temporary destinations have ever new names.
+        # A limit, because temporary destinations always have new names.
         if len(self._known) >= 4096:
             self._known.clear()
         self._known[address] = tuple(found)
         return self._known[address]
 
     def queue(self, destination: Destination) -> Queue:
-        """Return the queue of that name, made if there is none."""
+        """Return the queue of that name; create it if there is none."""
         name = str(_plain(destination))
         queue = self.queues.get(name)
         if queue is None:
@@ -83,18 +83,20 @@ class Routes:
         return queue
 
     def join(self, consumer: MemoryConsumer, command: Subscribe) -> None:
-        """Give the consumer its queues.
+        """Connect the consumer to its queues.
 
         Raises:
-            AdapterError: the broker has no such thing, or the durable subscription is in use.
-            ConfigurationError: the destination is none.
+            AdapterError: The broker does not support the subscription, or the durable subscription is in use.
+            ConfigurationError: The destination cannot be parsed.
         """
         if command.selector is not None:
-            raise AdapterError("memory:// has no selectors")
+            raise AdapterError(f"selector {command.selector!r}: memory:// has no selectors; remove it")
         destination = _plain(Destination.parse(command.destination))
         kinds = {member.is_topic for member in destination.members}
         if len(kinds) > 1:
-            raise AdapterError(f"memory:// cannot consume queues and topics at once: {destination}")
+            raise AdapterError(
+                f"memory:// cannot consume queues and topics at once: {destination}; use two consumers"
+            )
         if destination.is_topic or kinds == {True}:
             self._attach(consumer, self._subscribe(consumer, destination, command.subscription))
             return
@@ -110,7 +112,7 @@ class Routes:
                     self._attach(consumer, queue)
 
     def leave(self, consumer: MemoryConsumer) -> None:
-        """Take its queues from the consumer; what is temporary goes with it."""
+        """Disconnect the consumer from its queues; its temporary queues end."""
         self._wild.pop(consumer, None)
         for queue in consumer.queues:
             queue.leave(consumer)
@@ -122,7 +124,8 @@ class Routes:
         if queue not in consumer.queues:
             consumer.queues.append(queue)
             queue.consumers.add(consumer)
-            if consumer.credit > 0:  # never, if it browses
+            # A browser never has credit.
+            if consumer.credit > 0:
                 queue.hungry(consumer)
 
     def _subscribe(
@@ -134,15 +137,17 @@ class Routes:
             client_id = consumer.link.client_id
             if client_id is None:
                 raise AdapterError(
-                    f"the durable subscription {subscription!r} needs a client id: jms.clientID"
+                    f"the durable subscription {subscription!r} needs a client id; set jms.clientID in the URI"
                 )
             name = f"{client_id}:{subscription}"
             old = self._subscriptions.get(name)
             if old is not None and old.queue.consumers:
-                raise AdapterError(f"the durable subscription {subscription!r} of {client_id!r} is in use")
+                raise AdapterError(
+                    f"the durable subscription {subscription!r} of {client_id!r} is in use; close its consumer first"
+                )
             if old is not None and old.destination == destination:
                 return old.queue
-            # As in JMS: another topic makes it another subscription.
+            # As in JMS: a different topic makes it a different subscription, and the old one ends.
             if old is not None:
                 self._end(name)
         queue = self.queues[name] = Queue(name, str(destination), temporary=subscription is None)

@@ -1,7 +1,7 @@
-"""The memory broker: one lock over queues, subscriptions and connections.
+"""Core of the memory broker: one lock over queues, subscriptions and connections.
 
-Everything changes with the lock held. There, events are put into the outbox of their connection, in one order. The
-thread that caused them passes them on after it has released the lock.
+All state changes with the lock held. Events are put into the outbox of their connection under the lock, in one order.
+The thread that caused them passes them to the sinks after it has released the lock.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["DEAD_LETTERS", "MemoryServer"]
 
 
 DEAD_LETTERS = "queue://DLQ"
-# Remembered for tests: more than any of them looks at.
+# Most steps that `history` returns: more than any test reads.
 STEPS = 10_000
 
 
 class MemoryServer:
-    """The broker of `memory://name`. `MemoryBroker` is its public class. Methods with an underscore need the lock."""
+    """Broker of `memory://name`; `MemoryBroker` is its public class. The caller of a private method has the lock."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class MemoryServer:
         self.routes = Routes()
         self.links: dict[MemoryConnection, None] = {}
         self.steps: deque[tuple[str, str, str, float]] = deque(maxlen=STEPS)
-        # No id may come again in another life of this name.
+        # Ids must differ from those of an earlier broker of this name.
         self._ids = f"ID:{name}-{uuid.uuid4().hex[:8]}-"
         self._number = 0
         self._dirty: dict[Queue, None] = {}
@@ -96,7 +96,10 @@ class MemoryServer:
         links: Sequence[MemoryConnection],
         lost: Callable[[MemoryConnection], ConnectionLost] | None = None,
     ) -> None:
-        """End connections; their unsettled messages go back, counted. `lost`: the event of a cut."""
+        """End connections; their unsettled messages are on their queues again, counted.
+
+        `lost`: Returns the event that a connection gets; None: no event, the connection was closed.
+        """
         with Uninterrupted():
             with self.lock:
                 for link in links:
@@ -116,7 +119,7 @@ class MemoryServer:
     # Commands.
 
     def execute(self, link: MemoryConnection, commands: Sequence[AdapterCommand]) -> None:
-        """Carry out the commands of a connection, and pass on the events that follow."""
+        """Carry out the commands of a connection, and pass on the resulting events."""
         with Uninterrupted():
             with self.lock:
                 for command in () if outdated(commands, link.epoch) else commands:
@@ -145,7 +148,7 @@ class MemoryServer:
                 if consumer is not None and consumer.browses:
                     self._show(consumer, command.messages)
                 elif consumer is not None:
-                    # Credit may be withdrawn too late: the messages have been sent already.
+                    # A withdrawal can be too late: the messages have been delivered already.
                     consumer.credit = max(0, consumer.credit + command.messages)
                     for queue in consumer.queues:
                         queue.hungry(consumer)
@@ -168,7 +171,7 @@ class MemoryServer:
     ) -> None:
         match command:
             case Hold():
-                # Credit is in messages here: what is parked fills no window.
+                # Nothing to do: credit counts messages, and there is no window in bytes that parked ones fill.
                 pass
             case Release():
                 for delivery in command.deliveries:
@@ -228,7 +231,7 @@ class MemoryServer:
     def _poison(self, link: MemoryConnection, command: PoisonAck) -> None:
         found = self._unsettled(link, command.delivery)
         error = None
-        # Not found if an answer was stalled and the client repeats the command: then it was carried out before.
+        # Not found if a confirmation was stalled and the client repeats the command: it was carried out before.
         if found is not None:
             error = self.faults.for_settlement(found.kept)
             self._note("refused" if error else "poisoned", found.kept)
@@ -264,7 +267,7 @@ class MemoryServer:
 
     def _subscribe(self, link: MemoryConnection, command: Subscribe) -> None:
         if command.consumer in link.consumers:
-            # A second one would outlive its end.
+            # A second subscription would stay after the consumer's end.
             return
         consumer = MemoryConsumer(link, command.consumer, browses=command.browse)
         try:
@@ -276,7 +279,7 @@ class MemoryServer:
         self._post(link, Subscribed(command.consumer))
 
     def _show(self, consumer: MemoryConsumer, messages: int) -> None:
-        """Show a browser so many more messages, and report the end of the queue."""
+        """Show a browser up to `messages` more messages, and report the end of the queue."""
         after = consumer.shown
         waiting = [(s.number, s, queue) for queue in consumer.queues for s in queue if s.number > after]
         found = sorted(waiting, key=lambda one: one[0])[:messages]
@@ -298,7 +301,7 @@ class MemoryServer:
         return None if consumer is None else consumer.unsettled.pop(delivery, None)
 
     def _end(self, consumer: MemoryConsumer) -> None:
-        """End a consumer; its unsettled messages go back, with one delivery more."""
+        """End a consumer; its unsettled messages are on their queues again, with one delivery more."""
         for delivery in consumer.unsettled:
             found = consumer.unsettled[delivery]
             found.kept.count += 1
@@ -309,7 +312,7 @@ class MemoryServer:
         self.routes.leave(consumer)
 
     def resume(self) -> None:
-        """Pass on the confirmations that were stalled."""
+        """Pass on the stalled confirmations."""
         with Uninterrupted():
             with self.lock:
                 stalled, self.faults.stalled = self.faults.stalled or [], None
@@ -322,7 +325,7 @@ class MemoryServer:
     # Messages.
 
     def _refusal(self, message: Outgoing, *, faults: bool = True) -> RedeliveryError | None:
-        """Take in a message, or say why not."""
+        """Store a message, or return why it is refused."""
         error = self.faults.for_send() if faults else None
         if error is not None:
             return error
@@ -336,7 +339,7 @@ class MemoryServer:
         self._number += 1
         number = self._number
         if message.delay:
-            # Refuse it now, not in the timer.
+            # A wrong destination is refused here, not by the timer.
             self.routes.to(message.destination)
             self._delayed[number] = self.clock.call_later(message.delay, lambda: self._due(number, message))
             return self._stored(number, message)
@@ -351,7 +354,7 @@ class MemoryServer:
         drain(ringing)
 
     def _reschedule(self, link: MemoryConnection, command: Reschedule) -> None:
-        """Keep a message back, uncounted, with what is noted on it."""
+        """Hold a message back until its due time, uncounted, with its notes."""
         found = self._settled(link, command.delivery)
         if found is None:
             return
@@ -376,7 +379,8 @@ class MemoryServer:
         stored = self._stored(number, message)
         self._note("sent", stored)
         for turn, queue in enumerate(self.routes.to(message.destination)):
-            queue.put(stored if turn == 0 else self._stored(number, message))  # each has a count of its own
+            # Each queue has its own object, because it has its own count.
+            queue.put(stored if turn == 0 else self._stored(number, message))
             self._dirty[queue] = None
         return stored
 
@@ -392,7 +396,7 @@ class MemoryServer:
         self._move(stored, dead_letter(stored, DEAD_LETTERS, EXPIRED, stored.count))
 
     def _move(self, stored: StoredMessage, letter: Outgoing) -> None:
-        """Put a dead letter on its queue: it keeps its id and its time stamp."""
+        """Put a dead letter on its queue; it keeps its id and its timestamp."""
         self._number += 1
         moved = StoredMessage(stored.broker_id, self._number, letter, stored.timestamp)
         for queue in self.routes.to(letter.destination):
@@ -416,7 +420,7 @@ class MemoryServer:
         self._ringing[link] = None
 
     def _pump(self) -> list[MemoryConnection]:
-        """Deliver what can be delivered; return the connections that have something in their outbox."""
+        """Deliver messages to consumers with credit; return the connections with events in their outbox."""
         dirty = self._dirty
         now = self.clock.time() if dirty else 0.0
         while dirty:
@@ -432,10 +436,10 @@ class MemoryServer:
         self._ringing.clear()
         return ringing
 
-    # What tests look at.
+    # State that tests read.
 
     def held(self, address: str) -> Iterator[HeldMessage]:
-        """Go through what is held for a queue, or a topic's subscriptions, oldest first. Needs the lock."""
+        """Iterate over the messages of a queue or of a topic's subscriptions, oldest first. The caller has the lock."""
         found: list[tuple[int, HeldMessage]] = []
         for queue in self.routes.queues.values():
             if queue.address == address:
@@ -449,7 +453,10 @@ class MemoryServer:
         return (message for _, message in sorted(found, key=lambda pair: pair[0]))
 
     def key_of(self, message: Hashable) -> Hashable:
-        """Return the key of a message that waits in a queue, if this is its id; else what was given. Needs the lock."""
+        """Return the key of the queued message with this id; the argument itself if there is none.
+
+        The caller has the lock.
+        """
         for queue in self.routes.queues.values():
             for stored in queue:
                 if stored.message_id == message:
@@ -457,5 +464,5 @@ class MemoryServer:
         return message
 
     def history(self) -> list[Step]:
-        """Return the steps so far. Needs the lock."""
+        """Return the steps so far, oldest first. The caller has the lock."""
         return [Step(*step) for step in self.steps]

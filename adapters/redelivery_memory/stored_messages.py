@@ -1,4 +1,4 @@
-"""Deliveries of the memory broker from what `MemoryDelivery.stored` returned."""
+"""Deliveries of the memory broker, restored from the bytes that `MemoryDelivery.stored` returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["restored"]
 
 
 def restored(head: bytes, body: bytes | None, arrived: float) -> MemoryDelivery:
-    """Return a delivery of no consumer. What it says does not depend on when it arrived."""
+    """Return a delivery without a consumer. Its properties do not depend on `arrived`."""
     del arrived
     known: dict[str, Any] = json.loads(head)
     fields: dict[str, Any] = {**known["message"], "body": body or b""}

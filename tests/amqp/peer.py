@@ -1,4 +1,4 @@
-"""The broker's end of AMQP connections on this machine, which does what a test says."""
+"""Scripted broker: the broker's end of AMQP connections on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ E: Any = proton.Event
 
 
 class Settlement(NamedTuple):
-    """How the library has settled a message: by name, the outcome, and what `modified` says."""
+    """Settlement of a message by the library: delivery tag, outcome, and the fields of `modified`."""
 
     tag: str
     state: int
@@ -33,14 +33,14 @@ class Settlement(NamedTuple):
 
     @classmethod
     def of(cls, delivery: Any) -> Settlement:
-        """Return it as the broker reads it."""
+        """Return the settlement of a delivery as the broker reads it."""
         said = delivery.remote
         annotations = {str(name): value for name, value in (said.annotations or {}).items()}
         return cls(delivery.tag, int(delivery.remote_state), said.failed, said.undeliverable, annotations)
 
 
 class Conversation:
-    """One connection, as the broker sees it."""
+    """One connection, from the broker's side."""
 
     def __init__(self, peer: ScriptedPeer, sock: socket.socket) -> None:
         self._peer = peer
@@ -63,11 +63,11 @@ class Conversation:
         self._transport.bind(self.connection)
         self._served: set[str] = set()
         self._attached = 0
-        # Sessions whose end it has not answered.
+        # Sessions whose end the broker has not answered.
         self._unended: list[Any] = []
 
     def run(self) -> None:
-        """Until either end closes."""
+        """Serve the connection until either end closes it."""
         while True:
             self._events()
             self.flush()
@@ -82,13 +82,13 @@ class Conversation:
             self._transport.push(data)
 
     def flush(self) -> None:
-        """Write what there is to write."""
+        """Write the pending output."""
         while (size := self._transport.pending()) > 0:
             self.raw(bytes(self._transport.peek(size)))
             self._transport.pop(size)
 
     def raw(self, data: bytes) -> None:
-        """Write bytes past the protocol."""
+        """Write bytes outside of the protocol."""
         if self._kept is None:
             self._socket.sendall(data)
         else:
@@ -96,14 +96,14 @@ class Conversation:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Write at the end, and at once, what is written meanwhile."""
+        """Write everything at the end of the block, in one call."""
         self._kept = kept = list[bytes]()
         yield
         self._kept = None
         self.raw(b"".join(kept))
 
     def send(self, link: Any, message: bytes) -> None:
-        """Send a message, so that it is on the wire."""
+        """Send a message and flush it."""
         link.delivery(str(self._peer.next()))
         link.stream(message)
         link.advance()
@@ -115,7 +115,7 @@ class Conversation:
         self.connection.close()
 
     def cut(self) -> None:
-        """End the connection without a word."""
+        """End the connection without a close frame."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def _events(self) -> None:
@@ -138,7 +138,7 @@ class Conversation:
             elif event.type == E.DELIVERY:
                 self._told(event.delivery)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
-                event.link.close()
+                self._peer.link_ends(self, event.link)
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
@@ -148,7 +148,7 @@ class Conversation:
             self._peer.credit_left.append(event.link.credit)
 
     def _told(self, delivery: Any) -> None:
-        """Take note of what became of a message."""
+        """Record the outcome of a message."""
         if not delivery.settled:
             self._peer.outcomes.append(delivery.remote_state)
             return
@@ -170,7 +170,7 @@ class Conversation:
         session.open()
 
     def _taken(self, link: Any, delivery: Any) -> None:
-        """Take a message, or have a transaction begun or ended as the test says."""
+        """Take a message, or begin or end a transaction as the test says."""
         if link.remote_target.type == proton.Terminus.COORDINATOR:
             said = proton.Message()
             said.decode(link.recv(delivery.pending))
@@ -189,6 +189,8 @@ class Conversation:
         delivery.settle()
 
     def _attach(self, link: Any) -> None:
+        if not self._peer.attaches(link):
+            return
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         link.max_message_size = self._peer.largest
@@ -201,38 +203,42 @@ class Conversation:
 
 
 class ScriptedPeer:
-    """Listens on a free port; `script` runs once for each consumer's link, when it has credit."""
+    """Broker on a free port; `script` runs once for each consumer's link, when it has credit."""
 
-    outcome: int = proton.Delivery.ACCEPTED  # of what is sent to it
+    outcome: int = proton.Delivery.ACCEPTED  # of messages that are sent to it
     product = "apache-activemq-artemis"
     version = "2.40.0"
-    freezes_after: int | None = None  # links; then it reads no more
-    ends_late = False  # the end of a session is answered when the next one begins; else never
-    ends_at_once = False  # it is answered at once
-    sessions = 1024  # that it takes on a connection
+    freezes_after: int | None = None  # number of links; after them it reads no more
+    ends_late = False  # True: answers the end of a session when the next one begins; False: never
+    ends_at_once = False  # True: answers the end of a session at once
+    sessions = 1024  # most sessions on a connection
 
     def __init__(
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0
     ) -> None:
         self.script = script
         self.discharges: Callable[[Conversation, Any, Any], bool] = lambda *_: True
-        """What becomes of a discharge: True, it is carried out; else the test has answered it, or nobody does."""
+        """Handles a discharge. True: carry it out. False: the test has answered it, or it stays without an answer."""
         self.declared: Callable[[Any], None] = lambda _: None  # called with the link to the coordinator
+        self.attaches: Callable[[Any], bool] = lambda _: True
+        """True if an attach of the client is answered."""
+        self.link_ends: Callable[[Conversation, Any], None] = lambda _, link: link.close()
+        """Answers the end of a link."""
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
-        self.outcomes: list[int] = []  # of what it has sent
-        self.credit_left: list[int] = []  # of the consumer, at each of its outcomes
+        self.outcomes: list[int] = []  # of the messages that it has sent
+        self.credit_left: list[int] = []  # credit of the consumer at each of its outcomes
         self.settlements: list[Settlement] = []
-        self.settled: Callable[[Conversation], None] = lambda _: None  # called after each
+        self.settled: Callable[[Conversation], None] = lambda _: None  # called after each settlement
         self.closing = threading.Event()
         self.largest = largest  # bytes that a message to it may have; 0: no limit
         self.connections = 0
         self.consumers: list[
             tuple[int, str]
-        ] = []  # (number of the connection, address) of each that was attached
+        ] = []  # (number of the connection, address) of each attached link
         self._number = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         if self.freezes_after is not None:
-            # What a connection inherits: a small window, so that a write soon blocks.
+            # Connections inherit it: a small window, so that a write soon blocks.
             self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._serve, daemon=True)]
@@ -240,13 +246,13 @@ class ScriptedPeer:
         self._threads[0].start()
 
     def next(self) -> int:
-        """A number that none had before."""
+        """Return a number that was not returned before."""
         self._number += 1
         return self._number
 
     @property
     def uri(self) -> str:
-        """Where to connect to; it connects again at once."""
+        """URI of the broker; the client reconnects at once."""
         return f"failover:(amqp://127.0.0.1:{self.port})?initialReconnectDelay=1&maxReconnectDelay=5"
 
     def _serve(self) -> None:
@@ -272,7 +278,7 @@ class ScriptedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.closing.set()
-        self._listening.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which a close does not
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` does not
         self._listening.close()
         for sock in self._sockets:
             with contextlib.suppress(OSError):
@@ -282,7 +288,7 @@ class ScriptedPeer:
 
 
 class FrozenPeer(ScriptedPeer):
-    """Gives each link credit; reads nothing more once `links` have been attached."""
+    """Broker that gives each link credit, and reads nothing more after `links` attached links."""
 
     product = "ActiveMQ"
     version = "6.1.7"
@@ -293,5 +299,5 @@ class FrozenPeer(ScriptedPeer):
 
     @property
     def uri(self) -> str:
-        """Where to connect to."""
+        """URI of the broker."""
         return f"amqp://127.0.0.1:{self.port}"

@@ -1,4 +1,4 @@
-"""How a look at a queue is drained, and what becomes of what it shows."""
+"""Browsing links: drains of a queue, and outcomes of the shown messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redelivery_amqp.proton_engine import ACCEPTED
 
 
 class Wire:
-    """A broker that answers each drain with what comes next: so many messages."""
+    """A broker that answers each drain with the next number of messages."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -23,30 +23,30 @@ class Wire:
         self.broken = False
 
     def drain(self, handle: object, credit: int) -> None:
-        """It is asked for so many."""
+        """Record a request for messages."""
         self.asked.append(credit)
 
     def drained(self, handle: object) -> bool:
-        """It has answered."""
+        """Return True: the drain is answered."""
         return True
 
     def broken_off(self, handle: object) -> bool:
-        """It has answered in the middle of a message."""
+        """Return True if the answer came in the middle of a message."""
         return self.broken
 
     def settle(self, handles: list[object], outcome: int) -> None:
-        """They are settled."""
+        """Record the settlements."""
         self.settled.append((len(handles), outcome))
 
 
 def came(browses: BrowseLinks, receiver: Any, count: int) -> list[Any]:
-    """So many come, and the drain is answered; return the looks that are over."""
+    """Deliver `count` messages and answer the drain; return the browses that have shown all."""
     browses.shown(receiver, cast("Any", [SimpleNamespace(handle=object()) for _ in range(count)]))
     return list(browses.over()[0])
 
 
 def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
-    """An answer that came early, behind a part of what was asked for, is no end; what is shown is settled at once."""
+    """A browse ends only when a drain brings no message; each shown message is settled at once."""
     wire = Wire()
     browses = BrowseLinks(cast("Any", wire), ACCEPTED)
     receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
@@ -60,7 +60,7 @@ def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
 
 
 def test_a_message_that_is_broken_off_is_asked_on_for() -> None:
-    """Artemis answers a drain between two frames of a message, and sends the others when more is asked for."""
+    """The rest of a message is requested when Artemis answers a drain between two of its frames."""
     wire = Wire()
     browses = BrowseLinks(cast("Any", wire), ACCEPTED)
     receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
@@ -74,7 +74,7 @@ def test_a_message_that_is_broken_off_is_asked_on_for() -> None:
 
 
 def test_only_classic_is_told_that_they_are_accepted() -> None:
-    """It would show again what is released; elsewhere nothing is lost if a broker has taken what it shows."""
+    """Only Classic gets browsed messages accepted: it shows a released one again. Other brokers get releases."""
     assert [one for one in (AmqpClassic, AmqpArtemis, AmqpBrokerJ, AmqpRabbitMQ) if one.accepts_shown] == [
         AmqpClassic
     ]

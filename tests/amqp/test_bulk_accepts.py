@@ -1,4 +1,4 @@
-"""Lists of a bulk intake over AMQP: what its link does with them at its end."""
+"""Bulk intake over AMQP: what a link releases at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["links", "wire"]
 def test_a_link_that_ends_releases_what_was_not_taken(
     wire: Wire, links: LinkRegistry, redelivery_clock: ManualClock
 ) -> None:
-    """What was taken stays with its owner, accepted or not: the broker takes the rest of it back with the link."""
+    """A link that ends releases the messages that were not taken; taken ones are left to their owner."""
     intake = BulkIntake(redelivery_clock)
     intake.connect(Connected(2, AmqpArtemis.capabilities))
     receiver = links.add(COMMAND, lambda _: None)

@@ -1,4 +1,4 @@
-"""AMQP encodings, read in place: the same as proton reads them, or left to others."""
+"""In-place decoder: it reads the same as proton, or raises `Unknown`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def section(data: bytes, code: int) -> int:
 
 @given(st.dictionaries(TEXT, SIMPLE, max_size=20))
 def test_properties_are_read_as_they_were_written(properties: dict[str, Any]) -> None:
-    """Every simple type, and maps of every size."""
+    """Properties of every simple type, in maps of every size, are read as they were written."""
     data = encoded(properties=properties or {"one": 1})
     read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
     assert read == (properties or {"one": 1})
@@ -63,7 +63,7 @@ def test_properties_are_read_as_they_were_written(properties: dict[str, Any]) ->
     ],
 )
 def test_numbers_at_their_bounds(kind: Any, values: tuple[int, ...]) -> None:
-    """Each kind of number is read as it was written at the ends of its range, and where its short form ends."""
+    """Numbers at the ends of their ranges, and at the limits of their short forms, are read as they were written."""
     data = encoded(properties={str(value): kind(value) for value in values})
     read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
     assert read == {str(value): value for value in values}
@@ -77,7 +77,7 @@ def test_numbers_at_their_bounds(kind: Any, values: tuple[int, ...]) -> None:
     st.booleans(),
 )
 def test_sections_are_found(body: bytes, subject: str, identity: Any, durable: bool) -> None:
-    """The header, the properties and the body, wherever they begin and however long they are."""
+    """The sections are found wherever they begin, and whatever their length is."""
     data = encoded(body, subject=subject, id=identity, durable=durable, ttl=7, priority=3)
     header = codec.read_list(data, section(data, codec.HEADER), 5)
     assert header[:3] == [durable or None, 3, 7000] or header[:3] == [durable, 3, 7000]
@@ -89,7 +89,7 @@ def test_sections_are_found(body: bytes, subject: str, identity: Any, durable: b
 
 @given(st.binary(max_size=200))
 def test_nonsense_is_refused(data: bytes) -> None:
-    """What is no message is either cut into whole sections or refused with `Unknown`, never with another error."""
+    """Bytes that are not a message are cut into whole sections or raise `Unknown`, never another error."""
     try:
         found = codec.sections(data)
     except codec.Unknown:
@@ -100,7 +100,7 @@ def test_nonsense_is_refused(data: bytes) -> None:
 
 @given(st.binary(min_size=1, max_size=100), st.integers(0, 100))
 def test_a_message_that_is_cut_off_is_unknown(body: bytes, cut: int) -> None:
-    """Its last section ends behind the data."""
+    """A message whose last section ends after the data raises `Unknown`."""
     data = encoded(body, subject="s")
     with pytest.raises(codec.Unknown):
         codec.sections(data[: len(data) - 1 - cut % len(body)])
@@ -110,14 +110,14 @@ def test_a_message_that_is_cut_off_is_unknown(body: bytes, cut: int) -> None:
     "value", [{"a": [1]}, {"a": {"b": 1}}, {"a": proton.decimal32(1)}, {"a": proton.char("x")}]
 )
 def test_compound_values_are_not_simple(value: dict[str, Any]) -> None:
-    """A map inside a map, a list, a decimal or a character is not simple."""
+    """A map inside a map, a list, a decimal or a character raises `Unknown`."""
     data = encoded(properties=value)
     with pytest.raises(codec.Unknown):
         codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
 
 
 def test_a_key_that_is_no_text() -> None:
-    """Annotations may have numbers as keys."""
+    """A map with a key that is not text raises `Unknown`."""
     message = proton.Message(instructions=None)
     message.annotations = {proton.ulong(1): "x"}
     data = bytes(message.encode())
@@ -126,7 +126,7 @@ def test_a_key_that_is_no_text() -> None:
 
 
 def test_a_time_says_that_it_is_one() -> None:
-    """A timestamp is a number of milliseconds of a type of its own."""
+    """A timestamp is read as a number of milliseconds with its own type."""
     data = encoded(properties={"at": proton.timestamp(5), "n": 5, "u": uuid.UUID(int=7)})
     read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
     assert isinstance(read["at"], codec.Timestamp)

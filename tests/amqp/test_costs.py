@@ -1,4 +1,4 @@
-"""What a message may cost whoever reads it: no more than its bytes account for."""
+"""Costs of reading a message: in proportion to its bytes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ BODY = b"\0Su\xa0\x04body"
 
 
 def colliding(count: int) -> bytes:
-    """A map whose keys are UUIDs of one hash."""
+    """Return a map whose keys are UUIDs of one hash."""
     return map_of([(b"\x98" + (number * PRIME).to_bytes(16, "big"), b"\x40") for number in range(count)])
 
 
 @pytest.fixture
 def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts how often UUIDs are compared."""
+    """Return the number of comparisons of UUIDs."""
     counted = [0]
     before = UUID.__eq__
 
@@ -58,7 +58,7 @@ def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_keys_of_one_hash_are_not_compared_with_each_other(
     comparisons: list[int], code: int, inside: bool
 ) -> None:
-    """Of annotations, properties and the body: 20,000 of them stopped a connection's thread for half a minute."""
+    """Keys of one hash are not compared with each other: 20,000 of them stopped a connection's thread for 30 s."""
     value = colliding(2000)
     data = section(code, one_entry(b"\xa1\x01k", value) if inside else value) + (
         BODY if code != 0x77 else b""
@@ -76,7 +76,7 @@ def test_keys_of_one_hash_are_not_compared_with_each_other(
 
 
 def test_ids_of_one_hash_are_kept_apart_at_once(comparisons: list[int]) -> None:
-    """What is remembered of messages is looked up by their ids."""
+    """Messages whose ids have one hash are distinguished without comparisons when they are looked up."""
     identities = [
         section(0x73, list_of([b"\x98" + (number * PRIME).to_bytes(16, "big")])) for number in range(1000)
     ]
@@ -93,14 +93,14 @@ def test_ids_of_one_hash_are_kept_apart_at_once(comparisons: list[int]) -> None:
     (5000, "binary", True),
 ])  # fmt: skip
 def test_a_body_that_is_a_map(count: int, kind: str, shown: bool) -> None:
-    """Any number of names; of what has a hash that anybody can foresee, not more than cost little."""
+    """A body that is a map has any number of names, but few keys whose hash a producer can choose."""
     found = delivery(section(0x77, map_of([(KEYS[kind](number), b"\x40") for number in range(count)])))
     assert (found.value != found.body) == shown
     assert not shown or len(found.value) == count
 
 
 def test_empty_arrays_of_many_annotations_are_not_all_made() -> None:
-    """The bound is one for all that is read of a section: a thousand such entries would be 65 million nulls."""
+    """The bound of empty elements is one for a whole section: a thousand such entries would be 65 million nulls."""
     nulls = b"\xf0" + struct.pack(">II", 5, bounded_values.MOST_EMPTY) + b"\x40"
     found = delivery(
         section(0x72, map_of([(b"\xa3\x02%02d" % number, nulls) for number in range(50)])) + BODY
@@ -110,7 +110,7 @@ def test_empty_arrays_of_many_annotations_are_not_all_made() -> None:
 
 @pytest.mark.parametrize("described", [b"", b"\0\x40"], ids=["plain", "described"])
 def test_arrays_as_keys_are_not_made(monkeypatch: pytest.MonkeyPatch, described: bytes) -> None:
-    """A key that is no simple value is no name: 2,500 arrays of empty lists, 27 kB, held a consumer for a minute."""
+    """A key that is not a simple value is skipped: 2,500 arrays of empty lists, 27 kB, held a consumer for a minute."""
     made: list[int] = []
     before = bounded_values.decoded
 
@@ -132,7 +132,7 @@ def test_arrays_as_keys_are_not_made(monkeypatch: pytest.MonkeyPatch, described:
 
 
 def test_annotations_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks at a dead letter asks for them several times."""
+    """The annotations of a dead letter are decoded once, however often they are read."""
     found = delivery(section(0x72, one_entry(b"\xa3\x01k", b"\x41")) + BODY)
     assert found.annotations() == {"k": True}
     monkeypatch.setattr(codec, "read_map", None)
@@ -141,7 +141,7 @@ def test_annotations_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Has a byte string for each time that a map is read."""
+    """Return a list with the byte string of each map that is decoded."""
     found: list[bytes] = []
 
     def counted(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
@@ -153,14 +153,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def unsettled(data: bytes, link: ReceiverLink | None = None) -> AmqpDelivery:
-    """A message that is not settled yet."""
+    """Return a message that is not settled."""
     found = delivery(data)
     found.source, found.handle = link or found.source, object()
     return found
 
 
 def test_many_properties_are_read_once_for_a_dead_letter(reads: list[bytes]) -> None:
-    """Nested ones are not kept for each message, but for the last one: 49,000 take a second, and all ask for them."""
+    """Nested properties are cached for the last message only: 49,000 take a second, and are read several times."""
     nested = [(b"\xa1\x03%03d" % number, b"\xc0\x02\x01\x40") for number in range(200)]
     bad = unsettled(section(0x74, map_of(nested)) + BODY)
     assert copy_of_it(bad).headers["199"] == [None]
@@ -169,7 +169,7 @@ def test_many_properties_are_read_once_for_a_dead_letter(reads: list[bytes]) -> 
 
 
 def test_properties_are_not_kept_longer_than_their_message_is_dealt_with(reads: list[bytes]) -> None:
-    """Of one message at a time for each link; none of what is settled, or waits, or has no handle."""
+    """Large properties are cached for one message of each link, until it is settled or parked."""
     large = section(0x74, one_entry(b"\xa1\x01k", b"\xc0\x02\x01\x40")) + BODY
     first = unsettled(large)
     link = cast("ReceiverLink", first.source)
@@ -192,7 +192,7 @@ def test_properties_are_not_kept_longer_than_their_message_is_dealt_with(reads: 
     "piece", [b"\0Su\xa0\0", b"\0Su\xb0\0\0\0\0", b"\0Sv\x45", b"\0Su\xa0\x20" + b"x" * 32]
 )
 def test_sections_without_end_are_no_message(piece: bytes) -> None:
-    """Ten megabytes of empty sections took half a gigabyte when they arrived; now they are the body, as they came."""
+    """Bytes with too many sections are the body, unchanged: 10 MB of empty sections took half a gigabyte."""
     data = piece * 30_000
     found = delivery(data)
     assert (found.places, found.body) == ([], data)
@@ -201,7 +201,7 @@ def test_sections_without_end_are_no_message(piece: bytes) -> None:
 
 @pytest.mark.parametrize(("size", "count"), [(0, 900), (200, 10_000), (1024, 5000), (70, 20_000)])
 def test_a_body_in_many_pieces_is_one(size: int, count: int) -> None:
-    """A sender may write a large body piece by piece, and a small one in any."""
+    """A body in many data sections is joined: a producer may write it piece by piece."""
     piece = b"x" * size
     head = b"\xa0" + bytes([size]) if size < 256 else b"\xb0" + size.to_bytes(4, "big")
     found = delivery((b"\0Su" + head + piece) * count)

@@ -1,4 +1,4 @@
-"""Credit on a link: what is granted arrives at the sender, also after some was taken back too late."""
+"""Credit on a link: the sender gets what was granted, also after a withdrawal that was too late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Ends:
-    """Two ends of a link, and the bytes between them, which are carried when the test says so."""
+    """Two ends of a link; bytes are carried between them when the test says so."""
 
     def __init__(self) -> None:
         self.near, self.far = (
@@ -47,7 +47,7 @@ class Ends:
         return data
 
     def carry(self) -> None:
-        """Carry all bytes both ways, until nothing is left."""
+        """Carry all bytes both ways."""
         while True:
             there, back = self.taken(self.near), self.taken(self.far)
             if there:
@@ -71,7 +71,7 @@ class Ends:
 @pytest.mark.parametrize(("granted", "late"), [(5, 5), (5, 3), (1000, 131)])
 @pytest.mark.parametrize("more", [1, 4, 869])
 def test_a_grant_comes_on_top_of_what_came_too_late(granted: int, late: int, more: int) -> None:
-    """Messages that were on their way when credit was taken back take nothing of what is granted next."""
+    """New credit is not reduced by messages that arrived after a withdrawal."""
     ends = Ends()
     ends.flow(granted)
     ends.carry()
@@ -88,7 +88,7 @@ def test_a_grant_comes_on_top_of_what_came_too_late(granted: int, late: int, mor
 
 
 def test_no_more_is_taken_back_than_is_left() -> None:
-    """Credit is never below zero by what is taken back, whatever has arrived meanwhile."""
+    """A withdrawal never makes the credit negative, whatever has arrived meanwhile."""
     ends = Ends()
     ends.flow(5)
     ends.carry()

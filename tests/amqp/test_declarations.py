@@ -1,4 +1,4 @@
-"""What is declared on RabbitMQ 4 before a link is made, by what its management node answers."""
+"""Declarations on RabbitMQ 4 before a link is attached, and the replies of its management node."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LASTING = {"durable": True, "exclusive": False, "auto_delete": False}
 
 
 class Node(ScriptedPeer):
-    """A broker with queues, and a management node for them; `ends` names requests over which it ends the session."""
+    """A broker with queues and a management node; it ends the session over the requests in `ends`."""
 
     product = "RabbitMQ"
     version = "4.3.6"
 
     def __init__(self, **queues: Mapping[str, Any]) -> None:
-        """Have these queues, with their arguments."""
+        """Begin with these queues and their arguments."""
         self.queues: dict[str, dict[str, Any]] = {name: dict(arguments) for name, arguments in queues.items()}
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
@@ -94,7 +94,7 @@ class Node(ScriptedPeer):
 
 
 class Asked:
-    """An adapter on a node, and what it has answered."""
+    """An adapter that is connected to a broker, and its events."""
 
     def __init__(self, node: Node, options: str = "") -> None:
         """Connect."""
@@ -124,7 +124,7 @@ class Asked:
         return [each for each in self.events if isinstance(each, Subscribed) and each.consumer == consumer]
 
     def arrived(self, count: int) -> None:
-        """Wait for so many messages."""
+        """Wait for a number of messages."""
 
         def here() -> bool:
             found = [each for each in self.events if isinstance(each, Arrived)]
@@ -134,13 +134,13 @@ class Asked:
             assert self._came.wait_for(here, PATIENCE)
 
     def refused(self, destination: str, **fields: Any) -> str:
-        """Subscribe, and return the words of the refusal."""
+        """Subscribe, and return the text of the refusal."""
         error = self.subscribed(destination, **fields).error
         assert isinstance(error, redelivery.AdapterError)
         return str(error)
 
     def sent(self, destination: str) -> RedeliveryError | None:
-        """Send a message, and return why it was not taken."""
+        """Send a message, and return the error or None."""
         self.adapter.execute((Send(1, Outgoing(destination, b"")),))
         with self._came:
             assert self._came.wait_for(lambda: any(isinstance(each, Sent) for each in self.events), PATIENCE)
@@ -155,14 +155,14 @@ def node() -> Iterator[Node]:
 
 
 def test_a_queue_that_is_there_is_only_looked_up(node: Node) -> None:
-    """Who may not declare gets no answer to a declaration, also of a queue that is there."""
+    """An existing queue is only looked up: a user who may not declare could not use it otherwise."""
     assert Asked(node).subscribed("queue://classic").error is None
     assert node.requests == [("GET", "/queues/classic")]
     assert node.consumers[-1] == (1, "/queues/classic")
 
 
 def test_a_queue_that_is_not_there_is_declared(node: Node) -> None:
-    """Durable, with the arguments of the URI in their types, under any name."""
+    """A missing queue is declared durable, with the typed arguments of the URI, under any name."""
     options = (
         "&redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1,x-single-active-consumer:true"
     )
@@ -176,13 +176,13 @@ def test_a_queue_that_is_not_there_is_declared(node: Node) -> None:
 
 
 def test_what_is_sent_to_is_declared_too(node: Node) -> None:
-    """A message to a queue that is not there would be refused."""
+    """The destination of a message is declared too: RabbitMQ refuses a message to a missing queue."""
     assert Asked(node).sent("queue://new") is None
     assert node.requests == [("GET", "/queues/new"), ("PUT", "/queues/new")]
 
 
 def test_a_queue_that_is_gone_is_declared_again_for_the_next_message(node: Node) -> None:
-    """RabbitMQ releases what finds no queue, and leaves the link; dead letters would never leave again."""
+    """A deleted queue is declared again for the next message: RabbitMQ releases the first one and keeps the link."""
     asked = Asked(node)
     node.outcome = proton.Delivery.RELEASED
     assert isinstance(asked.sent("queue://new"), redelivery.AdapterError)
@@ -194,13 +194,13 @@ def test_a_queue_that_is_gone_is_declared_again_for_the_next_message(node: Node)
 
 
 def test_a_topic_need_not_have_a_subscriber(node: Node) -> None:
-    """RabbitMQ releases what goes to nobody: what is sent to a topic is lost then, as on any broker."""
+    """A message to a topic without subscribers is sent without an error, as on any broker; RabbitMQ releases it."""
     node.outcome = proton.Delivery.RELEASED
     assert Asked(node).sent("topic://news") is None
 
 
 def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
-    """It is declared before the consumer begins."""
+    """The dead-letter queue is declared with its own arguments before the consumer starts."""
     options = "&redelivery.deadLetterArguments=x-queue-type:quorum"
     assert Asked(node, options).subscribed("queue://classic", dead_letter="queue://DLQ").error is None
     assert node.queues["DLQ"] == {"x-queue-type": "quorum"}
@@ -208,32 +208,32 @@ def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
 
 
 def test_a_queue_that_must_be_there_is_not_declared(node: Node) -> None:
-    """The dead-letter tools read what there is, and make nothing."""
+    """A queue that must exist is not declared: the dead-letter tools create nothing."""
     assert Asked(node).refused("queue://absent", existing=True) == "the broker has no queue absent"
     assert "absent" not in node.queues
 
 
 def test_a_declaration_that_the_broker_forbids_is_refused_in_its_words(node: Node) -> None:
-    """It ends the session over it; what was asked behind is asked again over another pair."""
+    """A forbidden declaration is refused with the broker's text; later requests go over another pair of links."""
     node.ends.add(("PUT", "/queues/forbidden"))
     asked = Asked(node)
     asked.adapter.execute((Subscribe(1, "queue://forbidden", 10), Subscribe(2, "queue://allowed", 10)))
     forbidden, allowed = asked.answer(1), asked.answer(2)
-    assert "does not declare the queue forbidden" in str(forbidden.error)
+    assert "refused to declare the queue forbidden" in str(forbidden.error)
     assert "access refused for user 'x'" in str(forbidden.error)
     assert allowed.error is None
     assert node.connections == 1
 
 
 def test_who_may_not_look_may_be_allowed_to_consume(node: Node) -> None:
-    """Then nothing is known of the queue, and its link decides."""
+    """A user who may not look up a queue can consume: the facts are unknown, and the link decides."""
     node.ends.add(("GET", "/queues/classic"))
     answer = Asked(node).subscribed("queue://classic")
     assert (answer.error, answer.capabilities) == (None, None)
 
 
 def test_a_queue_that_another_client_has_declared_meanwhile_is_taken_as_it_is(node: Node) -> None:
-    """The broker says that it is there with other arguments; it is looked up again."""
+    """A queue that another client has declared meanwhile, with other arguments, is looked up again and used."""
     path = "/queues/race"
     node.answers = {
         ("GET", path): [(404, "no"), (200, {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})],
@@ -247,7 +247,7 @@ def test_a_queue_that_another_client_has_declared_meanwhile_is_taken_as_it_is(no
 
 @pytest.mark.parametrize("kind", ["quorum", "classic"])
 def test_what_the_broker_can_do_is_told_of_the_queue(node: Node, kind: str) -> None:
-    """A quorum queue holds back what waits, and takes a message back after the timeout that was asked for."""
+    """The capabilities of a queue are reported: only a quorum queue holds parked messages back."""
     able = Asked(node).subscribed(f"queue://{kind}", hold=7200.0).capabilities
     assert able is not None
     quorum = kind == "quorum"
@@ -259,11 +259,11 @@ def test_what_the_broker_can_do_is_told_of_the_queue(node: Node, kind: str) -> N
 
 
 def test_what_the_broker_cannot_hold_back_is_refused_at_the_start(node: Node) -> None:
-    """In a classic queue it would come back at once, again and again."""
+    """A scheduler of the broker is refused for a classic queue: its messages would be redelivered at once."""
     asked = Asked(node)
     assert asked.subscribed("queue://quorum", rescheduled=True).error is None
     words = asked.refused("queue://classic", consumer=2, rescheduled=True)
-    assert "queue://classic is a classic queue, in which RabbitMQ holds nothing back" in words
+    assert "queue://classic is a classic queue, in which RabbitMQ holds no message back" in words
     assert "redelivery.queueArguments=x-queue-type:quorum" in words
 
 
@@ -280,7 +280,7 @@ def test_what_the_broker_cannot_hold_back_is_refused_at_the_start(node: Node) ->
 def test_a_new_queue_that_is_to_hold_back_what_waits_is_a_quorum_queue(
     node: Node, options: str, made: dict[str, Any]
 ) -> None:
-    """Another kind could not, and would have its name."""
+    """A missing queue is declared as a quorum queue if the broker is to hold messages back."""
     asked = Asked(node, options)
     assert asked.subscribed("queue://new", rescheduled=True).error is None
     assert node.bodies[-1] == {**LASTING, "arguments": made}

@@ -1,4 +1,4 @@
-"""What a delivery over AMQP shows of a message, and what a copy of it keeps."""
+"""Deliveries over AMQP: the properties that they show, and those that a copy keeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def message(body: Any = b"body", *, inferred: bool = True, **fields: Any) -> byt
 
 
 def test_a_bare_message_has_defaults() -> None:
-    """Nothing but a body: AMQP's defaults, no identity, no time."""
+    """A message with only a body has AMQP's defaults, no identity and no time."""
     bare = delivery(b"\0Su\xa0\x02hi")
     assert bare.body == b"hi"
     assert (bare.key, bare.message_id, bare.group, bare.reply_to, bare.timestamp) == (None,) * 5
@@ -64,7 +64,7 @@ def test_what_was_sent_is_what_is_seen() -> None:
 
 
 def test_a_time_to_live_of_months_is_sent() -> None:
-    """The header has 32 bits of milliseconds, 49 days: beyond them the time of the expiry alone says it."""
+    """A time to live above 49 days (32 bits of milliseconds) is sent as `absolute-expiry-time` only."""
     for days, ttl in ((49, 49 * 86400.0), (50, 0.0)):
         sent = Outgoing("queue://orders", b"", "text", {}, expires_at=AT + days * 86400)
         wire = proton.Message()
@@ -86,7 +86,7 @@ def test_a_time_to_live_of_months_is_sent() -> None:
     ],
 )
 def test_bodies(body: Any, inferred: bool, seen: bytes | None, kind: str, value: Any) -> None:
-    """Data, text, binary, maps, lists, numbers: `body` is bytes, `value` what it means."""
+    """A body of any type is shown as bytes in `body`, and decoded in `value`."""
     arrived = delivery(message(body, inferred=inferred))
     assert isinstance(arrived.body, bytes)
     assert seen is None or arrived.body == seen
@@ -95,18 +95,18 @@ def test_bodies(body: Any, inferred: bool, seen: bytes | None, kind: str, value:
 
 
 def test_several_data_sections_are_one_body() -> None:
-    """A sender may cut a body into sections."""
+    """Several data sections are one body: a producer may split it."""
     assert delivery(b"\0Su\xa0\x02hi\0Su\xb0\x00\x00\x00\x01!").body == b"hi!"
 
 
 def test_sections_with_long_descriptors() -> None:
-    """A sender may write its descriptors as eight bytes."""
+    """Sections with descriptors of eight bytes are found."""
     long = b"\0\x80" + (0x75).to_bytes(8, "big") + b"\xa0\x02hi"
     assert delivery(long).body == b"hi"
 
 
 def test_what_is_no_message_is_its_own_body() -> None:
-    """An application gets the bytes that came, and never an empty body in their place."""
+    """Bytes that are not a message are shown as the body, unchanged; it is never empty."""
     garbled = delivery(b"\xff\xfe")
     assert garbled.body == b"\xff\xfe"
     assert (garbled.key, garbled.value, dict(garbled.headers)) == (None, b"\xff\xfe", {})
@@ -114,7 +114,7 @@ def test_what_is_no_message_is_its_own_body() -> None:
 
 @pytest.mark.parametrize("identity", [1, "1", b"1", uuid.UUID(int=1)])
 def test_ids_of_every_kind(identity: Any) -> None:
-    """AMQP has four kinds of id, and two messages with ids of two kinds are two messages."""
+    """Ids of AMQP's four types differ, even if their texts are equal."""
     arrived = delivery(message(id=proton.ulong(identity) if isinstance(identity, int) else identity))
     others = [delivery(message(id=other)).key for other in (proton.ulong(1), "1", b"1", uuid.UUID(int=1))]
     assert others.count(arrived.key) == 1
@@ -122,20 +122,20 @@ def test_ids_of_every_kind(identity: Any) -> None:
 
 
 def test_one_id_at_two_times_is_two_messages() -> None:
-    """Two messages with one id are one message only if their producer made them at the same time."""
+    """Two messages with one id are one message only if their creation times are equal."""
     first, again, later = (delivery(message(id="x", creation_time=AT + s)).key for s in (0, 0, 1))
     assert first == again != later
 
 
 def test_our_own_id_stands_in_for_an_absent_one() -> None:
-    """A message of this library has no message-id, for Classic's STOMP consumers could not acknowledge it."""
+    """The library's own id is used if there is no message-id: Classic's STOMP consumers cannot acknowledge one."""
     arrived = delivery(message(properties={"redeliveryId": "u"}))
     assert arrived.message_id == "u"
     assert arrived.key is not None
 
 
 def test_counts_and_marks() -> None:
-    """The header's delivery-count is the broker's count; only on RabbitMQ does first-acquirer mean anything."""
+    """The header's delivery-count is the broker's count; first-acquirer counts only on RabbitMQ."""
     counted = delivery(message(delivery_count=2))
     assert (counted.broker_count, counted.redelivered) == (2, True)
     first, again = message(first_acquirer=True), message(durable=True, priority=4, ttl=1.0)
@@ -147,7 +147,7 @@ def test_counts_and_marks() -> None:
 
 
 def test_a_message_without_an_absolute_expiry_lives_from_its_arrival() -> None:
-    """`ttl` counts from then: Broker-J tells what is left of it."""
+    """Without an absolute expiry a message expires its `ttl` after its arrival: Broker-J sends the rest of it."""
     assert delivery(message(ttl=5.0)).expires_at == AT + 5
 
 
@@ -162,7 +162,7 @@ def test_a_message_without_an_absolute_expiry_lives_from_its_arrival() -> None:
 def test_a_wildcard_consumer_sees_each_messages_own_destination(
     profile: AmqpProfile, to: str, seen: str
 ) -> None:
-    """Elsewhere the subscription's destination counts: a dead letter may still name its old address."""
+    """A wildcard consumer sees each message's own destination; any other consumer that of its subscription."""
     data = message(address=to)
     assert delivery(data, "queue://shop.>", profile).destination == seen
     assert delivery(data, "queue://DLQ", profile).destination == "queue://DLQ"
@@ -181,7 +181,7 @@ def copy_of(original: AmqpDelivery, profile: AmqpProfile) -> AmqpDelivery:
     [(b"\0\xff", True), ("t", False), ({"a": [1, {"b": proton.uint(2)}]}, False), ([1], True)],
 )
 def test_a_copy_keeps_the_body_byte_for_byte(body: Any, inferred: bool) -> None:
-    """Whatever it is: the encoded section is copied, not what it means."""
+    """A copy keeps the encoded body byte for byte, of any type."""
     original = delivery(message(body, inferred=inferred))
     copy = copy_of(original, AmqpArtemis())
     assert [original.raw[a - 3 : b] for _, a, b in original.places[-1:]] == [
@@ -191,7 +191,7 @@ def test_a_copy_keeps_the_body_byte_for_byte(body: Any, inferred: bool) -> None:
 
 
 def test_a_copy_keeps_what_the_application_sees() -> None:
-    """Types of properties and of the correlation id, the JMS type of the body, group, subject, content type."""
+    """A copy keeps the types of properties and correlation id, the JMS type, group, subject and content type."""
     made = proton.Message(
         body={"k": "v"}, correlation_id=uuid.UUID(int=3), subject="kind", reply_to="answers"
     )
@@ -226,13 +226,13 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
     (AmqpBrokerJ(), "x-opt-delivery-time", int(AT * 1000) + 1500),
 ])  # fmt: skip
 def test_delays(profile: AmqpProfile, annotation: str, value: int) -> None:
-    """Broker-J takes a time, the others a delay; all of them a plain number."""
+    """A delay is a plain number: for Broker-J a time, for the others milliseconds from now."""
     sent = encoded(Outgoing("queue://q", b"", delay=1.5), profile, AT)
     assert delivery(sent, profile=profile).annotations()[annotation] == value
 
 
 def test_a_copy_tells_its_own_story() -> None:
-    """Of a dead letter that dies again, or is redriven, the copy has what is true now, not what the original had."""
+    """A copy of a dead letter has the dead-letter properties of its last death, not those of the original."""
     raw = message(b"x", properties={"redeliveryCause": "old", "redeliveryRedrives": "1", "nr": 7})
     dead = delivery(raw)
     headers = {"redeliveryCause": "new", "redeliveryRedrives": "2", "nr": "7"}
@@ -245,7 +245,7 @@ def test_a_copy_tells_its_own_story() -> None:
 
 
 def test_where_artemis_says_that_a_dead_letter_came_from() -> None:
-    """By annotations; a queue of another name than its address is a topic's subscription."""
+    """The origin of a dead letter of Artemis is in annotations; another queue name than the address is a topic."""
     for queue, origin in (("orders", "queue://orders"), ("a.subscription", "topic://orders")):
         told = {proton.symbol("x-opt-ORIG-ADDRESS"): "orders", proton.symbol("x-opt-ORIG-QUEUE"): queue}
         assert delivery(message(annotations=told)).origin == origin
@@ -259,7 +259,7 @@ def test_where_artemis_says_that_a_dead_letter_came_from() -> None:
 
 @pytest.mark.parametrize("body", [bytes(5000), b"x" * 200, "text" * 2000, {"a": [1] * 3000}])
 def test_a_message_that_is_let_go_of_keeps_all_but_a_large_body(body: Any) -> None:
-    """Thousands of accepted messages are remembered by their keys: their bodies are not kept for that."""
+    """A message that was let go of keeps everything except a large body: thousands of them are remembered."""
     seen = delivery(
         message(body, inferred=isinstance(body, bytes), id="m-1", properties={"n": 1}, creation_time=AT)
     )
@@ -273,7 +273,7 @@ def test_a_message_that_is_let_go_of_keeps_all_but_a_large_body(body: Any) -> No
 def test_values_that_were_read_are_not_kept_once_it_is_accepted(
     end: Callable[[AmqpDelivery], object],
 ) -> None:
-    """Ten thousand accepted messages are remembered, and values take many times the room of their bytes."""
+    """Decoded values are dropped when a message is accepted: they need many times the memory of its bytes."""
     seen = delivery(message(id="m-1", properties={"n": 1}, creation_time=AT))
     assert (seen.key, dict(seen.headers)) == (seen.key, {"n": 1})
     end(seen)
@@ -285,7 +285,7 @@ def test_values_that_were_read_are_not_kept_once_it_is_accepted(
     "properties", [{"a": proton.Array(proton.UNDESCRIBED, proton.Data.NULL)}, {str(n): n for n in range(200)}]
 )
 def test_large_properties_are_not_kept_while_a_message_waits(properties: dict[str, Any]) -> None:
-    """An array of 65,000 empty lists is 47 bytes on the wire, and 4.5 MiB here."""
+    """Large properties of a parked message are dropped: 47 bytes of empty lists need 4.5 MiB when decoded."""
     seen = delivery(message(properties=properties))
     assert set(seen.headers) == set(properties)
     assert seen._properties is None

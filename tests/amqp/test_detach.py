@@ -1,4 +1,4 @@
-"""The ends of sessions where a broker answers on the channel that the next one would have."""
+"""Ends of sessions on brokers that answer on the channel that the next session would have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redelivery_amqp.detach import DetachQueue
 
 
 class Consumer:
-    """A consumer's link that writes down what is done with it; it is its own session."""
+    """A consumer's link that records its calls; it is its own session."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self._name = name
@@ -22,20 +22,20 @@ class Consumer:
         self.session = self
 
     def detach(self, *, alone: bool) -> None:
-        """The link is ended, with its session or without."""
+        """Record the end of the link, with its session or without."""
         self._log.append(f"{self._name} link ends" if alone else f"{self._name} ends")
 
     def close(self) -> None:
-        """Its session is ended."""
+        """Record the end of the session."""
         self._log.append(f"{self._name} session ends")
 
     def free(self) -> None:
-        """It is dropped."""
+        """Record that it is freed."""
         self._log.append(f"{self._name} is freed")
 
 
 def test_a_session_begins_when_the_one_before_is_over() -> None:
-    """Where sessions go in turn the link's end is answered, then the session's, and only then the next one begins."""
+    """A session begins after the broker has answered the end of the old link and then of its session."""
     log: list[str] = []
     detaches, old = DetachQueue(in_turn=True), cast("Any", Consumer("old", log))
     detaches.begin(lambda: log.append("first begins"))
@@ -46,22 +46,29 @@ def test_a_session_begins_when_the_one_before_is_over() -> None:
     detaches.begin(lambda: log.append("last begins"))
     assert log[2:] == ["old session ends"]
     detaches.over(old)
-    assert log[3:] == ["old is freed", "next begins", "last begins"]
+    assert log[3:] == ["next begins", "last begins"]
+    detaches.free_ended()
+    detaches.free_ended()
+    assert log[5:] == ["old is freed"]
 
 
 def test_elsewhere_nobody_waits() -> None:
-    """Without turns a link ends with its session, and the next begins at once."""
+    """Without turns a link ends with its session, and the next session begins at once."""
     log: list[str] = []
     detaches, old = DetachQueue(in_turn=False), cast("Any", Consumer("old", log))
     detaches.leave(old)
     detaches.begin(lambda: log.append("next begins"))
     detaches.wait(0.0)
     detaches.answered(old)
-    assert log == ["old ends", "next begins", "old is freed"]
+    detaches.free_ended()
+    assert log == ["old ends", "next begins", "old session ends"], "its session's end is not answered"
+    detaches.over(old)
+    detaches.free_ended()
+    assert log[3:] == ["old is freed"]
 
 
 def test_a_session_whose_end_is_never_answered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while the next begins; the old one is not freed, as its channel may be the next one's, unless it ends."""
+    """A session whose end is not answered delays the next one only for a time; it is freed if the answer comes."""
     log: list[str] = []
     gone_on = threading.Event()
 
@@ -79,11 +86,12 @@ def test_a_session_whose_end_is_never_answered_holds_up_nobody(monkeypatch: pyte
     detaches.begin(lambda: log.append("last begins"))
     assert log == ["old link ends", "old session ends", "next begins", "last begins"]
     detaches.over(old)
+    detaches.free_ended()
     assert log[4:] == ["old is freed"]
 
 
 def test_a_lost_connection_ends_all_turns() -> None:
-    """What waited for an answer is dropped with the connection, and nobody waits any more; nor for what never stood."""
+    """A lost connection ends all waits, and drops the sessions that were to begin."""
     log: list[str] = []
     detaches, old, never = DetachQueue(in_turn=True), Consumer("old", log), Consumer("never", log)
     never.handle = None

@@ -1,4 +1,4 @@
-"""A message that breaks each connection on which it comes stops its consumer, and names itself."""
+"""A message over which each connection ends stops its consumer and is named in the error."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     Ending = Callable[[Conversation], None]
 
-LONG = 30.0  # seconds: for what comes at once
+LONG = 30.0  # seconds until a message must have arrived
 
 
 def message(name: str) -> bytes:
-    """A message with an id, which the broker has delivered before."""
+    """Return a message with an id, which the broker has delivered before."""
     return bytes(proton.Message(name, id=name, creation_time=1.0, durable=True, delivery_count=1).encode())
 
 
 def breaking(ending: Ending, times: int = 1000) -> Callable[[Conversation, Any], None]:
-    """A broker that has one message for `bad`, and ends a connection so after it has sent it; the first `times`."""
+    """Return a script that sends each queue one message, and ends `times` connections after the one for `bad`."""
     left = [times]
 
     def script(conversation: Conversation, link: Any) -> None:
@@ -50,7 +50,7 @@ def garbled(conversation: Conversation) -> None:
 
 
 def receive_until_it_stops(consumer: redelivery.Consumer) -> redelivery.AdapterError:
-    """Take what comes, unsettled, until the consumer ends."""
+    """Receive messages, unsettled, until the consumer ends."""
     try:
         while consumer.receive(timeout=LONG) is not None:
             pass
@@ -67,7 +67,7 @@ def receive_until_it_stops(consumer: redelivery.Consumer) -> redelivery.AdapterE
     ],
 )
 def test_three_ends_over_one_message_stop_its_consumer(ending: Ending, words: tuple[str, ...]) -> None:
-    """The broker closes with an error right after it, or what follows it cannot be decoded."""
+    """Three ends right after one message, by an error or undecodable bytes, stop its consumer."""
     with ScriptedPeer(breaking(ending)) as peer, redelivery.connect(peer.uri) as connection:
         error = receive_until_it_stops(connection.consumer("bad"))
     for word in words:
@@ -75,7 +75,7 @@ def test_three_ends_over_one_message_stop_its_consumer(ending: Ending, words: tu
 
 
 def test_only_the_consumer_of_that_message_stops() -> None:
-    """Another one on the same connection goes on."""
+    """Only the consumer of that message stops; another one on the same connection goes on."""
     with ScriptedPeer(breaking(refused)) as peer, redelivery.connect(peer.uri) as connection:
         bad = connection.consumer("bad")
         error = receive_until_it_stops(bad)
@@ -94,7 +94,7 @@ def test_only_the_consumer_of_that_message_stops() -> None:
     ids=["cut", "forced"],
 )
 def test_a_link_that_is_cut_or_a_broker_that_stops_accuses_no_message(ending: Ending) -> None:
-    """Five times after the same message: it is received on the sixth connection, and accepted."""
+    """A cut link, or a broker that stops, names no message: after five ends it is received and accepted."""
     with ScriptedPeer(breaking(ending, times=5)) as peer, redelivery.connect(peer.uri) as connection:
         handled: list[str] = []
 
@@ -111,7 +111,7 @@ def test_a_link_that_is_cut_or_a_broker_that_stops_accuses_no_message(ending: En
 
 
 def test_messages_without_an_id_are_told_apart() -> None:
-    """Three messages that each came before an end are not one that came before three."""
+    """Messages without an id have different names in errors if their bodies differ."""
     from redelivery_amqp.disconnect_cause import _digest  # noqa: PLC0415 - only where proton is installed
 
     assert _digest(b"a") == _digest(b"a") != _digest(b"b")

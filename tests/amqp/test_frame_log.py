@@ -1,4 +1,4 @@
-"""The log of the wire: AMQP frames, never a password."""
+"""Log of AMQP frames: it never has a password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redelivery_amqp.proton_engine import ProtonEngine  # noqa: E402
 
 
 def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
-    """Proton's own trace has the password in it: what is logged of it has not."""
+    """A log-in is logged without its credentials, which proton's own trace contains."""
     caplog.set_level(logging.DEBUG, "redelivery.wire")
     connection, transport = proton.Connection(), proton.Transport()
     connection.user, connection.password = "bob", "hunter2"
@@ -45,5 +45,5 @@ def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture)
     ],
 )
 def test_what_is_kept_of_a_line(traced: str, expected: str) -> None:
-    """Of a message only the size, of a log-in only that it was."""
+    """A line has the size of a message without its content, and of a log-in only the name of the frame."""
     assert frame_log.line(traced) == expected

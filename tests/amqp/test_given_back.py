@@ -1,4 +1,4 @@
-"""How messages of RabbitMQ 4's quorum queues go back: to wait, as dead letters, or since the broker takes them."""
+"""Releases on RabbitMQ 4's quorum queues: with a due time, as dead letters, and by the broker."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CAUSE = Cause("no stock")
 
 
 class Queues(Node):
-    """A node that sends four messages; when the last one is settled, `takes_back` of them are released.
+    """A node that sends four messages, and releases `takes_back` of them after the last one was settled.
 
-    `at_once`: they are released in the very bytes in which they come.
+    `at_once`: they are released in the same write in which they are sent.
     """
 
     takes_back = 0
@@ -72,7 +72,7 @@ def node() -> Iterator[Queues]:
 
 
 class Consumer:
-    """A consumer of one queue, and what it has got."""
+    """A consumer of one queue, and its events."""
 
     def __init__(self, node: Queues, queue: str, **fields: Any) -> None:
         self.node = node
@@ -83,7 +83,7 @@ class Consumer:
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """All that have come."""
+        """Deliveries that have arrived."""
         return [
             found for event in self.asked.events if isinstance(event, Arrived) for found in event.deliveries
         ]
@@ -96,7 +96,7 @@ class Consumer:
 
 
 def test_what_is_to_wait_is_given_back_uncounted_with_its_time_and_its_notes(node: Queues) -> None:
-    """The time is the broker's own type, in milliseconds; the notes have names that the broker keeps."""
+    """A rescheduled message is released uncounted, with its due time as a timestamp, and with its notes."""
     consumer = Consumer(node, "quorum")
     first = consumer.deliveries[0]
     notes: dict[str, str | int] = {"redeliveryCount": "2", "redeliveryDue": 1_900_000_000_500}
@@ -111,14 +111,14 @@ def test_what_is_to_wait_is_given_back_uncounted_with_its_time_and_its_notes(nod
 
 
 def test_a_wait_without_end_is_one_to_the_last_day(node: Queues) -> None:
-    """No time is written that the broker could not read."""
+    """A due time without end is written as the last day that the broker can read."""
     consumer = Consumer(node, "quorum")
     settlement = consumer.settled(Reschedule(consumer.deliveries[0], 1e15, {}, 1e15, CAUSE, 1))
     assert settlement.annotations == {"x-opt-delivery-time": 253_402_300_799_000}
 
 
 def test_a_message_is_given_back_once(node: Queues) -> None:
-    """What has been settled is not settled again."""
+    """A message that was settled is not settled again."""
     consumer = Consumer(node, "quorum")
     first, second, *_ = consumer.deliveries
     again = Reschedule(first, 1_900_000_000.0, {}, 5.0, CAUSE, 1)
@@ -128,7 +128,7 @@ def test_a_message_is_given_back_once(node: Queues) -> None:
 
 
 def test_a_dead_letter_of_a_quorum_queue_keeps_its_cause(node: Queues) -> None:
-    """The broker dead-letters what is undeliverable here, with its notes; it counts as failed."""
+    """A dead letter of a quorum queue has its notes: it is settled as undeliverable here, and as failed."""
     consumer = Consumer(node, "quorum")
     settlement = consumer.settled(PoisonAck(consumer.deliveries[0], CAUSE, 3))
     assert settlement[:4] == ("m0", MODIFIED, True, True)
@@ -141,13 +141,13 @@ def test_a_dead_letter_of_a_quorum_queue_keeps_its_cause(node: Queues) -> None:
 
 
 def test_a_dead_letter_of_a_classic_queue_is_rejected(node: Queues) -> None:
-    """It keeps no notes."""
+    """A dead letter of a classic queue, which keeps no notes, is rejected."""
     consumer = Consumer(node, "classic")
     assert consumer.settled(PoisonAck(consumer.deliveries[0], CAUSE, 3))[:2] == ("m0", REJECTED)
 
 
 def taken_back(node: Queues, many: int) -> Consumer:
-    """Return a consumer of which the broker has taken so many messages back."""
+    """Return a consumer of which the broker has taken a number of messages back."""
     node.takes_back = many
     consumer = Consumer(node, "quorum")
     consumer.settled(Accept([consumer.deliveries[-1]]))
@@ -157,7 +157,7 @@ def taken_back(node: Queues, many: int) -> Consumer:
 
 @pytest.mark.parametrize("many", [1, 3])
 def test_what_the_broker_takes_back_is_settled_with_an_outcome_and_told(node: Queues, many: int) -> None:
-    """All of it: else the broker ends the session, or sends nothing more. It is told in the order of its arrival."""
+    """Messages that the broker takes back are all accepted, and reported in the order of their arrival."""
     consumer = taken_back(node, many)
     eventually(lambda: len(node.settlements) == many + 1)
     _, *settled = node.settlements
@@ -168,7 +168,7 @@ def test_what_the_broker_takes_back_is_settled_with_an_outcome_and_told(node: Qu
 
 
 def test_what_comes_and_is_taken_back_in_one_read_is_settled_too(node: Queues) -> None:
-    """Else the consumer would wait for ever: for messages that it has, and the broker for their settlement."""
+    """A message that arrives and is taken back in one read is settled too: the consumer would get no more."""
     node.takes_back, node.at_once = 4, True
     consumer = Consumer(node, "quorum")
     eventually(lambda: len(node.settlements) == 4)
@@ -178,7 +178,7 @@ def test_what_comes_and_is_taken_back_in_one_read_is_settled_too(node: Queues) -
 
 
 def test_what_was_taken_back_is_settled_no_more(node: Queues) -> None:
-    """A result that comes late changes nothing; others are settled as ever."""
+    """A late result for a message that was taken back changes nothing; other messages are settled as usual."""
     consumer = taken_back(node, 1)
     first, second, *_ = consumer.deliveries
     consumer.asked.adapter.execute((Accept([first]), Accept([second])))
@@ -187,7 +187,7 @@ def test_what_was_taken_back_is_settled_no_more(node: Queues) -> None:
 
 
 def test_a_consumer_asks_for_the_time_that_it_needs(node: Queues) -> None:
-    """In milliseconds, as an unsigned integer: of another type the broker ignores it."""
+    """A consumer asks for its timeout in milliseconds as an unsigned integer: the broker ignores other types."""
     Consumer(node, "quorum", hold=7200.0)
     assert node.properties == {proton.symbol("rabbitmq:consumer-timeout"): 9_000_000}
     assert isinstance(node.properties[proton.symbol("rabbitmq:consumer-timeout")], proton.uint)

@@ -1,4 +1,4 @@
-"""What must end in time though the broker reads nothing more."""
+"""Calls that return by their deadline although the broker reads nothing more."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LARGE = b"x" * 16_000_000  # more than the buffers of both ends hold
-KNOWN = "ActiveMQ.DLQ"  # the link to it stands, so what is sent there goes on the wire
+KNOWN = "ActiveMQ.DLQ"  # its link is attached: a message to it is written at once
 CLOSE = 0.2
-SOON = 10.0  # less than the heart-beats take, which would end the write too
+SOON = 10.0  # less than the missing heart-beats take, which would end the write too
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return how long an action takes."""
+    """Return the seconds that an action takes."""
     began = time.monotonic()
     action()
     return time.monotonic() - began
 
 
 def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send, a new consumer, drain and both closings end in time, with a sender of a large message in their way."""
+    """Send, a new consumer, drain and both closes return in time while a large message blocks the socket."""
     with FrozenPeer(links=2) as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         consumer = connection.consumer("orders")
@@ -64,7 +64,7 @@ def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_asyncio_returns_in_time_too() -> None:
-    """The same for the asyncio twin."""
+    """The asyncio connection returns in time too."""
 
     async def main(uri: str) -> None:
         async with asyncio.timeout(2 * SOON):

@@ -1,4 +1,4 @@
-"""How long the thread of a connection sleeps."""
+"""Waits of a connection's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redelivery_amqp.io_thread import IoThread
 
 
 def test_it_sleeps_until_the_next_heart_beat() -> None:
-    """`poll` takes milliseconds, proton's deadline is in seconds: without a deadline the thread sleeps until woken."""
+    """The thread sleeps until proton's deadline; without a deadline it sleeps until it is woken."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         thread = IoThread(ours, cast("Any", None), list, lambda _: None)

@@ -1,4 +1,4 @@
-"""Which deliveries the links of a connection settle."""
+"""Settlement of deliveries by the links of a connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMAND = Subscribe(7, "queue://orders", 10)
 
 
 class Wire:
-    """Writes down what is settled, by the names that stand for proton's handles."""
+    """An engine that records settlements by the names that stand for proton's handles."""
 
     connection = None
 
@@ -33,7 +33,7 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Wire:
-    """Return one on which nothing is settled."""
+    """Return an engine without settlements."""
     return Wire()
 
 
@@ -45,7 +45,7 @@ def links(wire: Wire) -> LinkRegistry:
 
 
 def arrived(receiver: ReceiverLink, *handles: str) -> list[AmqpDelivery]:
-    """Return deliveries that came over a link, in this order."""
+    """Return deliveries that arrived on a link, in this order."""
     deliveries = [
         AmqpDelivery(receiver, b"\0Su\xa0\x01x", cast("Any", handle), number, 0.0)
         for number, handle in enumerate(handles)
@@ -55,7 +55,7 @@ def arrived(receiver: ReceiverLink, *handles: str) -> list[AmqpDelivery]:
 
 
 def test_deliveries_of_another_connection_are_not_settled(wire: Wire, links: LinkRegistry) -> None:
-    """Their handles belong to a connection that is gone: only those of this one, and of a link that stands, count."""
+    """Only deliveries of this connection, on links that have not ended, are settled."""
     old = ReceiverLink(COMMAND, 1, AmqpArtemis(), lambda _: None)
     own = links.add(COMMAND, lambda _: None)
     ended = links.add(Subscribe(8, "queue://bills", 10), lambda _: None)
@@ -68,7 +68,7 @@ def test_deliveries_of_another_connection_are_not_settled(wire: Wire, links: Lin
 
 
 def test_what_was_read_of_a_message_goes_when_it_is_settled(links: LinkRegistry) -> None:
-    """Of many properties it takes much more room than their bytes."""
+    """The decoded properties of a message are dropped when it is settled: they need more memory than its bytes."""
     receiver = links.add(COMMAND, lambda _: None)
     first, second = arrived(receiver, "first", "second")
     nested = map_of([(b"\xa1\x01k", b"\xc0\x02\x01\x40")])
@@ -80,7 +80,7 @@ def test_what_was_read_of_a_message_goes_when_it_is_settled(links: LinkRegistry)
 
 
 def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: LinkRegistry) -> None:
-    """A delivery that a handler runs on gets no outcome from the end of its consumer; the others are released."""
+    """The end of a consumer releases the deliveries that no handler has; a running one is left unsettled."""
     receiver = links.add(COMMAND, lambda _: None)
     _, running, _ = arrived(receiver, "first", "running", "last")
     running.state = "running"
@@ -90,7 +90,7 @@ def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: L
 
 
 def test_what_the_broker_took_back_is_accepted(wire: Wire, links: LinkRegistry) -> None:
-    """RabbitMQ has it on its queue again, and sends a consumer nothing more before that: a release is no answer."""
+    """Messages that the broker took back are accepted: after a release RabbitMQ sends the consumer nothing more."""
     receiver = links.add(COMMAND, lambda _: None)
     first, _, last = arrived(receiver, "first", "held", "last")
     receiver.released = cast("Any", ["last", "first"])

@@ -1,4 +1,4 @@
-"""A refused log-in is told as one, whatever the broker sends behind it."""
+"""A refused log-in is reported as one, whatever the broker sends after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SASL, AMQP = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
 
 
 def sasl_frame(body: bytes) -> bytes:
-    """A frame of the SASL layer."""
+    """Return a frame of the SASL layer."""
     return (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
 
 
@@ -25,7 +25,7 @@ REFUSED = sasl_frame(b"\x00\x53\x44\xc0\x03\x01\x50\x01")
 
 @pytest.mark.parametrize("behind", [b"", AMQP])
 def test_a_refusal_is_not_taken_for_a_lost_connection(behind: bytes) -> None:
-    """Artemis may send the header of the next layer with its refusal; the client does not wait for more."""
+    """A refusal with bytes of the next layer behind it, as from Artemis, is reported at once."""
 
     def refuse() -> None:
         accepted, _ = listening.accept()

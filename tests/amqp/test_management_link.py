@@ -1,4 +1,4 @@
-"""The pair of links to RabbitMQ's management node: one request at a time, and what becomes of them when it ends."""
+"""Pair of links to RabbitMQ's management node: one request at a time, and their fates when the pair ends."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Link:
         self.sent.append(data)
 
     def advance(self) -> None:
-        """The message is whole."""
+        """Record that the message is complete."""
 
 
 class Wire:
-    """Proton's connection, without a socket."""
+    """proton's connection, without a socket."""
 
     def __init__(self) -> None:
         self.granted = 0
@@ -64,7 +64,7 @@ class Wire:
 
 
 class Node:
-    """The other end: what it was asked, and how it answers."""
+    """The other end: the requests that it got, and its replies."""
 
     def __init__(self, *, attached: int = 2) -> None:
         self.wire = Wire()
@@ -88,12 +88,12 @@ class Node:
         return link
 
     def ask(self, method: str, path: str, body: Any = None) -> None:
-        """Ask for something."""
+        """Send a request."""
         self.management.ask(method, path, body, lambda reply: self.replies.append((path, reply)))
 
     @property
     def requests(self) -> list[Any]:
-        """All that it was asked, over all pairs."""
+        """Requests over all pairs."""
         found = []
         for data in (data for sender in self.senders for data in sender.sent):
             message = proton.Message()
@@ -102,7 +102,7 @@ class Node:
         return found
 
     def answer(self, status: object = "200", body: Any = None, to: Any = None) -> None:
-        """Answer the last request, or one of another number."""
+        """Answer the last request, or one with another number."""
         number = self.requests[-1].id if to is None else to
         reply = proton.Message(subject=status, correlation_id=number, body=body)
         self.wire.came = [(reply.encode(), "delivery")]
@@ -110,7 +110,7 @@ class Node:
 
 
 def test_both_links_are_one_pair_to_the_node() -> None:
-    """What the broker asks for: one name, the property, and settled messages."""
+    """Both links have one name, the property `paired`, and settled messages, as the broker requires."""
     node = Node()
     node.ask("GET", "/queues/a")
     (sender,), (receiver,) = node.senders, node.receivers
@@ -124,7 +124,7 @@ def test_both_links_are_one_pair_to_the_node() -> None:
 
 
 def test_a_request_says_what_is_wanted_and_where_the_answer_goes() -> None:
-    """Each has a number of its own, and credit for its answer."""
+    """A request has a number, a method, a path, a reply address, and credit for its reply."""
     node = Node()
     node.ask("PUT", "/queues/a", {"durable": True})
     (request,) = node.requests
@@ -140,14 +140,14 @@ def test_a_request_says_what_is_wanted_and_where_the_answer_goes() -> None:
 
 
 def test_a_request_without_a_body_has_a_body_section() -> None:
-    """The broker ends the session over a message without one, and proton writes none."""
+    """A request without a body has a body section: the broker ends the session over a message without one."""
     node = Node()
     node.ask("GET", "/queues/a")
     assert node.senders[0].sent[0].endswith(b"\x00\x53\x77\x40")
 
 
 def test_nothing_is_sent_before_both_links_are_there() -> None:
-    """The answer would have no way back."""
+    """Nothing is sent before both links are attached: the reply would have no way back."""
     node = Node(attached=1)
     node.ask("GET", "/queues/a")
     assert node.requests == []
@@ -156,7 +156,7 @@ def test_nothing_is_sent_before_both_links_are_there() -> None:
 
 
 def test_nothing_is_sent_without_credit() -> None:
-    """It goes when the broker gives some."""
+    """A request without credit is sent when the broker gives credit."""
     node = Node(attached=0)
     node.ask("GET", "/queues/a")
     node.senders[0].credit = 0
@@ -169,7 +169,7 @@ def test_nothing_is_sent_without_credit() -> None:
 
 
 def test_one_request_is_under_way_at_a_time() -> None:
-    """The broker does not say over which one it has ended the session."""
+    """One request is sent at a time: the broker does not name the one over which it ends the session."""
     node = Node()
     node.ask("GET", "/queues/a")
     node.ask("GET", "/queues/b")
@@ -182,7 +182,7 @@ def test_one_request_is_under_way_at_a_time() -> None:
 
 @pytest.mark.parametrize("number", ["0", "2", "x"])
 def test_an_answer_to_another_request_is_passed_over(number: str) -> None:
-    """The right one is waited for."""
+    """A reply to another request is ignored; the right one is still awaited."""
     node = Node()
     node.ask("GET", "/queues/a")
     node.answer(to=number)
@@ -199,7 +199,7 @@ def test_an_answer_to_another_request_is_passed_over(number: str) -> None:
      ("199", 199, False), ("404", 404, False), ("", 0, False), ("ok", 0, False), ("\u0662\u0660\u0660", 0, False)],
 )  # fmt: skip
 def test_what_counts_as_carried_out(status: str, number: int, done: bool) -> None:
-    """As over HTTP; what is no number is no success."""
+    """A status in the two hundreds is a success, as in HTTP; one that is not a number is not."""
     node = Node()
     node.ask("GET", "/queues/a")
     node.answer(status)
@@ -208,7 +208,7 @@ def test_what_counts_as_carried_out(status: str, number: int, done: bool) -> Non
 
 
 def test_the_end_of_the_pair_is_the_answer_to_the_request_under_way() -> None:
-    """What was to be asked behind it is asked over another pair."""
+    """The end of the pair is the reply to the request that was sent; later requests go over another pair."""
     node = Node()
     for name in "abc":
         node.ask("GET", name)
@@ -223,7 +223,7 @@ def test_the_end_of_the_pair_is_the_answer_to_the_request_under_way() -> None:
 
 
 def test_a_pair_that_is_refused_answers_the_first_request() -> None:
-    """Else nobody would learn of it; each of the others has a try of its own."""
+    """A refused pair answers the first request with the error; each later one tries another pair."""
     node = Node(attached=0)
     for name in "ab":
         node.ask("GET", name)
@@ -234,7 +234,7 @@ def test_a_pair_that_is_refused_answers_the_first_request() -> None:
 
 
 def test_a_pair_that_ends_idle_is_replaced_when_it_is_needed() -> None:
-    """Nobody waits for it."""
+    """A pair that ends idle is replaced when the next request is sent."""
     node = Node()
     node.ask("GET", "a")
     node.answer()
@@ -246,7 +246,7 @@ def test_a_pair_that_ends_idle_is_replaced_when_it_is_needed() -> None:
 
 
 def test_a_lost_connection_answers_all() -> None:
-    """The one under way, and those that wait."""
+    """A lost connection answers the request that was sent, and all queued ones, with the error."""
     node = Node()
     for name in "abc":
         node.ask("GET", name)

@@ -1,4 +1,4 @@
-"""Values inside values, thousands deep: each such message is read, copied and known again like any other."""
+"""Values nested thousands of levels deep: such a message is read, copied and recognised like any other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ["list", "map", "array", "described", "descriptor"]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("depth", [99, 2000, 60000])
 def test_values_inside_values_as_a_body(kind: str, depth: int) -> None:
-    """However deep: shown decoded or as they came, and copied in their own section."""
+    """A deeply nested body is shown decoded or as its bytes, and copied unchanged."""
     data = section(0x70, b"\xc0\x02\x01A") + section(0x77, nested(depth, kind))
     found = delivery(data)
     asked(found)
@@ -29,7 +29,7 @@ def test_values_inside_values_as_a_body(kind: str, depth: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("code", [0x72, 0x73, 0x74])
 def test_values_inside_values_elsewhere(kind: str, code: int) -> None:
-    """In a property, an annotation or a message-id: as if it were not there; the dead letter has the property."""
+    """A deeply nested property, annotation or message-id is absent; the dead letter has the property."""
     deep = nested(2000, kind)
     value = (
         b"\xd0" + struct.pack(">II", len(deep) + 4, 1) + deep
@@ -47,7 +47,7 @@ def test_values_inside_values_elsewhere(kind: str, code: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_inside_values_beside_an_id(kind: str) -> None:
-    """It is known by its id, and by all its bytes."""
+    """A message with nested values has its id as its identity, and a digest of all its bytes."""
     deep = nested(2000, kind)
     data = section(0x73, b"\xc0\x06\x01\xa1\x03one") + section(0x74, one_entry(b"\xa1\x01k", deep)) + BODY
     found = delivery(data)

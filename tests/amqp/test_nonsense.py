@@ -1,4 +1,4 @@
-"""Messages that make no sense, in whole or in part: shown as far as they can be read, and never lost."""
+"""Malformed messages: they are shown as far as they can be read, and never lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CODES = [0x00, 0x40, 0x45, 0x53, 0x56, 0xA0, 0xA1, 0xA3, 0xB0, 0xC0, 0xC1, 0xD0,
 
 
 def sample(body: Any) -> bytes:
-    """A message that has something in each section."""
+    """Return a message with something in each section."""
     made = proton.Message(body=body, id="id", subject="kind", reply_to="answers", durable=True, ttl=5.0)
     made.properties = {"text": "x", "number": 7, "redeliveryId": "ours"}
     made.annotations = {proton.symbol("x-opt-jms-reply-to"): proton.byte(1)}
@@ -48,7 +48,7 @@ CHANGES = st.lists(
 
 @st.composite
 def garbled(draw: st.DrawFn) -> bytes:
-    """A message with a few wrong bytes, or cut off."""
+    """Return a message with a few wrong bytes, or cut off."""
     data = bytearray(draw(st.sampled_from(SAMPLES)))
     for at, byte in draw(CHANGES):
         data[at % len(data)] = byte
@@ -56,7 +56,7 @@ def garbled(draw: st.DrawFn) -> bytes:
 
 
 def copy_of(original: AmqpDelivery) -> AmqpDelivery:
-    """The dead letter of it."""
+    """Return its dead letter."""
     headers = {**original.headers, "redeliveryCause": "ValueError"}
     copy = Outgoing("queue://DLQ", original.body, original.body_kind, headers, priority=original.priority)
     return delivery(
@@ -67,23 +67,23 @@ def copy_of(original: AmqpDelivery) -> AmqpDelivery:
 @given(st.one_of(garbled(), st.binary(max_size=80)))
 @example(b"")
 @example(b"\0Sw" + b"\0" * 5000)  # a description of a description of a description …
-@example(b"\0Su\xa1\x01x")  # a data section that is no binary
+@example(b"\0Su\xa1\x01x")  # a data section that is not binary
 @example(b"\0Sp\xc0")
-@example(sample(b"body").replace(b"\0St", b"\0Sp"))  # a second header where the properties belong
+@example(sample(b"body").replace(b"\0St", b"\0Sp"))  # a second header in the place of the properties
 def test_no_message_breaks_its_connection_or_loses_a_byte(data: bytes) -> None:
-    """Whoever asks gets an answer; a dead letter has the body, or all that came where it cannot be the same message."""
+    """A malformed message can be read without an error; its dead letter has the body, or all bytes."""
     found = delivery(data)
     for name in SHOWN:
         getattr(found, name)
     hash(found.key)
     copy = copy_of(found)
     assert copy.body == (found.body if found.readable else data)
-    # What was handled was less than the dead letter has: it says so, else it could not be put back as it was.
+    # The handler saw less than the dead letter has. The dead letter says so; a redrive would change the message.
     assert (copy.headers.get(WHOLE) == "false") == (not found.readable and bool(found.places))
 
 
 def test_a_copy_of_what_cannot_be_decoded_has_it_as_it_came() -> None:
-    """A property that is no UTF-8: the application sees the others, and the dead letter has it as it came."""
+    """A property that is not UTF-8 is hidden from the application, and copied unchanged to the dead letter."""
     data = sample(b"body").replace(b"\xa1\x01x", b"\xa1\x01\xff")
     found = delivery(data)
     assert (found.body, found.message_id) == (b"body", "id")
@@ -100,7 +100,7 @@ def test_a_copy_of_what_cannot_be_decoded_has_it_as_it_came() -> None:
 
 
 def test_fields_of_impossible_types_are_absent() -> None:
-    """A priority that is text, a reply address that is a number: as if they were not there."""
+    """A priority that is text, or a reply address that is a number, is absent."""
     data = b"\0Sp\xc0\x05\x02@\xa1\x01x\0Ss\xc0\x07\x05@@@@R\x07\0Su\xa0\x01b"
     found = delivery(data)
     assert (found.body, found.priority, found.reply_to) == (b"b", 4, None)

@@ -1,4 +1,4 @@
-"""What RabbitMQ is to note on a dead letter that it makes itself."""
+"""Notes for a dead letter that RabbitMQ makes itself."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Poison:
 
 
 def noted(message_id: str) -> dict[str, Any]:
-    """Return what is noted on the dead letter of a message with this id."""
+    """Return the notes for the dead letter of a message with this id."""
     return dict(notes_of(PoisonAck(cast("Delivery", Poison(message_id)), Cause.of("bad"), 3)))
 
 
 def test_a_note_fits_into_one_frame() -> None:
-    """A longer id would end the connection of all consumers; the message keeps it anyway."""
+    """A long message id is left out of the notes, which must fit in one frame; the message itself keeps it."""
     told = {
         "redeliveryCause": "bad",
         "redeliveryCount": "3",

@@ -1,4 +1,4 @@
-"""The dead letter of a message with something odd about it is that message, and redriven it is that message again."""
+"""Copies of odd messages: the dead letter is the same message, and so is the redriven one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ODD = {
 
 
 def seen(found: AmqpDelivery) -> tuple[object, ...]:
-    """What a handler is given."""
+    """Return what a handler is given."""
     ours = {"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE"}
     headers = {
         name: value
@@ -68,7 +68,7 @@ def seen(found: AmqpDelivery) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", list(ODD))
 def test_what_a_handler_was_given_is_what_is_dead_lettered_and_put_back(name: str) -> None:
-    """Whatever is odd about the rest: the same body and properties, whole, at each step."""
+    """An odd message has the same body and properties when it is handled, dead-lettered and redriven."""
     found = delivery(ODD[name])
     copy = copy_of_it(found)
     again = redriven(copy)
@@ -81,7 +81,7 @@ def test_what_a_handler_was_given_is_what_is_dead_lettered_and_put_back(name: st
 
 
 def test_what_could_not_be_read_is_there_as_it_came() -> None:
-    """A field of a wrong type, a property that is no UTF-8: byte for byte, for those who can read them."""
+    """A field of a wrong type, or a property that is not UTF-8, is copied byte for byte."""
     for name, entry in (
         ("user-id as text", b"\xa1\x02me"),
         ("a property that is no UTF-8", b"\xa1\x01x\xa1\x01\xff"),
@@ -93,17 +93,17 @@ def test_what_could_not_be_read_is_there_as_it_came() -> None:
 
 @pytest.mark.parametrize("name", ["_AMQ_DUPL_ID", "redeliveryOriginalDestination", "_AMQ_ORIG_ADDRESS"])
 def test_a_property_that_cannot_be_read_is_no_way_around_what_is_left_out(name: str) -> None:
-    """Under a name that a broker or a redrive acts on."""
+    """An unreadable property is not copied under a name that a broker or a redrive acts on."""
     key = bytes((0xA1, len(name))) + name.encode()
     evil = section(0x74, map_of([(key, nested(200))])) + TEXT
     copy = copy_of_it(delivery(evil))
     assert nested(200) not in copy.raw
-    # As another client, or the broker, may have left it on the dead letter.
+    # As another client, or the broker, can have left it on the dead letter.
     assert nested(200) not in redriven(delivery(evil)).raw
 
 
 def test_what_tells_of_a_death_does_not_go_back_though_it_cannot_be_read() -> None:
-    """Nor does what a broker has left on the dead letter under such a name."""
+    """An unreadable dead-letter property is not redriven, nor is one of a broker."""
     key = bytes((0xA1, 23)) + b"dlqDeliveryFailureCause"
     letter = delivery(section(0x74, map_of([(key, nested(200)), (b"\xa1\x01a", nested(300))])) + TEXT)
     assert b"dlqDelivery" not in redriven(letter).raw
@@ -111,7 +111,7 @@ def test_what_tells_of_a_death_does_not_go_back_though_it_cannot_be_read() -> No
 
 
 def test_more_properties_than_are_read_are_not_lost() -> None:
-    """Its dead letter has all its bytes, says so, and is left by a redrive: who handled it saw its body alone."""
+    """A message with too many properties is dead-lettered with all its bytes; a redrive leaves that dead letter."""
     count = codec.MOST_ENTRIES // 2
     found = delivery(section(0x74, map_of([(b"\xa1\x01a", N)] * (count + 1))) + TEXT)
     assert (found.headers, found.body, found.readable) == ({}, b"hi", False)
@@ -128,7 +128,7 @@ KINDS = (
 
 
 def test_sections_in_any_order_are_copied_as_the_body_that_was_seen() -> None:
-    """Header, fields, data of two kinds and of none, a value, a sequence, a footer: all orders of four."""
+    """Sections in any order are copied with the body that the handler saw; all orders of four are tried."""
     orders = [order for count in (1, 2, 3, 4) for order in product(KINDS, repeat=count)]
     for order in orders:
         found = delivery(b"".join(order))
@@ -139,7 +139,7 @@ def test_sections_in_any_order_are_copied_as_the_body_that_was_seen() -> None:
 
 @pytest.mark.parametrize("piece", [b"", b"x" * 20, b"x" * 100], ids=["empty", "short", "long"])
 def test_what_is_read_can_be_copied_however_many_sections_it_has(piece: bytes) -> None:
-    """The copy has sections more of its own: what has nearly as many as are read goes as all its bytes."""
+    """A message with nearly as many sections as are read is copied as bytes: the copy itself has some more."""
     one = section(0x75, b"\xa0" + bytes((len(piece),)) + piece)
     kinds: Counter[bool] = Counter()
     for count in [*range(850, 1150, 3), *range(1150, 4000, 97)]:
@@ -159,7 +159,7 @@ HUGE = {
 
 @pytest.mark.parametrize("value", HUGE.values(), ids=HUGE.keys())
 def test_a_huge_value_hides_no_cause(value: bytes) -> None:
-    """Who looks at the dead letter is told why it died, however much its producer has put into a property."""
+    """The cause of a dead letter can be read, however large the other properties of its message are."""
     copy = copy_of_it(
         delivery(section(0x74, map_of([(b"\xa1\x01a", value), (b"\xa1\x01b", b"\x41")])) + TEXT)
     )
@@ -168,7 +168,7 @@ def test_a_huge_value_hides_no_cause(value: bytes) -> None:
 
 
 def test_a_producer_does_not_say_that_its_message_is_not_whole() -> None:
-    """The copy says what is so."""
+    """The copy states itself whether it is whole; a producer's property of that name is not copied."""
     copy = copy_of_it(
         delivery(section(0x74, map_of([(b"\xa1\x0fredeliveryWhole", b"\xa1\x05false")])) + TEXT)
     )

@@ -1,4 +1,4 @@
-"""Fields and properties of types and values that they cannot have: as if they were not there."""
+"""Fields and properties with impossible types or values: they are absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redelivery_amqp.profiles import AmqpClassic
     "queue://", "queue:// ", "queue://a\nb", "temp-queue://x", "queue://a,queue://b", "\0",
 ])  # fmt: skip
 def test_a_destination_that_makes_no_sense_is_the_subscriptions(to: str) -> None:
-    """A producer writes what he likes there; Classic passes it on, and policies are looked up by it."""
+    """A `to` that cannot be parsed is ignored: the destination is that of the subscription."""
     made = delivery(section(0x73, b"\xc0" + bytes([len(to) + 5, 3]) + b"\x40\x40\xa1" + bytes([len(to)]) + to.encode())
                     + BODY, "queue://shop.>", AmqpClassic())  # fmt: skip
     assert made.destination == "queue://shop.>"
@@ -28,7 +28,7 @@ def test_a_destination_that_makes_no_sense_is_the_subscriptions(to: str) -> None
     (b"\xc0\x04\x02AQ\xff", 0), (b"\xc0\x04\x02AP\xff", 9), (b"\xc0\x03\x02AA", 4),
 ])  # fmt: skip
 def test_a_priority_that_makes_no_sense(header: bytes, priority: int) -> None:
-    """Its dead letter has one that a broker takes."""
+    """A priority out of range is limited to 0 to 9, also in the dead letter."""
     assert copy_of_it(delivery(section(0x70, header) + BODY)).priority == priority
 
 
@@ -37,13 +37,13 @@ def test_a_priority_that_makes_no_sense(header: bytes, priority: int) -> None:
     [b"\0Sp\xc0\0", b"\0Sp\xc0\0" + BODY, b"\0Sp\x45", b"\0Ss\xc0\0", b"\0St\xc1\0", b"\0Sp\xd0\0\0\0\0"],
 )
 def test_a_list_with_no_room_for_its_count(data: bytes) -> None:
-    """A header of five bytes, and nothing behind it: the broker's count is asked for before anything else."""
+    """A section whose bytes cannot hold its count can be read, and the message copied."""
     asked(delivery(data))
     asked(copy_of_it(delivery(data)))
 
 
 def test_a_boolean_is_no_number() -> None:
-    """To Python it is: a priority or a count would be True in a table of numbers."""
+    """A boolean in the place of a number is absent."""
     found = delivery(
         section(0x70, b"\xc0\x06\x05\x41\x41\x40\x40\x41") + section(0x73, b"\xc0\x02\x01\x41") + BODY
     )
@@ -52,7 +52,7 @@ def test_a_boolean_is_no_number() -> None:
 
 
 def test_a_property_is_what_json_can_say() -> None:
-    """A map as a property, which the standard forbids, with a binary key: the tools show it."""
+    """A property that is a map, which the standard forbids, is shown with text keys that JSON can write."""
     found = delivery(
         section(0x74, one_entry(b"\xa1\x01k", b"\xc1\x08\x04\xa0\x01\xff\x40\x54\x02\x45")) + BODY
     )
@@ -62,7 +62,7 @@ def test_a_property_is_what_json_can_say() -> None:
 
 @pytest.mark.parametrize("expiry", [2**63 - 1, -(2**63)])
 def test_a_time_that_no_calendar_has(expiry: int) -> None:
-    """The last millisecond that AMQP can write, as the expiry of a delayed copy."""
+    """A message whose expiry is beyond the calendar can be read and copied."""
     times = b"\x40" * 8 + b"\x83" + expiry.to_bytes(8, "big", signed=True)
     data = (
         section(0x70, b"\xc0\x05\x03@@\x52\x01")

@@ -1,4 +1,4 @@
-"""Annotations that look like notes of RabbitMQ 4's redelivery, as any producer may write them: none harms a message."""
+"""Producers' annotations that look like notes of RabbitMQ 4's redelivery: none harms a message."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ COPIES = st.sampled_from([f"@{QUEUE}", f"x@{QUEUE}", "@queue://other", QUEUE, ""
 
 @st.composite
 def annotated(draw: st.DrawFn) -> dict[str, Any]:
-    """Return annotations: some of a redelivery, in most cases of this queue, and the time of the broker."""
+    """Return annotations: some of a redelivery, in most cases of this queue, and the broker's timestamp."""
     found = {f"x-opt-{name}": draw(VALUES) for name in NAMES if draw(st.booleans())}
     if draw(st.booleans()):
         found[f"x-opt-{COPY}"] = draw(COPIES)
@@ -87,18 +87,18 @@ def arrived(annotations: Mapping[str, Any], count: int, epoch: int = 1, **fields
 
 
 def bench() -> Bench:
-    """Return an engine whose broker holds messages back: one minute before each of three redeliveries."""
+    """Return an engine whose broker holds messages back, one minute before each of three redeliveries."""
     ways = BrokerRedelivery(QUEUE, "run")
     return Bench(able=ABLE, dead_letters=DeadLetterRouting(scheduled=True), rescheduling=ways)
 
 
 def wanted(at: Bench) -> Any:
-    """Ask for a delivery."""
+    """Ask the engine for a delivery; return the dispatched one, or None."""
     return next((each.delivery for each in at.feed(Wanted()) if isinstance(each, Dispatch)), None)
 
 
 def begun(at: Bench, delivery: AmqpDelivery) -> int:
-    """Let it arrive and be begun, within its policy's delay; return its count."""
+    """Report its arrival, and wait up to its policy's delay until it is dispatched; return its count."""
     at.feed(Arrived(1, [delivery]))
     found = wanted(at)
     if found is None:
@@ -109,7 +109,7 @@ def begun(at: Bench, delivery: AmqpDelivery) -> int:
 
 
 def failed(at: Bench, delivery: AmqpDelivery) -> Command:
-    """Let its handler fail; return what is done first."""
+    """Report that its handler failed; return the first command."""
     return at.feed(Failed(delivery, CAUSE))[0]
 
 
@@ -118,7 +118,7 @@ def failed(at: Bench, delivery: AmqpDelivery) -> Command:
 def test_no_annotation_or_property_keeps_a_message_from_its_handler(
     annotations: dict[str, Any], properties: dict[str, Any], count: int
 ) -> None:
-    """It is begun with a count that leaves it an attempt, and a failure goes on from there."""
+    """A message with any annotation is dispatched with an attempt left, and a failure continues from its count."""
     kept = {name.removeprefix("x-opt-"): value for name, value in properties.items() if _plain(value)}
     delivery = arrived(annotations, count, properties=kept)
     at = bench()
@@ -133,7 +133,7 @@ def test_no_annotation_or_property_keeps_a_message_from_its_handler(
 @given(annotated(), st.integers(0, MOST - 1))
 @example({f"x-opt-{COPY}": f"@{QUEUE}", f"x-opt-{DEFERRALS}": proton.timestamp(1)}, 0)
 def test_what_is_noted_takes_the_place_of_what_was_there(annotations: dict[str, Any], count: int) -> None:
-    """Another process goes on with the count, and does not begin before the time."""
+    """Notes of a redelivery replace the count: another process continues from it, and not before the due time."""
     first = bench()
     delivery = arrived(annotations, count)
     before = begun(first, delivery)
@@ -153,7 +153,7 @@ def test_what_is_noted_takes_the_place_of_what_was_there(annotations: dict[str, 
 
 @given(annotated(), annotated())
 def test_a_message_is_the_same_whatever_is_noted_on_it(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Neither its identity nor its bytes depend on that."""
+    """The identity and the digest of a message do not depend on its notes."""
     first, second = arrived(one, 0), arrived(other, 3)
     assert (first.key, first.digest(), first.body) == (second.key, second.digest(), second.body)
     assert first.proof == second.proof
@@ -161,7 +161,7 @@ def test_a_message_is_the_same_whatever_is_noted_on_it(one: dict[str, Any], othe
 
 @given(annotated(), st.integers(0, 2**32 - 1))
 def test_notes_of_another_queue_are_not_believed(annotations: dict[str, Any], count: int) -> None:
-    """Whatever they say; the broker's own count is."""
+    """Notes of another queue are ignored: the message is dispatched at once, with the broker's own count."""
     at = bench()
     delivery = arrived({**annotations, f"x-opt-{COPY}": "@queue://other"}, count)
     at.feed(Arrived(1, [delivery]))
@@ -171,7 +171,7 @@ def test_notes_of_another_queue_are_not_believed(annotations: dict[str, Any], co
 
 @given(annotated(), st.text(max_size=30))
 def test_a_dead_letter_is_read_whatever_it_says(annotations: dict[str, Any], reason: str) -> None:
-    """Its cause and origin are text, or absent; notes of its own can be made."""
+    """Any notes of a dead letter can be read: cause and origin are text, or absent, and new notes can be made."""
     delivery = arrived({**annotations, "x-first-death-reason": reason, "x-first-death-queue": reason}, 0)
     assert isinstance(delivery.died_of, str | None)
     assert isinstance(delivery.origin, str | None)
@@ -182,7 +182,7 @@ def test_a_dead_letter_is_read_whatever_it_says(annotations: dict[str, Any], rea
 
 
 def test_notes_count_more_than_properties_and_are_no_other_annotations() -> None:
-    """A delayed copy of another broker has such properties; the broker has annotations of its own."""
+    """A note replaces a property of the same name; other annotations are not notes."""
     annotations = {"x-opt-redeliveryCount": "2", "x-opt-delivery-time": 7, "x-opt-other": 1}
     delivery = arrived(annotations, 0, properties={"redeliveryCount": "1", "mine": "x"})
     assert dict(delivery.noted) == {"redeliveryCount": "2", "mine": "x"}
@@ -191,7 +191,7 @@ def test_notes_count_more_than_properties_and_are_no_other_annotations() -> None
 
 @pytest.mark.parametrize("length", [CAUSE_LIMIT - 1, CAUSE_LIMIT, CAUSE_LIMIT + 1, 200_000])
 def test_a_cause_of_any_length_is_kept_within_its_limit(length: int) -> None:
-    """What is cut says so."""
+    """A cause longer than its limit is cut, and marked as cut."""
     delivery = arrived({f"x-opt-{COPY}": f"@{QUEUE}", "x-opt-redeliveryCause": "x" * length}, 0)
     begun(bench(), delivery)
     assert delivery.record is not None
@@ -205,7 +205,7 @@ def test_a_cause_of_any_length_is_kept_within_its_limit(length: int) -> None:
     "key", [b"\x53\x07", b"\x40", b"\xa0\x01\xff", b"\xa3\x01\xff", b"\xa1\x0dx-opt-redeliv"]
 )
 def test_annotations_whose_names_are_no_symbols_are_passed_over(key: bytes) -> None:
-    """A number, nothing, bytes that are no text."""
+    """Annotations whose names are numbers, null or binary are skipped."""
     entry = key + b"\xa1\x01x"
     data = b"\0Sr\xc1" + bytes([len(entry) + 1, 2]) + entry + b"\0Su\xa0\x01b"
     link = ReceiverLink(Subscribe(1, QUEUE, 100), 1, AmqpRabbitMQ4(), lambda _: None)
@@ -215,5 +215,5 @@ def test_annotations_whose_names_are_no_symbols_are_passed_over(key: bytes) -> N
 
 
 def _plain(value: object) -> bool:
-    """Whether an application property may have such a value."""
+    """Return True if an application property may have such a value."""
     return not isinstance(value, list | dict)

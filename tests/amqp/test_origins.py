@@ -1,4 +1,4 @@
-"""Where a dead letter came from, over AMQP: whose marks are believed, and what a copy leaves out."""
+"""Origins of dead letters over AMQP: the marks that count, and those that a copy leaves out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, Amqp
 
 
 def died(annotations: dict[str, Any], **properties: Any) -> AmqpDelivery:
-    """A dead letter with these marks."""
+    """Return a dead letter with these marks."""
     return delivery(
         message(
             annotations={proton.symbol(name): value for name, value in annotations.items()},
@@ -35,7 +35,7 @@ def died(annotations: dict[str, Any], **properties: Any) -> AmqpDelivery:
 
 
 def test_whose_record_is_believed_on_artemis() -> None:
-    """Annotations of what came over AMQP, properties of the rest; where the two differ one is a producer's."""
+    """On Artemis the origin is in annotations or in properties; if the two differ it is ambiguous."""
     claim = {"redeliveryOriginalDestination": "queue://admin"}
     by_broker = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders", "x-opt-ORIG-MESSAGE-ID": 7}
     core = {"_AMQ_ORIG_ADDRESS": "orders", "_AMQ_ORIG_QUEUE": "orders", "_AMQ_ORIG_MESSAGE_ID": 44}
@@ -50,7 +50,7 @@ def test_whose_record_is_believed_on_artemis() -> None:
 
 
 def test_a_record_that_is_no_one_name_is_nobodys() -> None:
-    """Artemis has an address with a comma, and records it: else its dead letter stops what looks after the queue."""
+    """A recorded address with a comma, which is not one destination, is not an origin."""
     by_broker = {"x-opt-ORIG-ADDRESS": "a,", "x-opt-ORIG-QUEUE": "a,", "x-opt-ORIG-MESSAGE-ID": 7}
     letters = [
         died(by_broker),
@@ -64,13 +64,13 @@ def test_a_record_that_is_no_one_name_is_nobodys() -> None:
     "profile", [AmqpClassic(), AmqpBrokerJ(), AmqpRabbitMQ()], ids=lambda p: type(p).__name__
 )
 def test_other_brokers_have_no_record(profile: AmqpProfile) -> None:
-    """An annotation of Artemis' name is a producer's there."""
+    """Other brokers' dead letters have no origin: an annotation with Artemis' name is a producer's."""
     forged = {proton.symbol("x-opt-ORIG-ADDRESS"): "admin"}
     assert delivery(message(annotations=forged), profile=profile).origin is None
 
 
 def test_what_classic_has_dead_lettered_is_no_copy() -> None:
-    """A cause of its own, or a property of the name that its record has over STOMP: it shows none over AMQP."""
+    """A dead letter was made by Classic itself if it has Classic's own cause or its `original-destination`."""
     for properties, moved in (
         ({"dlqDeliveryFailureCause": "java.lang.Throwable: Message Expired", "redeliveryCause": "x"}, True),
         (
@@ -92,7 +92,7 @@ FORGED = (
     "profile", [AmqpClassic(), AmqpArtemis(), AmqpBrokerJ(), AmqpRabbitMQ()], ids=lambda p: type(p).__name__
 )
 def test_a_copy_has_no_record_of_its_producers(profile: AmqpProfile) -> None:
-    """What a broker would write of a death, and a producer has written, is on no copy: a redrive would believe it."""
+    """A copy has no property that a broker writes on dead letters: a redrive would trust a producer's."""
     forged = dict.fromkeys(FORGED, "admin")
     raw = message(
         properties={**forged, "mine": "1"}, annotations={proton.symbol("x-opt-ORIG-ADDRESS"): "admin"}
@@ -106,7 +106,7 @@ def test_a_copy_has_no_record_of_its_producers(profile: AmqpProfile) -> None:
 
 
 def test_temporary_destinations_of_rabbitmq() -> None:
-    """It has none over AMQP: said before anything is written."""
+    """A temporary destination is refused on RabbitMQ over AMQP before anything is written."""
     for destination in ("temp-queue://a", "temp-topic://a"):
         assert "no temporary queues" in str(AmqpRabbitMQ().problem(destination))
     with pytest.raises(ConfigurationError, match="'bogus://x' must start with one of queue://"):

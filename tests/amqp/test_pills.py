@@ -1,4 +1,4 @@
-"""Messages that would kill the process or stop its consumer: each is read, copied and counted like any other."""
+"""Messages that crash other clients or stop their consumers: each is read, copied and counted like any other."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ for data in sys.argv[1:]:
 
 
 def nested(depth: int, kind: str = "list") -> bytes:
-    """One value in another, so deep."""
+    """Return a value nested this deep."""
     if kind == "described":
         return b"\0S\1" * depth + b"\x40"
     if kind == "descriptor":
         return b"\0" * depth + b"S\1" + b"\x40" * depth
     heads, size = list[bytes](), 1
     if kind == "array":
-        # Its elements share one constructor: each array is one, of the next.
+        # Its elements share one constructor: each array is an element of the one around it.
         for _ in range(depth):
             heads.append(struct.pack(">II", size + 13, 1) + b"\xf0")
             size += 9
@@ -75,12 +75,12 @@ def nested(depth: int, kind: str = "list") -> bytes:
 
 
 def one_entry(key: bytes, value: bytes) -> bytes:
-    """A map."""
+    """Return a map with one entry."""
     return b"\xd1" + struct.pack(">II", len(key + value) + 4, 2) + key + value
 
 
 def section(code: int, value: bytes, form: str = "small") -> bytes:
-    """A section with its descriptor in one of the forms that the standard has."""
+    """Return a section with a descriptor in one of the forms of the standard."""
     name = NAMES[code]
     descriptor = {
         "small": b"\x53" + bytes([code]),
@@ -92,14 +92,14 @@ def section(code: int, value: bytes, form: str = "small") -> bytes:
 
 
 def asked(found: AmqpDelivery) -> dict[str, Any]:
-    """All that anybody may ask of a delivery."""
+    """Read every property of a delivery."""
     answers = {name: getattr(found, name) for name in ASKED}
     hash(answers["key"])
     return {name: answer() if callable(answer) else answer for name, answer in answers.items()}
 
 
 def copy_of_it(found: AmqpDelivery) -> AmqpDelivery:
-    """Its dead letter, as the engine has it made."""
+    """Return its dead letter, as the engine makes it."""
     record = Record(1)
     record.last_failure = 1.0
     out = copy_of(found, "queue://DLQ", told_of(found, record, Cause("ValueError"), 0.0), found.expires_at)
@@ -109,12 +109,12 @@ def copy_of_it(found: AmqpDelivery) -> AmqpDelivery:
 
 
 def as_came(found: AmqpDelivery) -> list[bytes]:
-    """The sections of its body."""
+    """Return the sections of its body."""
     return [found.raw[a:b] for a, b, code in codec.spans(found.places) if code in codec.BODIES]
 
 
 def test_twenty_bytes_that_killed_the_process_are_read_and_copied() -> None:
-    """Proton's encoder dies of them (SIGSEGV), so it never gets them: a child process reads them and lives."""
+    """A message of twenty bytes that crashes proton's encoder is read and copied: proton never gets it."""
     arrays = [
         section(code, b"\xf0" + struct.pack(">II", 4 + len(element), count) + element, form)
         for code in (0x77, 0x76, 0x75, 0x74, 0x73, 0x72)
@@ -135,7 +135,7 @@ def test_twenty_bytes_that_killed_the_process_are_read_and_copied() -> None:
 
 
 def test_a_body_that_python_can_have_is_shown_as_it_is() -> None:
-    """Of an array of nulls as many as it says, up to a number."""
+    """A body that Python can represent is decoded; an array of nulls up to a limit."""
     found = delivery(PILL)
     assert found.value == [None] * 65535
     assert (found.body, found.readable) == (PILL[10:], True)
@@ -144,14 +144,14 @@ def test_a_body_that_python_can_have_is_shown_as_it_is() -> None:
 
 @pytest.mark.parametrize("code", [0x70, 0x72, 0x73, 0x74])
 def test_a_described_section_is_no_section(code: int) -> None:
-    """A map with a description where a map should be: nobody can read it, and the dead letter has the rest."""
+    """A section with a described value cannot be read; the dead letter has the other sections."""
     data = section(code, b"\0\x53\x01" + (b"\x45" if code in (0x70, 0x73) else b"\xc1\x01\0")) + BODY
     copy = copy_of_it(delivery(data))
     assert (copy.body, copy.headers["redeliveryCause"]) == (b"body", "ValueError")
 
 
 def test_how_many_elements_without_bytes_are_shown() -> None:
-    """65,536, and not one more."""
+    """An array of 65,536 elements without bytes is decoded, one of 65,537 is not."""
     for count, shown in ((65536, [None] * 65536), (65537, None)):
         found = delivery(section(0x77, b"\xf0" + struct.pack(">II", 5, count) + b"\x40"))
         assert found.value == (shown or found.body)
@@ -167,14 +167,14 @@ def test_how_many_elements_without_bytes_are_shown() -> None:
     section(0x76, b"\x45") + section(0x70, b"\x45") + section(0x75, b"\xa0\x01a") + BODY,
 ])  # fmt: skip
 def test_sections_out_of_order_or_twice(data: bytes) -> None:
-    """The handler was given one of two parts: the dead letter has all bytes, says so, and is left by a redrive."""
+    """A message with a wrong, repeated or misplaced section is dead-lettered as bytes, and marked as not whole."""
     copy = copy_of_it(delivery(data))
     assert (copy.body, copy.headers["redeliveryWhole"]) == (data, "false")
     assert not read_letter(copy, "queue://DLQ").whole
 
 
 def test_what_is_no_message_is_kept_as_bytes() -> None:
-    """The handler was given these bytes as the body, and so does its dead letter have them, and who redrives it."""
+    """Bytes that are not a message are the body, and stay the body in the dead letter and after a redrive."""
     data = BODY + b"\0SuRa"
     copy = copy_of_it(delivery(data))
     assert delivery(data).body == copy.body == redriven(copy).body == data
@@ -182,7 +182,7 @@ def test_what_is_no_message_is_kept_as_bytes() -> None:
 
 
 def test_four_billion_nulls_are_not_made() -> None:
-    """Ten bytes: the application gets them, and so does whoever looks at the dead letter."""
+    """An array of four billion nulls, ten bytes, is not decoded; the application gets the bytes."""
     data = section(0x77, b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40")
     found = delivery(data)
     assert found.value == found.body == copy_of_it(found).body == redriven(copy_of_it(found)).body
@@ -191,7 +191,7 @@ def test_four_billion_nulls_are_not_made() -> None:
 
 @pytest.mark.parametrize("form", ["ulong", "symbol", "long symbol"])
 def test_each_form_of_a_descriptor_is_read(form: str) -> None:
-    """A number of one byte or eight, or a name: the same message, and a copy keeps the body's as it came."""
+    """A descriptor can be a number of one byte or eight, or a name; a copy keeps the form of the body's."""
     plain = [
         (0x70, b"\xc0\x04\x02\x41\x50\x07"), (0x73, b"\xc0\x06\x01\xa1\x03one"),
         (0x74, one_entry(b"\xa1\x01k", b"\xa1\x01v")), (0x75, b"\xa0\x02hi"), (0x75, b"\xb0\0\0\0\x01!"),
@@ -206,7 +206,7 @@ def test_each_form_of_a_descriptor_is_read(form: str) -> None:
 
 
 def test_nothing_of_a_message_is_decoded_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its attempt is marked first: until then only places are looked for, and the id among its properties."""
+    """An arriving message is not decoded: only the places of its sections, and its id, are found."""
 
     def refused(*_: object) -> Any:
         raise AssertionError("decoded")
@@ -224,7 +224,7 @@ def test_nothing_of_a_message_is_decoded_when_it_arrives(monkeypatch: pytest.Mon
 
 
 def test_a_count_alone_does_not_make_us_read_what_comes_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A map that says it has a million entries in three bytes has none; the body behind it is not taken for them."""
+    """A map with a false count of a million is empty; the body after it is not read as its entries."""
     body = b"\xa1\x01a\x40" * 10
     data = b"\0St\xd1\0\0\0\x04\0\x0f\x42\x40" + section(0x75, b"\xb0" + struct.pack(">I", len(body)) + body)
     found = delivery(data)
@@ -237,7 +237,7 @@ def test_a_count_alone_does_not_make_us_read_what_comes_behind(monkeypatch: pyte
 
 
 def test_the_digest_is_of_what_the_producer_sent() -> None:
-    """Another count, another annotation, another footer: the same; another property or body: another."""
+    """The digest depends on the producer's sections only, not on counts, annotations or the footer."""
     sent = [
         section(0x73, b"\xc0\x06\x01\xa1\x03one"),
         section(0x74, one_entry(b"\xa1\x01k", b"\xa1\x01v")),
@@ -257,7 +257,7 @@ def test_the_digest_is_of_what_the_producer_sent() -> None:
 
 
 def test_whether_a_message_has_a_creation_time() -> None:
-    """Only then its id and its time together are of one message."""
+    """A message is `dated` if it has a creation time: only then id and time together identify it."""
     assert delivery(message(id="m-1", creation_time=AT)).dated
     assert not delivery(message(id="m-1")).dated
     assert not delivery(b"no message").dated
@@ -268,7 +268,7 @@ def test_whether_a_message_has_a_creation_time() -> None:
     section(0x77, b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40"), b"\0Sp\xc0\x04\x02AQ\xff" + BODY,
 ])  # fmt: skip
 def test_the_tools_and_the_ledger_take_them(data: bytes) -> None:
-    """As they came, and as dead letters: a row of JSON, and a name in a ledger."""
+    """Each message, and its dead letter, can be exported as a row of JSON and has a name in the ledger."""
     for found in (delivery(data), copy_of_it(delivery(data))):
         letter = read_letter(found, "queue://DLQ")
         assert json.dumps(row_of(letter), default=str)
@@ -277,11 +277,11 @@ def test_the_tools_and_the_ledger_take_them(data: bytes) -> None:
 
 
 def redriven(found: AmqpDelivery) -> AmqpDelivery:
-    """The message that goes back."""
+    """Return the redriven message."""
     out = copy_of(found, "queue://orders", dict(found.headers))
     return delivery(copied(Forward(found, out, Cause(""), 0, redrive=True), found, AmqpArtemis(), AT))
 
 
 def test_a_redriven_pill_is_the_message_that_it_was() -> None:
-    """Its body goes to the dead-letter queue and back as it came."""
+    """A redriven message has its original body, byte for byte."""
     assert as_came(redriven(copy_of_it(delivery(PILL)))) == [PILL]

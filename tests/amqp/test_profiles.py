@@ -1,4 +1,4 @@
-"""Which broker is at the other end: by the properties of its open frame, or by the user's word."""
+"""Profiles: chosen by the properties of the broker's open frame, or by the user's option."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_broker_is_known_by_its_product(product: str) -> None:
-    """The names are what the brokers send (docs/measured-amqp.md)."""
+    """A broker is recognised by its product name (docs/measured-amqp.md)."""
     assert isinstance(profile_for({"product": product, "version": "3.10.8"}, "auto"), PRODUCTS[product])
 
 
@@ -46,21 +46,21 @@ def test_a_broker_is_known_by_its_product(product: str) -> None:
     ],
 )
 def test_rabbitmq_has_a_profile_for_its_version(version: str, kind: type[AmqpProfile]) -> None:
-    """From 4.0 on it has other addresses; a newer version than any that is known is taken for the newest."""
+    """RabbitMQ from 4.0 on has its own profile; a version newer than the known ones is taken for the newest."""
     assert type(profile_for({"product": "RabbitMQ", "version": version}, "auto")) is kind
 
 
 @pytest.mark.parametrize("version", ["", "dev", "x4.3", "\u0664.3"])
 def test_a_version_that_cannot_be_read_is_taken_for_the_newest(version: str) -> None:
-    """An old broker refuses addresses that it does not know; a new one would, too, and nothing is sent to nowhere."""
+    """A version that cannot be parsed is taken for the newest: an old broker refuses unknown addresses."""
     profile = profile_for({"product": "RabbitMQ", "version": version}, "auto")
     assert profile.address("queue://a b/c") == "/queues/a%20b%2Fc"
     assert profile.capabilities.max_hold is None
 
 
 def test_another_product_is_refused_unless_the_user_names_it() -> None:
-    """`redelivery.broker` decides where a broker says nothing, or something else."""
-    with pytest.raises(ConfigurationError, match="Solace over AMQP is not supported yet"):
+    """`redelivery.broker` chooses the profile of an unknown product; without it the product is refused."""
+    with pytest.raises(ConfigurationError, match="Solace over AMQP is not supported; ActiveMQ Classic"):
         profile_for({"product": "Solace"}, "auto")
     assert isinstance(profile_for({"product": "Solace"}, "rabbitmq"), AmqpRabbitMQ4)
     assert isinstance(profile_for({"product": "Solace", "version": "3.8"}, "rabbitmq"), AmqpRabbitMQ)
@@ -83,14 +83,14 @@ def test_another_product_is_refused_unless_the_user_names_it() -> None:
 def test_a_consumer_asks_for_the_time_that_its_policy_needs(
     version: str, options: str, hold: float | None, asked: float | None
 ) -> None:
-    """At least the 30 minutes of the broker, at most 12 hours, with a fifth to spare; or what the user says."""
+    """A consumer asks for 1.25 times its policy's longest time, 30 min to 12 h, or for the user's timeout."""
     settings = parse_uri(f"amqp://h{options}")
     profile = profile_for({"product": "RabbitMQ", "version": version}, "auto", settings)
     assert profile.consumer_timeout(hold) == asked
 
 
 def test_rabbitmq_3_has_seconds_where_a_message_came_over_stomp() -> None:
-    """`--older-than` would take a letter of today for one of 1970, and a purge would drop it."""
+    """A creation time of RabbitMQ 3 in seconds is converted: `--older-than` would take the message for one of 1970."""
     profile = profile_for({"product": "RabbitMQ", "version": "3.10.8"}, "auto")
     assert profile.created(1_795_656_042) == 1_795_656_042_000
     assert profile.created(1_795_656_042_123) == 1_795_656_042_123

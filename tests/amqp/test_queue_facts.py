@@ -1,4 +1,4 @@
-"""What a queue of RabbitMQ 4 can do, by what its management node says of it, and what its messages say."""
+"""Facts of RabbitMQ 4's queues, from the management node and from their messages."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ SAFE = {
 def able(
     kind: str, arguments: dict[str, Any] | None = None, profile: AmqpRabbitMQ4 = NEWEST, **asked: Any
 ) -> Any:
-    """Return what the broker can do with a queue."""
+    """Return the capabilities of a queue."""
     return profile.for_queue(QueueFacts(kind, arguments or {}), Subscribe(1, "queue://orders", 10, **asked))
 
 
 @pytest.mark.parametrize("body", [None, "text", 7, [], {}])
 def test_an_answer_that_says_nothing_is_no_fact(body: object) -> None:
-    """Nothing is known of the queue then, and nothing is taken for certain."""
+    """A reply without facts yields None: nothing about the queue is certain."""
     facts = QueueFacts.of(body)
     assert facts is None or (facts.kind, facts.arguments) == ("", {})
     assert (facts is None) == (not isinstance(body, dict))
 
 
 def test_facts_of_impossible_types_are_unknown() -> None:
-    """A kind that is a number, arguments that are a list."""
+    """Facts with impossible types are unknown: a kind that is a number, arguments that are a list."""
     assert QueueFacts.of({"type": 3, "arguments": [1]}) == QueueFacts()
     assert QueueFacts.of({"type": "quorum", "arguments": {1: 2}}) == QueueFacts("quorum", {"1": 2})
 
 
 @pytest.mark.parametrize("missing", [None, *SAFE])
 def test_a_dead_letter_is_kept_for_certain_by_all_three_arguments(missing: str | None) -> None:
-    """Without one of them the broker drops what no queue takes."""
+    """Dead letters are kept only with all three arguments; otherwise the broker can drop them."""
     arguments = {name: value for name, value in SAFE.items() if name != missing}
     assert QueueFacts("quorum", arguments).keeps_dead_letters == (missing is None)
     assert not QueueFacts("classic", arguments).keeps_dead_letters
@@ -67,7 +67,7 @@ def test_a_dead_letter_is_kept_for_certain_by_all_three_arguments(missing: str |
     ],
 )
 def test_a_queue_that_drops_messages_says_so(kind: str, arguments: dict[str, Any], limit: int | None) -> None:
-    """After so many lost connections; not where it has no limit, or a dead-letter exchange."""
+    """A quorum queue with a delivery limit and no dead-letter exchange has a caution with the limit."""
     said = able(kind, arguments).caution
     assert said == "" if limit is None else f"after {limit} lost connections" in said
 
@@ -86,7 +86,7 @@ def test_a_queue_that_drops_messages_says_so(kind: str, arguments: dict[str, Any
 def test_what_a_kind_of_queue_counts_and_holds_back(
     profile: AmqpRabbitMQ4, kind: str, counts: bool, native: bool
 ) -> None:
-    """Only quorum queues hold messages back, since 4.3; before, classic queues count nothing."""
+    """Only quorum queues hold messages back, since 4.3; before 4.3 classic queues do not count."""
     found = able(kind, profile=profile)
     assert (found.counts, found.reschedule) == (counts, "native" if native else "none")
     assert bool(found.advice) == (profile is NEWEST and kind in ("quorum", "classic"))
@@ -97,7 +97,7 @@ def test_what_a_kind_of_queue_counts_and_holds_back(
     ("hold", "timeout"), [(None, 43200.0), (0.0, 1800.0), (1440.0, 1800.0), (7200.0, 9000.0), (1e9, 43200.0)]
 )
 def test_a_consumer_asks_for_what_it_needs_within_bounds(hold: float | None, timeout: float) -> None:
-    """At least the broker's own half an hour, at most twelve hours; holding takes four fifths of it."""
+    """A consumer asks for a timeout between 30 min and 12 h, of which it uses four fifths."""
     assert NEWEST.consumer_timeout(hold) == timeout
     assert able("quorum", hold=hold).max_hold == timeout
     assert able("classic", hold=hold).max_hold is None
@@ -106,14 +106,14 @@ def test_a_consumer_asks_for_what_it_needs_within_bounds(hold: float | None, tim
 
 
 def test_the_user_may_name_the_timeout() -> None:
-    """Then that is asked for, whatever the policies need."""
+    """A timeout of the user is asked for, whatever the policies need."""
     settings = parse_uri("amqp://host?redelivery.consumerTimeout=90000")
     profile = AmqpRabbitMQ4((4, 3), settings)
     assert profile.consumer_timeout(7200.0) == 90.0
 
 
 def test_before_4_3_a_release_counts() -> None:
-    """A quorum queue counts it against its limit, so nothing is given back without need."""
+    """Before 4.3 a release counts against the limit of a quorum queue: `release_counts` is True."""
     assert (OLDER.capabilities.release_counts, NEWEST.capabilities.release_counts) == (True, False)
     assert (OLDER.capabilities.reschedule, NEWEST.capabilities.reschedule) == ("none", "native")
     assert (OLDER.holds_back, NEWEST.holds_back) == (False, True)
@@ -126,7 +126,7 @@ def test_before_4_3_a_release_counts() -> None:
 
 @pytest.mark.parametrize("name", ["orders", "a b", "a/b", "a%b", "b\u00fcro", "a.b", "a?b#c", "%2F"])
 def test_any_name_of_a_queue_has_an_address(name: str) -> None:
-    """It is escaped, and read again; a topic is a key of the exchange of topics."""
+    """The name of a queue is escaped in its address, and read back; a topic is a routing key."""
     assert NEWEST.address(f"queue://{name}") == queue_address(name)
     assert not set(" ?#/").intersection(queue_address(name).removeprefix("/queues/"))
     assert NEWEST.qualified(NEWEST.address(f"queue://{name}"), "topic") == f"queue://{name}"
@@ -145,7 +145,7 @@ def test_any_name_of_a_queue_has_an_address(name: str) -> None:
     ],
 )
 def test_where_a_message_was_routed(annotations: dict[str, Any], address: str | None) -> None:
-    """By the broker's own word, not by what its producer wrote into `to`."""
+    """The destination of a message is the broker's routing key and exchange, not the producer's `to`."""
     assert NEWEST.sent_to(annotations) == address
 
 
@@ -168,7 +168,7 @@ def test_where_a_message_was_routed(annotations: dict[str, Any], address: str | 
 def test_what_a_dead_letter_tells(
     annotations: dict[str, Any], headers: dict[str, Any], cause: str | None, origin: str | None
 ) -> None:
-    """Our note counts more than the broker's reason; a copy says itself what it was sent to."""
+    """A note of the cause replaces the broker's reason; a copy has its origin in its own header."""
     assert (NEWEST.died_of(annotations, headers), NEWEST.origin(annotations, headers)) == (cause, origin)
 
 
@@ -177,12 +177,12 @@ def test_what_a_dead_letter_tells(
     [("4.3.6", (4, 3, 6)), ("4.3.6-rc.1", (4, 3, 6)), ("4", (4,)), ("", ()), ("v4", ()), ("4.x", (4,))],
 )
 def test_the_numbers_of_a_version(version: str, found: tuple[int, ...]) -> None:
-    """As far as it is made of numbers."""
+    """A version is the numbers at its beginning."""
     assert numbers(version) == found
 
 
 def test_arguments_have_the_types_that_the_broker_wants() -> None:
-    """Numbers and truth values are no text; other words are."""
+    """Queue arguments that are numbers or truth values are typed; others stay text."""
     uri = (
         "amqp://host?redelivery.queueArguments=x-max-length:7,x-delivery-limit:-1,x-single-active-consumer:true,"
         "x-queue-type:quorum,x-dead-letter-exchange:1x"
@@ -199,7 +199,7 @@ def test_arguments_have_the_types_that_the_broker_wants() -> None:
 
 
 def test_a_mark_of_the_first_consumer() -> None:
-    """What is not its first delivery was delivered before; what says nothing was not."""
+    """A message with first-acquirer false was delivered before; without the field it was not."""
     assert [NEWEST.redelivered(first) for first in (True, False, None)] == [False, True, False]
 
 
@@ -207,13 +207,13 @@ def test_a_mark_of_the_first_consumer() -> None:
     ("destination", "is_one"), [("temp-queue://x", True), ("temp-topic://x", True), ("queue://x", False)]
 )
 def test_there_are_no_temporary_destinations(destination: str, is_one: bool) -> None:
-    """They are refused with the reason."""
+    """Temporary destinations are refused with the reason."""
     problem = NEWEST.problem(destination)
     assert (problem is not None and "temporary" in problem) == is_one
 
 
 def test_nothing_is_advised_to_a_consumer_of_a_topic() -> None:
-    """Its queue is its own, and goes with it."""
+    """A consumer of a topic gets no advice: its queue ends with it."""
     found = NEWEST.for_queue(QueueFacts("classic"), Subscribe(1, "topic://news", 10))
     assert found is not None
     assert not found.advice

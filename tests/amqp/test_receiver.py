@@ -1,4 +1,4 @@
-"""Consumers' links: what they ask of the broker, and what the broker's answers make of them."""
+"""Consumers' links: their attach frames, and the broker's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """Proton's connection, without a socket; writes down what is settled."""
+    """proton's connection, without a socket; it records settlements."""
 
     def __init__(self) -> None:
         self.connection = proton.Connection()
@@ -32,7 +32,7 @@ class Wire:
     sessions, most_sessions = 0, 2
 
     def flow(self, *_: object) -> None:
-        """No credit is given."""
+        """Give no credit."""
 
     def settle(self, handles: list[str], outcome: int) -> None:
         self.settled.update(dict.fromkeys(handles, outcome))
@@ -42,7 +42,7 @@ class Wire:
 
 
 class Attached:
-    """A consumer whose link the broker has taken."""
+    """A consumer whose link the broker has attached."""
 
     def __init__(self) -> None:
         self.wire = Wire()
@@ -63,14 +63,14 @@ class Attached:
         self.receiver.attached = True
 
     def event(self, name: str, condition: str | None = None) -> Any:
-        """Return what proton reports of the link of that name."""
+        """Return an event of proton for the link of that name."""
         remote = None if condition is None else proton.Condition(condition, "says the broker")
         return SimpleNamespace(link=SimpleNamespace(name=name, remote_condition=remote))
 
 
 @pytest.fixture
 def attached() -> Attached:
-    """Return one on a connection that stands."""
+    """Return a consumer that is attached."""
     return Attached()
 
 
@@ -79,7 +79,7 @@ def attached() -> Attached:
     [("amqp:resource-deleted", True), ("amqp:unauthorized-access", True), ("amqp:internal-error", False)],
 )
 def test_a_consumer_whose_queue_is_gone_stops(attached: Attached, condition: str, stops: bool) -> None:
-    """If another try would end the same way, the consumer stops with the broker's words; else the connection is new."""
+    """A consumer stops with the broker's text if another attach would fail too; else the connection is replaced."""
     attached.links.on_closed(attached.event("c-1-7", condition))
     told = attached.answers if stops else attached.lost
     assert [str(error) for error in told] == [
@@ -90,7 +90,7 @@ def test_a_consumer_whose_queue_is_gone_stops(attached: Attached, condition: str
 
 
 def test_a_rejection_is_confirmed_by_the_answer_to_a_later_frame(attached: Attached) -> None:
-    """No broker answers a rejection: it counts as carried out when the broker has answered what was asked after it."""
+    """A rejection is confirmed by the answer to a later attach: no broker answers a rejection."""
     (delivery,) = arrived(attached.receiver, "bad")
     confirmed: list[RedeliveryError | None] = []
     attached.links.reject(delivery, {}, confirmed.append)
@@ -103,7 +103,7 @@ def test_a_rejection_is_confirmed_by_the_answer_to_a_later_frame(attached: Attac
 
 @pytest.mark.parametrize("in_step", [True, False])
 def test_a_copy_goes_in_step_with_the_acceptances_before_it(attached: Attached, in_step: bool) -> None:
-    """Not before the broker has answered what was asked after them; of other consumers, at once."""
+    """A copy waits until the acceptances of its consumer are carried out; those of other consumers do not matter."""
     attached.receiver.progress = SettlementProgress(asked=in_step)
     deliveries, links = arrived(attached.receiver, "first", "second"), attached.links
     told: list[str] = []
@@ -129,7 +129,7 @@ def test_a_copy_goes_in_step_with_the_acceptances_before_it(attached: Attached, 
 
 
 def test_a_copy_whose_acceptances_get_no_answer_is_told_why(attached: Attached) -> None:
-    """The connection is gone: it is not sent, and tried again over the next one."""
+    """A copy is not sent if the connection is lost before the acceptances are confirmed; it gets the error."""
     attached.receiver.progress = SettlementProgress(asked=True)
     attached.links.settlements.settle(arrived(attached.receiver, "first"), ACCEPTED)
     told: list[RedeliveryError | None] = []
@@ -140,7 +140,7 @@ def test_a_copy_whose_acceptances_get_no_answer_is_told_why(attached: Attached) 
 
 
 def test_who_reads_dead_letters_needs_to_know() -> None:
-    """Its copies go in step; those of an application's consumer need not."""
+    """Only a reader of dead letters waits for its acceptances before a copy."""
     for in_step in (True, False):
         command = replace(COMMAND, in_step=in_step)
         progress = ReceiverLink(command, 1, AmqpArtemis(), lambda _: None).progress
@@ -150,7 +150,7 @@ def test_who_reads_dead_letters_needs_to_know() -> None:
 
 @pytest.mark.parametrize("subscription", [None, "reports"])
 def test_a_durable_subscription_outlives_its_link(subscription: str | None) -> None:
-    """The broker is asked to keep a named subscription, with its messages, for ever; and no other consumer's."""
+    """The link of a durable subscription asks the broker to keep it for ever; no other link does."""
     command = Subscribe(7, "topic://prices", 10, subscription=subscription)
     receiver, connection = ReceiverLink(command, 1, AmqpArtemis(), lambda _: None), proton.Connection()
     receiver.attach(connection, "reports")

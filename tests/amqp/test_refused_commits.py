@@ -1,4 +1,4 @@
-"""Transactions that a broker refuses, or whose coordinator it ends: nothing is accepted, and the session goes on."""
+"""Transactions that a broker refuses, or whose coordinator ends: nothing is accepted, and the session goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.amqp.peer import Conversation
 
 TRANSACTIONAL = 0x34
-# Longer than it takes to notice that the connection has ended: what comes again before that is rolled back once more.
+# Longer than the client needs to notice the end of the connection: an earlier redelivery is rolled back again.
 POLICY = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy.from_delays([0.1] * 3))
 
 
@@ -24,7 +24,7 @@ def sending(conversation: Conversation, link: Any) -> None:
 
 
 class Discharges:
-    """What becomes of each commit in turn."""
+    """Outcomes of the commits, in turn."""
 
     def __init__(self, *steps: str) -> None:
         self.steps = list(steps)
@@ -51,7 +51,7 @@ class Discharges:
 def test_a_commit_that_is_refused_or_never_answered(
     step: str, error: type[Exception], told: str, charged: int
 ) -> None:
-    """No message is settled twice over one connection: it is made anew, the message comes again and is committed."""
+    """A refused or unanswered commit replaces the connection; its message is redelivered and committed."""
     with ScriptedPeer(sending) as peer:
         peer.discharges = Discharges(step, "accept")
         with redelivery.connect(peer.uri, policies=POLICY) as connection:
@@ -72,13 +72,13 @@ def test_a_commit_that_is_refused_or_never_answered(
 
 
 def test_a_coordinator_that_ends_between_declare_and_discharge() -> None:
-    """Nothing is settled in a transaction that is gone; the next one has a new coordinator, on the same connection."""
+    """A coordinator that ends before the discharge settles nothing; the next transaction has a new coordinator."""
     with ScriptedPeer(sending) as peer:
         coordinators: list[Any] = []
         taken = peer.taken
 
         def ending(conversation: Conversation, link: Any) -> None:
-            """When the copy comes, end the coordinator instead of answering."""
+            """End the coordinator when the copy arrives, instead of answering."""
             if len(coordinators) == 1:
                 coordinators[0].condition = proton.Condition("amqp:internal-error", "out of order")
                 coordinators[0].close()

@@ -1,4 +1,4 @@
-"""Declarations on RabbitMQ 4 that are refused, or never answered; and what is sent to what must be declared."""
+"""Declarations on RabbitMQ 4 that are refused or not answered, and sends that need a declaration."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def node() -> Iterator[Node]:
 
 
 def test_a_queue_of_which_nothing_is_known_holds_nothing_back(node: Node) -> None:
-    """The broker does not let the user look: it might come back at once, again and again."""
+    """A queue of unknown type is refused for a scheduler of the broker: it could redeliver at once."""
     node.ends.add(("GET", "/queues/quorum"))
     words = Asked(node).refused("queue://quorum", rescheduled=True)
-    assert "the broker does not say what kind of queue queue://quorum is" in words
+    assert "the broker does not report the type of queue://quorum" in words
 
 
 def test_a_binding_that_is_refused_is_told(node: Node) -> None:
-    """The consumer would get nothing."""
+    """A refused binding refuses the subscription, which would get no messages."""
     node.answers = {("POST", "/bindings"): [(204, None), (400, "no binding")]}
     words = Asked(node).refused("topic://a,topic://b")
     assert "bound to amq.topic: no binding" in words
@@ -43,7 +43,7 @@ def test_a_binding_that_is_refused_is_told(node: Node) -> None:
 
 @pytest.mark.parametrize("request_", [("GET", "/queues/new"), ("PUT", "/queues/new"), ("POST", "/bindings")])
 def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_: tuple[str, str]) -> None:
-    """The subscription is made again over the next one; so is what waits behind it."""
+    """A connection that is lost during a declaration is not a refusal: the next one subscribes again."""
     node.cuts.add(request_)
     asked = Asked(node)
     destination = "topic://a" if request_[0] == "POST" else "queue://new"
@@ -54,7 +54,7 @@ def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_:
 
 
 def test_a_native_address_is_used_as_it_is(node: Node) -> None:
-    """Nobody knows whether a queue is meant; the link says whether it is there."""
+    """A native address is not declared; the link reports whether it exists."""
     asked = Asked(node)
     assert asked.sent("native:///exchanges/amq.fanout") is None
     assert asked.subscribed("native:///queues/classic").error is None
@@ -63,11 +63,11 @@ def test_a_native_address_is_used_as_it_is(node: Node) -> None:
 
 
 def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) -> None:
-    """The right may have been given meanwhile."""
+    """A refused declaration fails the send, and is tried again for the next one: the right can be given meanwhile."""
     forbidden = ("PUT", "/queues/new")
     node.ends.add(forbidden)
     asked = Asked(node)
-    assert "does not declare the queue new" in str(asked.sent("queue://new"))
+    assert "refused to declare the queue new" in str(asked.sent("queue://new"))
     node.ends.clear()
     asked.adapter.execute((Send(2, Outgoing("queue://new", b"")),))
     eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 2)
@@ -76,7 +76,7 @@ def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) 
 
 
 def test_one_link_serves_all_messages_of_a_queue(node: Node) -> None:
-    """It is looked up once; another queue has a link of its own."""
+    """All messages to a queue share one link and one look-up; another queue has its own."""
     asked = Asked(node)
     sends = [Send(number, Outgoing(f"queue://{queue}", b"")) for number, queue in enumerate("aba")]
     asked.adapter.execute(sends)

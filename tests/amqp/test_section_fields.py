@@ -1,4 +1,4 @@
-"""Fields of a header or properties section: of a type that they cannot have, they are as if they were not there."""
+"""Types of header and properties fields: a field with a wrong type is absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADER: list[set[type]] = [{bool}, {int, Timestamp}, {int, Timestamp}, {bool}, {
 
 @given(st.lists(st.lists(VALUES, max_size=HEADER_FIELDS), max_size=4))
 def test_fields_of_a_header(messages: list[list[Any]]) -> None:
-    """Whatever the messages before had: true is no number, and a number is not true."""
+    """A boolean in the place of a number is absent, and the reverse, whatever earlier messages had."""
     for fields in messages:
         wanted = [
             field if type(field) in kinds else None for field, kinds in zip(fields, HEADER, strict=False)
@@ -27,7 +27,7 @@ def test_fields_of_a_header(messages: list[list[Any]]) -> None:
 
 @given(st.lists(VALUES, max_size=PROPERTIES_FIELDS))
 def test_what_is_right_stays_right(fields: list[Any]) -> None:
-    """Read twice they are the same, and no more than there were."""
+    """A combination of types that was correct is remembered once."""
     once = typed(fields, codec.PROPERTIES)
     assert typed(once, codec.PROPERTIES) == once
     assert [each for each in once if each is not None] == [

@@ -1,4 +1,4 @@
-"""A connection has so many sessions as the broker takes, and each link has one."""
+"""Sessions of a connection: at most as many as the broker allows, one for each link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINKS = 4
 
 
 class Few(Node):
-    """A node that takes few sessions; one is for its management."""
+    """A node that allows few sessions; one is for its management."""
 
     sessions = LINKS + 1
     ends_at_once = True
@@ -33,14 +33,14 @@ def node() -> Iterator[Few]:
 
 
 def test_a_consumer_too_many_is_refused_and_the_others_stay(node: Few) -> None:
-    """Proton would write nothing more for any of them, and the connection would stand."""
+    """A consumer above the limit is refused, and the others go on: proton would write nothing more otherwise."""
     asked = Asked(node)
     for number in range(LINKS - 1):
         assert asked.subscribed(f"queue://{number}", number).error is None
     refused = asked.subscribed("queue://last", LINKS).error
     assert isinstance(refused, AdapterError)
-    assert f"the broker takes {LINKS + 1} sessions on a connection" in str(refused)
-    # Dead letters go on.
+    assert f"the broker allows {LINKS + 1} sessions on a connection" in str(refused)
+    # Dead letters are still sent.
     assert asked.sent("queue://0") is None
     asked.events.clear()
     assert asked.sent("queue://DLQ") is None
@@ -48,7 +48,7 @@ def test_a_consumer_too_many_is_refused_and_the_others_stay(node: Few) -> None:
 
 
 def test_a_sender_that_is_not_used_makes_room(node: Few) -> None:
-    """Whoever answers to many queues would have no session left; the link comes back with the next message."""
+    """An idle sender ends to make room for another link; its next message attaches it again."""
     asked = Asked(node)
     for number in range(3 * LINKS):
         assert asked.sent(f"queue://{number % (LINKS + 2)}") is None
@@ -58,7 +58,7 @@ def test_a_sender_that_is_not_used_makes_room(node: Few) -> None:
 
 
 def test_the_sender_that_was_asked_for_longest_ago_goes_first(node: Few) -> None:
-    """The others need not be declared again."""
+    """The sender whose last use was the longest ago ends first; the others need no new declaration."""
     asked = Asked(node)
     for name in ("0", "1", "2", "3", "0", "new", "0"):
         assert asked.sent(f"queue://{name}") is None

@@ -1,4 +1,4 @@
-"""A message over AMQP that was stored as bytes, and restored, is the same delivery."""
+"""Deliveries over AMQP that are restored from stored bytes."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ RAW = st.lists(st.sampled_from(SECTIONS), max_size=6).map(b"".join) | st.binary(
 
 
 def arrived(raw: bytes, name: str = "artemis", to: str = "queue://orders") -> AmqpDelivery:
-    """A delivery of these bytes."""
+    """Return a delivery of these bytes."""
     receiver = ReceiverLink(Subscribe(3, to, 100), 7, PROFILES[name][0], lambda _: None)
     handle: Any = object()
     return AmqpDelivery(receiver, raw, handle, 0, AT)
 
 
 def shown_again(delivery: AmqpDelivery, name: str, to: str) -> dict[str, Any]:
-    """What it shows when it is restored."""
+    """Return the properties of the restored delivery."""
     _, broker, version = PROFILES[name]
     return shown_by(again(restorer({"scheme": "amqp", **section_wire(broker, version, to)}), delivery, AT))
 
@@ -69,7 +69,7 @@ def shown_again(delivery: AmqpDelivery, name: str, to: str) -> dict[str, Any]:
 @example(raw=b"\0Su\xa0\x00" + DATA, to="queue://orders")
 @example(raw=b"\0Ss\xc0\x05\x01\xa1\x02id\0Su\xb0\x00\x04\x93\xe0" + b"x" * 300_000, to="queue://orders")
 def test_a_message_is_restored(name: str, raw: bytes, to: str) -> None:
-    """Every property of a restored delivery is that of the original, whatever sections came, and of what is none."""
+    """Every property of a restored delivery is that of the original, for all sections and for other bytes."""
     delivery = arrived(raw, name, to)
     head, body = delivery.stored()
     assert head + (body or b"") == raw
@@ -82,7 +82,7 @@ def test_a_message_is_restored(name: str, raw: bytes, to: str) -> None:
     "body", [b"\0\xff" * 200, b"", "h\u00e9", {"a": 1, "b": b"\0"}, [1, "two", None], 42, None]
 )
 def test_what_proton_encodes_is_restored(name: str, body: Any) -> None:
-    """Data, text, maps, lists, numbers and no body, with the properties that other clients set."""
+    """Bodies of all types, and the properties of other clients, are restored."""
     fields = {
         "id": "m",
         "properties": {"n": 1, "f": 0.5},
@@ -97,7 +97,7 @@ def test_what_proton_encodes_is_restored(name: str, body: Any) -> None:
 
 
 def test_only_the_body_of_one_last_data_section_is_apart() -> None:
-    """All other bodies stay among the first bytes, and a copy of ours is cut behind its sections."""
+    """Only a body of one last data section is stored apart; any other body stays in the first part."""
     sent = encoded(Outgoing("queue://orders", b"payload", headers={"a": "b"}), AmqpArtemis(), AT)
     assert arrived(sent).stored() == (sent[:-7], b"payload")
     assert arrived(DATA).stored() == (b"\0Su\xa0\x02", b"hi")
@@ -107,7 +107,7 @@ def test_only_the_body_of_one_last_data_section_is_apart() -> None:
 
 @given(raw=RAW)
 def test_what_is_plain_at_a_glance_is_plain(raw: bytes) -> None:
-    """A quick look never takes a message for plain that has expired, or has no body."""
+    """The quick check never takes a message for plain that has expired, or has no body."""
     delivery = arrived(raw)
     for now in (AT - 1, AT + 1):
         assert is_plain(delivery, now) or not delivery.plain(now)
@@ -115,14 +115,14 @@ def test_what_is_plain_at_a_glance_is_plain(raw: bytes) -> None:
 
 @pytest.mark.parametrize("header", [b"", *SECTIONS[:2], *SECTIONS[3:6]])
 def test_the_usual_message_is_plain_at_a_glance(header: bytes) -> None:
-    """A header without a time to live, in the forms that brokers write."""
+    """A header without a time to live, in the forms that brokers write, passes the quick check."""
     assert arrived(header + DATA).plain(AT)
     assert not arrived(SECTIONS[2] + DATA).plain(AT + 1)
     assert arrived(SECTIONS[2] + DATA).plain(AT)
 
 
 def test_a_wire_of_no_broker_is_refused() -> None:
-    """A name that no profile has, and a value that is missing, are said before anything is restored."""
+    """An unknown broker name, or a missing value, is refused before anything is restored."""
     with pytest.raises(ConfigurationError, match="other over AMQP is not supported"):
         restorer({"scheme": "amqp", "broker": "other", "version": "", "destination": "queue://a"})
     with pytest.raises(ConfigurationError, match="wire has no broker, version"):

@@ -1,4 +1,4 @@
-"""Whom a consumer of several destinations believes: a message's `to` is its producer's word."""
+"""Consumers of several destinations: a message's `to` counts only if the subscription covers it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARTEMIS, CLASSIC, BROKER_J, RABBITMQ = AmqpArtemis(), AmqpClassic(), AmqpBrokerJ
 def test_a_destination_that_is_not_covered_is_the_subscriptions(
     profile: AmqpProfile, subscribed: str, to: str
 ) -> None:
-    """Else a producer that may send to one queue chooses another's policy, and where its poison is put back."""
+    """A `to` that is not covered is ignored: its producer could choose another queue's policy."""
     assert delivery(message(address=to), subscribed, profile).destination == subscribed
 
 
@@ -50,12 +50,12 @@ def test_a_destination_that_is_not_covered_is_the_subscriptions(
 def test_a_destination_that_is_covered_is_the_messages(
     profile: AmqpProfile, subscribed: str, to: str, seen: str
 ) -> None:
-    """In the wildcards of the library, and in the broker's own."""
+    """A `to` that is covered is the destination, in the library's wildcards and in the broker's."""
     assert delivery(message(address=to), subscribed, profile).destination == seen
 
 
 def test_names_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer may give each message another one."""
+    """The cache of names is limited: a producer can give each message another one."""
     monkeypatch.setattr(subscribed_names, "MOST_KEPT", 3)
     names = SubscribedNames("queue://w.>", ARTEMIS)
     for number in range(10):

@@ -1,4 +1,4 @@
-"""Subscriptions that meet a reconnect: one link on the connection that stands, and none on another's account."""
+"""Subscriptions during a reconnect: one link on the current connection, and none for an old one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE = "queue://orders"
 
 
 class Answers:
-    """A sink by which a test waits for what the broker has answered."""
+    """A sink with which a test waits for the broker's answers."""
 
     def __init__(self) -> None:
         self.subscribed: list[Subscribed] = []
@@ -34,7 +34,7 @@ class Answers:
             self._sent.set()
 
     def wait_for_a_send(self, adapter: AmqpAdapter) -> None:
-        """Send a message and have it answered: what was asked for before has been answered too."""
+        """Send a message and wait for its outcome: earlier commands have been answered too."""
         self._sent.clear()
         adapter.execute((Send(1, Outgoing(QUEUE, b"")),))
         assert self._sent.wait(PATIENCE)
@@ -44,7 +44,7 @@ class Answers:
 def test_a_consumer_begins_though_the_end_of_the_one_before_is_not_answered(
     monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """RabbitMQ's sessions go in turn; if an answer is missing, the next begins all the same, with no reconnect."""
+    """A consumer starts although the end of the one before has no answer, and without a reconnect."""
     monkeypatch.setattr(ScriptedPeer, "product", "RabbitMQ")
     monkeypatch.setattr(ScriptedPeer, "version", "3.10.8")
     monkeypatch.setattr(ScriptedPeer, "ends_late", late)
@@ -57,7 +57,7 @@ def test_a_consumer_begins_though_the_end_of_the_one_before_is_not_answered(
 
 
 def test_a_subscription_made_for_an_old_connection_is_dropped() -> None:
-    """What begins with a Subscribe of another epoch is not carried out, its credit neither; its own is, and once."""
+    """Commands that begin with a Subscribe of another epoch are dropped; its own is carried out once."""
     with ScriptedPeer() as peer:
         adapter, answers, settings = AmqpAdapter(), Answers(), redelivery.parse_uri(peer.uri)
         for epoch in (1, 2):
@@ -74,7 +74,7 @@ def test_a_subscription_made_for_an_old_connection_is_dropped() -> None:
 
 
 def test_what_was_agreed_when_it_connected() -> None:
-    """A peer without an idle time-out expects no heart-beats; it is asked for ours. Without a connection: nothing."""
+    """The agreed heart-beats are reported; None for a peer without an idle timeout, and without a connection."""
     with ScriptedPeer() as peer:
         adapter, settings = (
             AmqpAdapter(),

@@ -1,4 +1,4 @@
-"""The queues of consumers of topics on RabbitMQ 4; and what a consumer of a queue gives back at its end."""
+"""Queues of topic consumers on RabbitMQ 4, and what a consumer releases at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node() -> Iterator[Node]:
 
 
 def test_a_consumer_of_a_topic_has_a_queue_of_its_own(node: Node) -> None:
-    """It goes with its connection, and is bound to each topic, in the broker's own wildcards."""
+    """A topic consumer has its own queue, which ends with its connection and is bound to each of its topics."""
     assert Asked(node).subscribed("topic://a.>,topic://b.*").error is None
     (_, path), (method, bindings), _ = node.requests
     assert (method, bindings) == ("POST", "/bindings")
@@ -36,7 +36,7 @@ def test_a_consumer_of_a_topic_has_a_queue_of_its_own(node: Node) -> None:
 
 
 def test_two_consumers_of_a_topic_have_two_queues(node: Node) -> None:
-    """Each gets all messages; so do those of another connection."""
+    """Two consumers of a topic have two queues, on one connection and on two."""
     asked = Asked(node)
     for consumer in (1, 2):
         assert asked.subscribed("topic://a", consumer).error is None
@@ -44,7 +44,7 @@ def test_two_consumers_of_a_topic_have_two_queues(node: Node) -> None:
 
 
 def test_the_queue_of_a_topics_consumer_is_nobody_elses(node: Node) -> None:
-    """Another process may have the client id, and is refused what is exclusive to the first one."""
+    """The queue of a topic consumer has a unique name: another process with the same client id is not refused."""
     for _ in range(2):
         assert Asked(node).subscribed("topic://news").error is None
     first, second = [path for method, path in node.requests if method == "PUT"]
@@ -52,17 +52,17 @@ def test_the_queue_of_a_topics_consumer_is_nobody_elses(node: Node) -> None:
 
 
 def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
-    """It is called by client id and subscription, and is for one topic: another one is refused."""
+    """The queue of a durable subscription stays; it is named by client id and subscription, for one topic only."""
     assert Asked(node).subscribed("topic://prices", subscription="desk").error is None
     assert node.bodies[0] == {**LASTING, "arguments": {"x-redelivery-topics": "prices"}}
     assert list(node.queues) == ["quorum", "classic", "me.desk"]
     words = Asked(node).refused("topic://orders", subscription="desk")
-    assert words.startswith("the durable subscription desk is for prices, and not for orders")
+    assert words.startswith("the durable subscription desk exists for prices, not for orders")
     assert node.requests[-1] == ("PUT", "/queues/me.desk")
 
 
 def test_credit_is_withdrawn_before_what_is_held_goes_back(node: Node) -> None:
-    """Else the broker sends it to the same link again, and a classic queue counts what that link had when it ends."""
+    """Credit is withdrawn before messages are released: the broker would send them to the same link again."""
 
     def consumed(conversation: Conversation, link: Any) -> None:
         if link.source.address == "/management":

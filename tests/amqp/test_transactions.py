@@ -1,4 +1,4 @@
-"""A transaction of which one part is refused."""
+"""Transactions of which one part is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """A link of which a test gives the outcomes."""
+    """A link whose outcomes a test gives."""
 
     where = "queue://out"
     error: RedeliveryError | None = None
@@ -34,7 +34,7 @@ class Sender:
 
 
 def outcome(state: int, *data: bytes) -> Any:
-    """Return how proton reports what became of a message."""
+    """Return an outcome as proton reports it."""
     return SimpleNamespace(remote_state=state, remote=SimpleNamespace(data=list(data), condition=None))
 
 
@@ -43,7 +43,7 @@ ACCEPTED = outcome(proton.Delivery.ACCEPTED)
 
 @pytest.mark.parametrize("refused", [None, 0, 1])
 def test_one_refused_part_fails_the_whole(refused: int | None) -> None:
-    """Whichever message is refused, the transaction is rolled back, and the refusal is its answer."""
+    """A refused message rolls the transaction back, and its refusal is the answer."""
     coordinator, out, answers = Sender(), Sender(), list["RedeliveryError | None"]()
     wire: Any = SimpleNamespace(masked=str)
     messages = cast("Any", [(out, b"a"), (out, b"b")])

@@ -1,4 +1,4 @@
-"""The memory broker, driven through the adapter's three methods."""
+"""The memory broker, driven through the methods of its adapter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["broker", "clock", "peer"]  # fixtures
 
 
 def test_send_is_confirmed_and_delivered_in_order(peer: Peer) -> None:
-    """What is sent is confirmed by its token, kept, and delivered first in, first out, with what it came with."""
+    """A sent message is confirmed with its token, stored, and delivered first in, first out, with its properties."""
     for token, body in enumerate((b"a", b"b"), start=7):
         peer.do(Send(token, Outgoing(QUEUE, body, headers={"n": token}, group="g", correlation_id="c")))
     assert [(sent.token, sent.error) for sent in peer.told(Sent)] == [(7, None), (8, None)]
@@ -37,7 +37,7 @@ def test_send_is_confirmed_and_delivered_in_order(peer: Peer) -> None:
 
 
 def test_credit_bounds_delivery(peer: Peer) -> None:
-    """A consumer gets no more than its credit, in one list."""
+    """A consumer gets no more messages than its credit, in one list."""
     for n in range(5):
         peer.broker.send(QUEUE, str(n))
     peer.consume(credit=2)
@@ -51,7 +51,7 @@ def test_credit_bounds_delivery(peer: Peer) -> None:
 
 
 def test_credit_is_withdrawn(peer: Peer) -> None:
-    """Negative credit takes back what was granted and not used, and no more than that."""
+    """Negative credit withdraws unused credit, and no more than that."""
     peer.broker.send(QUEUE, "0")
     peer.consume(credit=3)
     peer.do(Credit(1, -3))
@@ -62,7 +62,7 @@ def test_credit_is_withdrawn(peer: Peer) -> None:
 
 
 def test_consumers_take_turns(peer: Peer) -> None:
-    """Consumers of one queue that have credit get its messages in turn."""
+    """Consumers of one queue with credit get its messages in turn."""
     peer.consume(credit=2, consumer=1).consume(credit=10, consumer=2)
     for n in range(6):
         peer.broker.send(QUEUE, str(n))
@@ -72,7 +72,7 @@ def test_consumers_take_turns(peer: Peer) -> None:
 
 
 def test_released_goes_to_the_front_uncounted(peer: Peer) -> None:
-    """A released message is the next to be delivered, and is neither counted nor marked."""
+    """A released message is the next to be delivered; it is neither counted nor marked."""
     for n in range(3):
         peer.broker.send(QUEUE, str(n))
     peer.consume(credit=2)
@@ -84,7 +84,7 @@ def test_released_goes_to_the_front_uncounted(peer: Peer) -> None:
 
 
 def test_expired_is_dead_lettered(peer: Peer, broker: MemoryBroker, clock: ManualClock) -> None:
-    """A message that expires before it is delivered becomes a dead letter with cause `expired`."""
+    """A message that expires before its delivery becomes a dead letter with the cause `expired`."""
     broker.send(QUEUE, "old", expires_at=clock.time() + 5)
     broker.send(QUEUE, "new")
     clock.advance(5)
@@ -94,7 +94,7 @@ def test_expired_is_dead_lettered(peer: Peer, broker: MemoryBroker, clock: Manua
 
 
 def test_delayed_comes_later(peer: Peer, clock: ManualClock) -> None:
-    """A delayed message is confirmed at once and delivered when its delay has passed on the broker's clock."""
+    """A delayed message is confirmed at once, and delivered after its delay on the broker's clock."""
     peer.consume()
     peer.do(Send(1, Outgoing(QUEUE, b"later", delay=60.0)))
     assert len(peer.told(Sent)) == 1
@@ -105,7 +105,7 @@ def test_delayed_comes_later(peer: Peer, clock: ManualClock) -> None:
 
 
 def test_topics(peer: Peer, broker: MemoryBroker) -> None:
-    """Each subscription of a topic gets each message sent since it began; without subscriptions it is gone."""
+    """Each subscription of a topic gets every message sent after its begin; without subscriptions a message is lost."""
     broker.send("topic://prices.gold", "early")
     peer.consume("topic://prices.gold", consumer=1).consume("topic://prices.*", consumer=2)
     broker.send("topic://prices.gold", "1")
@@ -116,7 +116,7 @@ def test_topics(peer: Peer, broker: MemoryBroker) -> None:
 
 
 def test_durable_subscription(broker: MemoryBroker, clock: ManualClock) -> None:
-    """A durable subscription collects while nobody is there; it needs a client id and serves one at a time."""
+    """A durable subscription collects messages without a consumer; it needs a client id, and has one consumer."""
     first = Peer(broker, clock, client_id="me").consume("topic://t", subscription="s")
     first.adapter.close(1.0)
     broker.send("topic://t", "while away")
@@ -130,7 +130,7 @@ def test_durable_subscription(broker: MemoryBroker, clock: ManualClock) -> None:
 
 
 def test_wildcards_over_queues(peer: Peer, broker: MemoryBroker) -> None:
-    """A wildcard reads the queues that are there and those that come, by the rules of the policy map."""
+    """A wildcard reads existing and later queues, by the rules of the policy map."""
     broker.send("a.b", "1")
     peer.consume("queue://a.>", credit=3)
     for name in ("a.b.c", "a", "b.a", "native://a.b"):
@@ -140,7 +140,7 @@ def test_wildcards_over_queues(peer: Peer, broker: MemoryBroker) -> None:
 
 
 def test_composite_and_native(peer: Peer, broker: MemoryBroker) -> None:
-    """A composite destination is each of its members; a native name is taken as it is."""
+    """A composite destination is each of its members; a native name is used unchanged."""
     broker.send("a,b,topic://t", "x")
     assert (broker.depth("a"), broker.depth("b")) == (1, 1)
     broker.send("native://a.>,b", "y")
@@ -157,7 +157,7 @@ def test_composite_and_native(peer: Peer, broker: MemoryBroker) -> None:
     ],
 )
 def test_refused_subscriptions(peer: Peer, destination: str, options: dict[str, Any], said: str) -> None:
-    """What the broker cannot serve is refused, with the reason."""
+    """A subscription that the broker does not support is refused with the reason."""
     peer.consume(destination, **options)
     (refused,) = peer.told(Subscribed)
     assert said in str(refused.error)
@@ -165,13 +165,13 @@ def test_refused_subscriptions(peer: Peer, destination: str, options: dict[str, 
 
 
 def test_sending_to_a_wildcard_is_refused(peer: Peer) -> None:
-    """A message needs one place to go to."""
+    """A message to a wildcard is refused."""
     peer.do(Send(1, Outgoing("queue://a.*", b"")))
     assert isinstance(peer.told(Sent)[0].error, AdapterError)
 
 
 def test_brokers_are_found_by_name(clock: ManualClock) -> None:
-    """Connections to one name meet at one broker, which keeps its messages until it is closed."""
+    """Connections to one name have one broker, which keeps its messages until it is closed."""
     with MemoryBroker("found-by-name", clock=clock) as broker:
         assert broker.uri == "memory://found-by-name"
         Peer(broker, clock).do(Send(1, Outgoing(QUEUE, b"kept")))
@@ -183,7 +183,7 @@ def test_brokers_are_found_by_name(clock: ManualClock) -> None:
 
 
 def test_a_chain_of_sinks_does_not_recurse(broker: MemoryBroker, clock: ManualClock) -> None:
-    """Consumers that send on from inside their sinks can do so for ever without a stack overflow."""
+    """Consumers that send from inside their sinks can do so without end and without a stack overflow."""
     left, right = Peer(broker, clock), Peer(broker, clock)
     hops = 0
 
@@ -206,7 +206,7 @@ def test_a_chain_of_sinks_does_not_recurse(broker: MemoryBroker, clock: ManualCl
 
 
 def test_threads_get_each_message_once_and_in_order(broker: MemoryBroker, clock: ManualClock) -> None:
-    """Under concurrent sends and settlements each message is delivered once, per sender in its order."""
+    """With concurrent sends and settlements each message is delivered once, in the order of its sender."""
     peer = Peer(broker, clock).consume(credit=10_000)
 
     def work(sender: int) -> None:
@@ -225,7 +225,7 @@ def test_threads_get_each_message_once_and_in_order(broker: MemoryBroker, clock:
 
 
 def test_many_messages_take_no_scan(peer: Peer, broker: MemoryBroker) -> None:
-    """Ten thousand messages that are settled in any order leave nothing behind."""
+    """Ten thousand messages settled in any order leave nothing behind."""
     for n in range(10_000):
         broker.send(QUEUE, str(n))
     peer.consume(credit=10_000)

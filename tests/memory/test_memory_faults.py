@@ -1,4 +1,4 @@
-"""What the memory broker does when a connection ends, and what a test can make it do wrong."""
+"""Ends of connections, and faults that a test can inject into the memory broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["broker", "clock", "peer"]  # fixtures
 def test_unsettled_comes_back_counted(
     peer: Peer, broker: MemoryBroker, clock: ManualClock, ending: str
 ) -> None:
-    """What is unsettled when its consumer goes away comes again in the old order, marked, one delivery older."""
+    """An unsettled message of an ended consumer is redelivered in the old order, marked, with a count of one more."""
     for n in range(3):
         broker.send(QUEUE, str(n))
     peer.consume(credit=2)
@@ -47,7 +47,7 @@ def test_unsettled_comes_back_counted(
 
 
 def test_commands_for_an_old_connection_are_dropped(peer: Peer, broker: MemoryBroker) -> None:
-    """After a reconnect a settlement of an older delivery does nothing."""
+    """A settlement of a delivery of an older connection does nothing."""
     broker.send(QUEUE, "a")
     peer.consume()
     (old,) = peer.got()
@@ -64,7 +64,7 @@ def test_commands_for_an_old_connection_are_dropped(peer: Peer, broker: MemoryBr
 
 
 def test_poison_moves_to_the_dead_letter_queue(peer: Peer, broker: MemoryBroker) -> None:
-    """A poisoned message is on the dead-letter queue, with cause, count and origin, before it is confirmed."""
+    """A poison message is on the dead-letter queue, with cause, count and origin, before it is confirmed."""
     message_id = broker.send(QUEUE, "bad", headers={"k": "v"}, persistent=False)
     peer.consume()
     (delivery,) = peer.got()
@@ -80,7 +80,7 @@ def test_poison_moves_to_the_dead_letter_queue(peer: Peer, broker: MemoryBroker)
 
 
 def test_forward_is_atomic(peer: Peer, broker: MemoryBroker) -> None:
-    """A forward keeps the copy and takes the original away, or does neither."""
+    """A forward stores the copy and removes the original, or does neither."""
     broker.send(QUEUE, "bad")
     peer.consume()
     (delivery,) = peer.got()
@@ -97,7 +97,7 @@ def test_forward_is_atomic(peer: Peer, broker: MemoryBroker) -> None:
 
 
 def test_asking_twice_makes_one_dead_letter(peer: Peer, broker: MemoryBroker) -> None:
-    """A stalled confirmation comes when it is resumed, and a second request is answered without a second copy."""
+    """A stalled confirmation arrives after the resume; a repeated command is confirmed without a second copy."""
     broker.send(QUEUE, "bad")
     peer.consume()
     (delivery,) = peer.got()
@@ -127,7 +127,7 @@ def test_refused_settlements(peer: Peer, broker: MemoryBroker) -> None:
 
 
 def test_refused_sends_and_connections(peer: Peer, broker: MemoryBroker) -> None:
-    """A send can be refused, and so can a connection, with an error of choice."""
+    """A send can be refused, and so can a connection, with a chosen error."""
     broker.refuse_sends(1)
     peer.do(Send(1, Outgoing(QUEUE, b"")), Send(2, Outgoing(QUEUE, b"")))
     assert [sent.error is None for sent in peer.told(Sent)] == [False, True]
@@ -144,7 +144,7 @@ def test_refused_sends_and_connections(peer: Peer, broker: MemoryBroker) -> None
 
 
 def test_lost_accepts_come_again_marked(peer: Peer, broker: MemoryBroker) -> None:
-    """An accept that is lost on the wire leaves its message with the broker until the connection is cut."""
+    """A message whose accept was lost stays with the broker, and is redelivered, marked, after a cut."""
     broker.send(QUEUE, "a")
     broker.send(QUEUE, "b")
     peer.consume()
@@ -158,7 +158,7 @@ def test_lost_accepts_come_again_marked(peer: Peer, broker: MemoryBroker) -> Non
 
 
 def test_cut_of_one_client(broker: MemoryBroker, clock: ManualClock) -> None:
-    """One client's connections can be cut, with the message that is to blame."""
+    """One client's connections can be cut, with a suspect message."""
     mine, other = Peer(broker, clock, client_id="mine"), Peer(broker, clock, client_id="other")
     assert broker.cut("mine", suspect="ID:7") == 1
     assert [(lost.suspect, lost.consumer) for lost in mine.told(ConnectionLost)] == [("ID:7", None)]
@@ -166,7 +166,7 @@ def test_cut_of_one_client(broker: MemoryBroker, clock: ManualClock) -> None:
 
 
 def test_a_second_subscription_of_one_consumer_is_none(peer: Peer, broker: MemoryBroker) -> None:
-    """Nor is one for another connection: nothing is left that takes messages when the consumer ends."""
+    """A second subscription of a consumer, or one for another connection, is ignored: nothing outlives the consumer."""
     peer.do(Subscribe(2, QUEUE, 10, epoch=7), Credit(2, 10))
     peer.consume().do(Subscribe(1, QUEUE, 10))
     assert peer.told(Subscribed) == [Subscribed(1)]

@@ -1,4 +1,4 @@
-"""A message of the memory broker that was stored as bytes, and restored, is the same delivery."""
+"""Deliveries of the memory broker that are restored from stored bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_stored_message_is_restored(
     group: str | None,
     count: int,
 ) -> None:
-    """Its head is JSON, and every property of the restored delivery is that of the original."""
+    """The head of a stored message is JSON; every property of the restored delivery is that of the original."""
     sent = Outgoing("queue://orders", body, kind, headers, "text/plain", "c", None, "t", 7, group, expires)
     stored = StoredMessage("ID:x-1", 5, sent, 1_700_000_000.25)
     stored.count, stored.notes = count, {"redeliveryCount": 2}

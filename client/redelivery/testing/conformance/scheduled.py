@@ -35,7 +35,7 @@ def able(bench: Bench) -> bool:
     if not bench.broker.holds_back:
         connection = connect(bench)
         with pytest.raises(
-            redelivery.AdapterError, match=r"redelivery\.scheduler=broker: .* holds nothing back"
+            redelivery.AdapterError, match=r"redelivery\.scheduler=broker: .* holds no message back"
         ):
             connection.consumer(bench.queue)
         return False
