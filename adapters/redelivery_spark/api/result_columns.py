@@ -1,4 +1,4 @@
-"""From what handlers return to the columns of `result=`."""
+"""Conversion of handlers' return values to the columns of `result=`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["result_batch"]
 
 
 def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows, each a tuple, list, dict, Row or single value; what a dict does not have is null.
+    """Return an Arrow batch of rows, each a tuple, list, dict, Row or single value. A key that a dict lacks is null.
 
-    Raises RedeliveryError if one does not fit.
+    Raises RedeliveryError if a value does not fit.
     """
     names = schema.names
     rows = [_values(each, names) for each in made]
@@ -29,7 +29,7 @@ def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
 def _array(values: list[Any], field: pa.Field) -> pa.Array:
     try:
         array = pa.array([_plain(value, field.type) for value in values], field.type)
-    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and what the values themselves raise
+    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and those that the values themselves raise
         said = str(error).split("\n", 1)[0]
         raise RedeliveryError(
             f"the handler returned what does not fit the column {field.name} {field.type} of result=: {said}"
@@ -42,7 +42,7 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as Arrow takes it: a map as pairs, a struct as a dict."""
+    """Return a value in the form that Arrow takes: a map as pairs, a struct as a dict."""
     if isinstance(value, dict) and pa.types.is_map(kind):
         return list(cast("Mapping[Any, Any]", value).items())
     if isinstance(value, Row) and pa.types.is_struct(kind):

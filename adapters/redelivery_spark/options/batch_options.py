@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `spark.read.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "checked_run", "read_batch_options"]
 
-# Of a queue whose producers are faster than a drain, which must end.
+# Messages. Limit of a drain whose producers are faster: it must end.
 MOST_DRAINED = 1_000_000
 _RUN = re.compile(r"\w[\w.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """All options of a batch read. They go to executors: nothing in them is secret. Durations are seconds.
+    """Options of a batch read. They are sent to executors: nothing in them is secret. Durations are in seconds.
 
-    `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: of each.
+    `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: messages of each queue at most.
     """
 
     uri: str = field(repr=False)
@@ -47,12 +47,12 @@ class ReadOptions:
 
     @property
     def text(self) -> bool:
-        """Whether there is a column with the decoded body."""
+        """True if there is a column with the decoded body."""
         return self.decode != "none"
 
     @property
     def error(self) -> bool:
-        """Whether there is a column with decoding errors."""
+        """True if there is a column with decoding errors."""
         return self.text and self.on_decode_error == "permissive"
 
     def connection_uri(self) -> str:
@@ -61,10 +61,10 @@ class ReadOptions:
 
 
 def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a batch read: names in any case, values as text.
+    """Check the options of a batch read. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: An option is missing, unknown, contradictory or out of its range.
     """
     found = Given(given, READ)
     found.require("url")
@@ -103,7 +103,7 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def checked_run(found: Given, default: str) -> str:
-    """Return the name of a run, which is also a folder's. Raises ConfigurationError."""
+    """Return the name of a run, which is also the name of a folder. Raises ConfigurationError."""
     run = found.text("run")
     if run is None:
         return default
@@ -132,7 +132,7 @@ def _wal_dir(found: Given, mode: str) -> str | None:
 
 
 def _queues(found: Given) -> tuple[str | None, ...]:
-    """Return what a comma list names, each once."""
+    """Return the queues of a comma-separated list, each once."""
     text = found.text("destination")
     if text is None:
         return (None,)

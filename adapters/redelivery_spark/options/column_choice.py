@@ -1,4 +1,4 @@
-"""The columns that a query asks for: `.schema("message_id string, body binary")` before `load()`."""
+"""Columns that a query asks for: `.schema("message_id string, body binary")` before `load()`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["NEEDS", "chosen"]
 
 NEEDS = {TEXT: "decode=text or decode=json", ERROR: "decode and onDecodeError=permissive"}
-"""Columns that there are with other options only, and the options."""
+"""Columns that exist with other options only, and those options."""
 
 
 def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = NEEDS) -> list[str]:
     """Return the names of the columns that a schema asks for, in its order.
 
     Args:
-        schema: what Spark hands to `reader` and `streamReader`: the query's own schema, or all columns.
-        available: the columns that there are, with the options as they are given.
-        needs: for columns of other options: the options that they need.
+        schema: The schema that Spark hands to `reader` and `streamReader`: the query's own, or all columns.
+        available: Columns that exist with the given options.
+        needs: For columns of other options: the options that they need.
 
     Raises:
-        ConfigurationError: a column is unknown, of another type, or asked for twice; or there is none.
+        ConfigurationError: A column is unknown, of another type, or named twice; or there is none.
     """
     there = {field.name: field.dataType for field in from_arrow_schema(available)}
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Who logs in: read where the connection is made, from a file or the environment, and never shipped."""
+"""User and password: read from a file or the environment where the connection is made, and not sent elsewhere."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
 
 
 def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
-    """Return a URI with more options, and what it says. No library of a protocol is loaded, and nothing connected.
+    """Return a URI with more options, and its settings. No protocol library is loaded, and nothing connects.
 
     Raises:
-        ConfigurationError: it makes no sense, or no adapter serves its scheme.
+        ConfigurationError: The URI cannot be read, or no adapter serves its scheme.
     """
     uri = with_options(url, options)
     settings = parse_uri(uri)
@@ -41,7 +41,7 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
     for endpoint in settings.endpoints:
         if endpoint.scheme not in known:
             raise unknown(endpoint.scheme)
-    # The driver plans batches, and executors handle their rows: nothing here could keep a row back.
+    # The Spark driver plans batches, and executors handle their rows: no component here can hold a row back.
     if settings.has_breaker and settings.breaker is not None:
         raise ConfigurationError(
             "redelivery.breaker has no place here: a batch is not held back; leave the options of the breaker out, or "
@@ -57,9 +57,9 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
 
 
 def logged_in(uri: str, settings: Settings, file: str | None) -> str:
-    """Return the URI with the credentials of the file, or of the environment, if any, and if it has none itself.
+    """Return the URI with the credentials of the file or of the environment, unless it has its own or there are none.
 
-    Raises ConfigurationError. To be called where the connection is made, and nowhere else.
+    Raises ConfigurationError. Call it only where the connection is made.
     """
     user, password = _credentials(file)
     if user is None or settings.user_name is not None:
@@ -68,22 +68,28 @@ def logged_in(uri: str, settings: Settings, file: str | None) -> str:
 
 
 def with_credentials(url: str, credentials_file: str | None = None) -> str:
-    """Return a url that logs in as the source would: for a connection of one's own beside it, and nowhere else.
+    """Return a URI with the same credentials as the source uses, for a connection of your own.
+
+    Call it where you connect: the result contains the password.
 
     Args:
-        url: as for the option `url`.
-        credentials_file: as for the option `credentialsFile`; without it the variables are read.
+        url: URI as for the option `url`. Credentials in it are kept.
+        credentials_file: TOML file as for the option `credentialsFile`. None: the environment variables
+            `REDELIVERY_USER` and `REDELIVERY_PASSWORD`; without them the URI is returned unchanged.
+
+    Returns:
+        The URI with `jms.userName` and `jms.password`.
 
     Raises:
-        ConfigurationError: the url makes no sense, or the file cannot be read.
+        ConfigurationError: The URI cannot be read; or the file cannot be read, or lacks `user` or `password`.
     """
     return logged_in(url, parse_uri(url), credentials_file)
 
 
 def refuse_shipped(settings: Settings) -> None:
-    """Refuse in an url that executors need: credentials, which Spark would pickle and may show, and a host's ledger.
+    """Refuse settings that must not go to executors: credentials, which Spark pickles and can show, and a ledger.
 
-    Raises ConfigurationError, without repeating them.
+    Raises ConfigurationError. Its text does not contain the credentials.
     """
     if settings.ledger is not None:
         raise ConfigurationError(
@@ -113,7 +119,7 @@ def _credentials(file: str | None) -> tuple[str | None, str | None]:
         raise ConfigurationError(
             f"credentialsFile={file} cannot be read: {error.strerror}", option="credentialsFile"
         ) from None
-    except ValueError:  # its words may quote the file
+    except ValueError:  # its text can quote the file
         raise ConfigurationError(
             f"credentialsFile={file} is no TOML file", option="credentialsFile"
         ) from None

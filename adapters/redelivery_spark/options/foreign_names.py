@@ -1,4 +1,4 @@
-"""Names that are no options: those of the first design, Spark's own, Kafka's, and of secrets. Each has its sentence."""
+"""Names that are not options here, with an advice for each: removed ones, Spark's, Kafka's, and those of secrets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 __all__ = ["LOGIN", "OLD_NAMES", "SPARKS_OWN", "foreign", "login", "without_login"]
 
 SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
-"""Spark hands them to the source as well."""
+"""Spark hands these to the source as well."""
 OLD_NAMES = {"maxmessagespertrigger": ("maxMessagesPerTrigger", "maxRowsPerTrigger")}
-"""Accepted for now: an old name as it was written, and its successor."""
+"""Old names that are still accepted: by the name in lower case, its spelling and its successor."""
 LOGIN = ("password", "user", "username", "userName", "passwd", "pwd")
-"""Names under which people look for an option of credentials."""
+"""Names under which users look for an option of credentials."""
 
 
 class _Advice(NamedTuple):
-    """Options with one sentence."""
+    """Names with the same advice."""
 
     names: tuple[str, ...]
     words: str
@@ -63,7 +63,7 @@ _KAFKA = (
 
 
 def foreign(written: str) -> tuple[str, str] | None:
-    """Return the right spelling of a name that is known and no option, and the sentence that follows it; or None."""
+    """Return the spelling of a name that is known but not an option, and the advice that follows it; or None."""
     name = written.lower()
     if name in map(str.lower, LOGIN):
         return written, login()
@@ -76,7 +76,7 @@ def foreign(written: str) -> tuple[str, str] | None:
 
 
 def login() -> str:
-    """Return what to do with credentials."""
+    """Return the advice for credentials."""
     return (
         "is no option: name a file by credentialsFile, or set the variables "
         f"{USER} and {PASSWORD}, where the connection is made"
@@ -84,5 +84,5 @@ def login() -> str:
 
 
 def without_login(names: Iterable[str]) -> list[str]:
-    """Return the names that a misspelt one may be taken for: no secret is to be written into an option."""
+    """Return the names to suggest for a misspelt one, without those of secrets: no secret belongs into an option."""
     return [name for name in names if not name.lower().endswith((".password", ".username"))]

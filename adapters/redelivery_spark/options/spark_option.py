@@ -1,4 +1,4 @@
-"""The options of the data source, and how they are read: which there are, what for, and of what kind."""
+"""Table of the data source's options, and their parsing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_DELAY = 2000
 
 
 class SparkOption(NamedTuple):
-    """One option. `low` and `high` are milliseconds or bytes of a quantity; `uses`: where it means something."""
+    """One option. `low` and `high`: limits, of a quantity in milliseconds or bytes. `uses`: where it has a meaning."""
 
     name: str
     kind: Literal["text", "integer", "choice", "duration", "size"]
@@ -84,10 +84,10 @@ _URI_NAMES = {name.lower(): name for name in OPTIONS}
 
 
 def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what is given of the table's options, and of the URI's, each by its own name.
+    """Return the given options of the table, and those of the URI, each by its own name.
 
     Raises:
-        ConfigurationError: there is no such option.
+        ConfigurationError: An option does not exist.
     """
     ours: dict[str, str] = {}
     uri: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _value_of(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _refuse_unknown(written: str) -> None:
-    """Raise ConfigurationError: it names the option, and what to use."""
+    """Raise ConfigurationError: it names the option, and the one to use."""
     found = foreign(written)
     if found is not None:
         name, words = found
@@ -135,9 +135,9 @@ def _refuse_unknown(written: str) -> None:
 
 
 def use_told(given: Mapping[str, str]) -> str | None:
-    """Return whether options are of a stream that is read, or of a read; None: they may be of either.
+    """Return `readStream` or `read` if only that use has all these options; None if both have.
 
-    Spark does not tell when it asks for the columns. Raises ConfigurationError: there is no such option.
+    Spark does not report the use when it asks for the columns. Raises ConfigurationError: an option does not exist.
     """
     ours, _ = named(given)
     uses = [_BY_NAME[name.lower()].uses for name in ours]
@@ -147,10 +147,10 @@ def use_told(given: Mapping[str, str]) -> str | None:
 
 
 class Given:
-    """The options of one use of the source, as they were given."""
+    """Given options of one use of the source."""
 
     def __init__(self, given: Mapping[str, str], use: str) -> None:
-        """Raises ConfigurationError: there is no such option, or not for this."""
+        """Raises ConfigurationError: an option does not exist, or not for this use."""
         self.ours, self.uri = named(given)
         self._spelt = {new: old for old, new in OLD_NAMES.values() if _value_of(given, old) is not None}
         for name in self.ours:
@@ -169,11 +169,11 @@ class Given:
         return self._spelt.get(name, name)
 
     def shown(self, name: str) -> str:
-        """Return an option with its value, for a sentence about it: `maxBytesAhead=1g`."""
+        """Return an option with its value, for an error about it: `maxBytesAhead=1g`."""
         return f"{self.spelt(name)}={self.ours.get(name, _BY_NAME[name.lower()].default).strip()}"
 
     def require(self, *names: str) -> None:
-        """Refuse to do without. Raises ConfigurationError."""
+        """Check that these options are given. Raises ConfigurationError."""
         for name in names:
             if not self.ours.get(name, "").strip():
                 doc = _BY_NAME[name.lower()].doc

@@ -1,4 +1,4 @@
-"""The options of `spark.readStream.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `spark.readStream.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "options_of", "read_options"]
 
-# The default of `redelivery.maximumSetAside`.
+# Messages. The default of `redelivery.maximumSetAside`.
 UNSAID = 100
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options of a stream. Durations are seconds. Its repr shows no credentials."""
+    """Options of a stream. Durations are in seconds. The repr shows no credentials."""
 
     uri: str = field(repr=False)
     settings: Settings
@@ -34,7 +34,7 @@ class SourceOptions:
     most_rows: int = 100_000
     most_bytes: int = 64 << 20
     least_rows: int | None = None
-    """Rows that a batch waits for; None: as many as the rate of arrival promises."""
+    """Rows that a batch waits for; None: as many as the rate of arrival predicts."""
     trigger_delay: float = 0.3
     bytes_ahead: int = 256 << 20
     readers: int = 1
@@ -48,27 +48,27 @@ class SourceOptions:
 
     @property
     def text(self) -> bool:
-        """Whether there is a column with the decoded body."""
+        """True if there is a column with the decoded body."""
         return self.decode != "none"
 
     @property
     def error(self) -> bool:
-        """Whether there is a column with decoding errors."""
+        """True if there is a column with decoding errors."""
         return self.text and self.on_decode_error == "permissive"
 
     def connection_uri(self) -> str:
-        """Return the URI to connect with: with the credentials of the file, or of the environment, if any.
+        """Return the URI to connect with, with the credentials of the file or of the environment, if there are any.
 
-        Raises ConfigurationError. To be called where the connection is made, and nowhere else.
+        Raises ConfigurationError. Call it only where the connection is made.
         """
         return logged_in(self.uri, self.settings, self.credentials_file)
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a source: names in any case, values as text.
+    """Check the options of a source. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: An option is missing, unknown, contradictory or out of its range.
     """
     found = Given(given, STREAM)
     found.require("url", "destination", "walDir")
@@ -101,13 +101,13 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def options_of(fields: Mapping[str, Any]) -> SourceOptions:
-    """Return options of their fields, without `settings`, which the URI says."""
+    """Return options made of their fields, without `settings`, which are read from the URI."""
     _, settings = connectable(fields["uri"], {})
     return SourceOptions(**fields, settings=settings)
 
 
 def _most_bytes(found: Given) -> int:
-    """Return the bytes of a batch: more than may wait for one is a contradiction, and by default it is no more."""
+    """Return the bytes of a batch: at most `maxBytesAhead`. More is refused if given, and lowered if the default."""
     most, ahead = found.size("maxBytesPerTrigger"), found.size("maxBytesAhead")
     if most <= ahead:
         return most
@@ -134,7 +134,7 @@ def _trigger_delay(found: Given) -> float:
 
 
 def _refuse_contradictions(found: Given, options: SourceOptions) -> None:
-    """Refuse options that mean nothing beside each other."""
+    """Refuse options that contradict each other."""
     least = options.least_rows
     if least is not None and least > options.most_rows:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The options of `df.write.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `df.write.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["WriteOptions", "read_write_options"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All options of a writer. They go to executors: nothing in them is secret."""
+    """Options of a writer. They are sent to executors: nothing in them is secret."""
 
     uri: str = field(repr=False)
     destination: str | None = None
@@ -32,10 +32,10 @@ class WriteOptions:
 
 
 def read_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Read the options of a writer: names in any case, values as text.
+    """Check the options of a writer. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: An option is missing, unknown, contradictory or out of its range.
     """
     found = Given(given, WRITE)
     found.require("url")

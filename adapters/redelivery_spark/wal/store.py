@@ -1,4 +1,4 @@
-"""Where the log is: what is published there is whole, durable, and published by one only."""
+"""Choice of the write-ahead log's store. A published file is whole, durable, and published by one process only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LogTaken", "log_at", "prepared", "store_at", "taken"]
 
 
-# What another attempt does not mend. All else is a store, a network or a disk that is away or full for now.
+# Errors that another attempt does not mend. All others: a store, a network or a disk is unavailable or full for now.
 _LASTING = (
     PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ImportError, TypeError,
     ValueError,
@@ -29,11 +29,11 @@ _LASTING_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOTSUP)
 
 
 class LogTaken(RedeliveryError):
-    """Another start of a query has taken the log over: this one must end, and has written nothing since."""
+    """Another start of a query has taken the log: this one must end, and has written nothing since."""
 
 
 def store_at(url: str) -> WalStore:
-    """Return the store that `walDir` names. No I/O. Raises ConfigurationError."""
+    """Return the store for a `walDir`. No I/O. Raises ConfigurationError."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
         path = unquote(parts.path) if parts.scheme else url
@@ -63,7 +63,7 @@ def store_at(url: str) -> WalStore:
 
 @contextmanager
 def _told(url: str) -> Generator[None]:
-    """Say in one sentence what a store says in as many words as it likes. What may pass is a TransportError."""
+    """Turn an error of a store into one sentence: a TransportError if it may pass, else a ConfigurationError."""
     try:
         yield
     except ConfigurationError:
@@ -77,11 +77,11 @@ def _told(url: str) -> Generator[None]:
 
 
 def log_at(url: str) -> WalStore:
-    """Return the store that `walDir` names. Nothing is written, but a folder is made.
+    """Return the store for a `walDir`. Nothing is written, but a folder is made.
 
     Raises:
-        ConfigurationError: it cannot be.
-        TransportError: it cannot be reached, or is full, at the moment.
+        ConfigurationError: It cannot be used.
+        TransportError: It cannot be reached, or is full, at the moment.
     """
     store = store_at(url)
     with _told(url):
@@ -90,11 +90,11 @@ def log_at(url: str) -> WalStore:
 
 
 def prepared(url: str, *folders: str) -> WalStore:
-    """Return the store that `walDir` names, once it has shown that it can hold a log.
+    """Return the store for a `walDir`, after a test that it can hold a log.
 
     Raises:
-        ConfigurationError: it cannot.
-        TransportError: it cannot be reached, or is full, at the moment.
+        ConfigurationError: It cannot.
+        TransportError: It cannot be reached, or is full, at the moment.
     """
     store = store_at(url)
     with _told(url):
@@ -110,7 +110,7 @@ def prepared(url: str, *folders: str) -> WalStore:
 
 
 def taken(store: WalStore) -> LogTaken:
-    """Return the error for who finds that it is not the newest start any more."""
+    """Return the error of a start that finds a newer one."""
     return LogTaken(
         f"the log {store.url} has been taken over by another start of a query ({store.holder()}); this one ends: each "
         "query needs a walDir of its own"

@@ -1,4 +1,4 @@
-"""Whether a store can hold a log, found out by trying: many accept a second creation of a name, and say nothing."""
+"""Test of a store: many accept the second creation of a name without an error, and cannot hold a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLDER = "probe"
 
 
 def why_not(store: WalStore) -> str | None:
-    """Return what a store lacks, or None: it creates names exclusively, one after the other and all at once."""
+    """Return what a store lacks, or None: it creates names exclusively, in sequence and concurrently."""
     one, many = (f"{_FOLDER}/{uuid.uuid4().hex}" for _ in range(2))
     store.prepare(_FOLDER)
     try:
@@ -38,7 +38,7 @@ def _in_turn(store: WalStore, name: str) -> str | None:
 
 
 def _at_once(store: WalStore, name: str) -> str | None:
-    """Have several create one name at once: a store that looks first, and writes then, lets in more than one."""
+    """Create one name concurrently: a store that checks first and writes later lets in more than one."""
     contents = [uuid.uuid4().bytes for _ in range(_AT_ONCE)]
     start = Barrier(_AT_ONCE)
 
