@@ -54,39 +54,43 @@ def process(
     policy, until its redeliveries are used up. It is then dead-lettered with the exception as its cause. The handler
     can raise `Poison`, `Discard` and `Defer`, as any handler.
 
-    The handler is called again with each run of a batch, for instance after a failure of the query. A row that was
-    refused stays out. A row that passed in an earlier run must not fail in a later one, or the query fails. A row is
-    also refused when the process died twice while it handled the row: a crash, `SystemExit`, or a stop of the query at
-    that moment.
-
-    Rows with the same `_place` (after `union`, `explode`) are one message: if one of them fails, all are left out. Rows
-    that a `limit` does not ask for are not handled, and count as processed. Call `process` before a join of streams or
-    another operator with a state: rows that such an operator holds back for a later batch end the query.
+    Each run of a batch calls the handler again. A row that was refused stays out. A row that has passed must not fail
+    later, or the query fails. A row is also refused when the process died twice while handling it: a crash,
+    `SystemExit`, a stop of the query. Rows with the same `_place` (after `union`, `explode`) are one message: if one
+    fails, all are left out. Rows that a `limit` leaves out are not handled, and count as processed. Call `process`
+    before a join of streams or another operator with a state: rows that it holds back for a later batch end the query.
 
     Args:
-        df: Streaming DataFrame of the source `redelivery`, or the DataFrame that `foreachBatch` got of it, with at
-            least the columns `_place` and `delivery_count`.
+        df: Streaming DataFrame of the source `redelivery`, or the one that `foreachBatch` got of it, with at least the
+            columns `_place` and `delivery_count`.
         handler: Called with a `Row` in an executor. `properties` is a dict, a timestamp an aware datetime in UTC. It
             returns a tuple, list, dict, Row or single value that fits `result`, or None for no row.
-        result: Columns that the handler returns, as DDL or StructType. A value that does not fit its column fails its
-            row. A datetime without a time zone is taken as UTC. None: the result has the rows that pass, unchanged, and
-            the handler's return value is ignored.
-        name: Name of this handler in the write-ahead log; it must be the same at each start. None: the handler's
-            qualified name and the plain values that it was made with. Give a name if those values change from start to
-            start, or if two handlers of the same rows differ in neither.
-        wal_dir: The source's `walDir`. None: the one that the DataFrame carries in its columns' metadata.
-        errors: A `redelivery.Classifier`: which exceptions are poison, discarded or deferred. Its `retry(policy=…)` is
-            not supported here. None: each exception fails its row.
+        result: Columns that the handler returns, as DDL or StructType. A value that does not fit fails its row. A
+            datetime without a time zone is taken as UTC. None: the rows that pass, unchanged; results are ignored.
+        name: Name of this handler in the write-ahead log, the same at each start. None: its qualified name and the
+            plain values that it was made with. Give a name if those change from start to start, or if two handlers of
+            the same rows differ in neither.
+        wal_dir: The source's `walDir`. None: the one in the metadata of the DataFrame's columns.
+        errors: A `redelivery.Classifier`, without `retry(policy=…)`. None: each exception fails its row.
 
     Returns:
         A DataFrame with the columns of `result`, or of `df`.
 
     Raises:
-        ConfigurationError: `df` lacks a column; `result` is not a schema; `name` is empty, or the name of another
-            handler of these rows; `errors` has policies; or the DataFrame does not carry its `walDir` and `wal_dir` is
-            None.
+        ConfigurationError: `df` lacks a column; `result` is not a schema; `name` is empty, or another handler's of
+            these rows; `errors` has policies; or `df` does not carry its `walDir` and `wal_dir` is None.
     """
-    classifier = _checked(df, errors)
+    return _mapped(df, handler, result, name, wal_dir, _checked(df, errors))
+
+
+def _mapped(
+    df: DataFrame,
+    handler: Handler,
+    result: str | StructType | None,
+    name: str | None,
+    wal_dir: str | None,
+    classifier: Classifier,
+) -> DataFrame:
     folder = wal_dir_of(df, wal_dir, "process")
     columns = df.schema if result is None else _parsed(result)
     before = handlers_of(df)

@@ -66,11 +66,12 @@ class _Drain:
         self.log = DrainedQueue(options, queue, self._reading.settings)
         self.ended = 0
         """Number of segments with rows, once the drain has ended."""
-        self._next = 0  # number of the segment to publish next
+        self._next = 0  # segment to publish next
         self._rows = 0
         self._returned = DrainDuplicates(self.log, self._reading.clock)
         self._afterwards = EndOfDrain(self._reading.clock)
-        self._enough = False  # the next messages were sent after the drain began
+        # True when the next messages were sent after the drain began.
+        self._enough = False
         self._left = 0
 
     def carry_out(self) -> None:
@@ -181,7 +182,8 @@ class _Drain:
             if delivery is None:
                 if asked:
                     break
-                self._reading.ask(self._queue)  # the broker answers after it has read the acceptances
+                # The broker answers after it has read the acceptances.
+                self._reading.ask(self._queue)
                 asked = True
                 continue
             asked = False

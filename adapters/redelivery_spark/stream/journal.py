@@ -67,8 +67,7 @@ class Journal:
         # From here on the log belongs to this start.
         self._states.publish(self.state, None, ())
         lanes.go_on_from(self.state.settled)
-        # Settled segments that stay for duplicates do not count as ahead: they could fill the limit and stop all
-        # reading.
+        # Settled segments that stay for duplicates do not count as ahead: they could reach the limit and stop reading.
         lanes.settle(self.state.settled, self.state.void)
         # From here on an older start can append no row that this one has redelivered.
         lanes.redeliveries.publish(redelivered_table((), at=clock.time(), log=self.state.log), first=True)
@@ -169,8 +168,7 @@ class Journal:
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
         state.void = state.void if state.void > upto.get(REDELIVERIES, 0) else 0
-        # Saved each time: a late verdict of an abandoned task of this batch is then known to be late, also by a later
-        # start.
+        # Saved each time: any start then knows that a later verdict of an abandoned task of this batch is late.
         self.save()
         self.records.forget(names)
         self.records.forget_failures()
@@ -252,8 +250,7 @@ class Journal:
             rows, at=self._clock.time(), log=self.state.log, alone=bool(group), group=group
         )
         segment = self.lanes.redeliveries.publish(table)
-        # The number of a removed segment is free again. A process that stood still can get it; no start reads that
-        # segment.
+        # The number of a removed segment is free again, and a process that stood still gets it: no start reads it then.
         self.check()
         self._out |= dict.fromkeys([row.place for row, _ in rows], segment.number)
 
@@ -262,8 +259,7 @@ class Journal:
     def give_up(self, start: Vector, end: Vector, cause: Cause) -> None:
         """Replay a batch without its rows: they are redelivered in groups, each of which is a batch.
 
-        A row that was a batch alone is charged if another batch has succeeded since. Otherwise it need not be the
-        cause.
+        A row that was a batch alone is charged if another batch has succeeded since: else it need not be the cause.
         """
         state = self.state
         segments = [each for each in self.lanes.batch(start, end) if each[1].rows]
