@@ -176,5 +176,5 @@ def test_asynchronous_progress(
     """`run` refuses a query whose checkpoint would lag behind the log."""
     df = load(spark, broker, unique_queue, tmp_path)
     asked = {"asyncProgressTrackingEnabled": "true"}
-    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled is not supported"):
+    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled: not supported"):
         redelivery_spark.run(lambda: start(df, tmp_path, ends=False, **asked))

@@ -61,14 +61,17 @@ REFUSED = [
     (asked(quux=TEXT), "schema: unknown column quux; there are message_id, destination, body"),
     (asked(text=TEXT), "schema: unknown column text; it needs decode=text or decode=json"),
     (asked(_error=TEXT), "schema: unknown column _error; it needs decode and onDecodeError=permissive"),
-    (asked(body=TEXT), "schema: column body is binary, and not string; say body binary"),
-    (asked(delivery_count=LongType()), "schema: column delivery_count is int, and not bigint"),
-    (asked(properties=MapType(TEXT, LongType())), "schema: column properties is map<string,string>"),
+    (asked(body=TEXT), "schema: column body string: its type is binary; use 'body binary'"),
+    (asked(delivery_count=LongType()), "schema: column delivery_count bigint: its type is int"),
+    (
+        asked(properties=MapType(TEXT, LongType())),
+        "schema: column properties map<string,bigint>: its type is map<string,string>",
+    ),
     (
         StructType([StructField("body", BinaryType()), StructField("body", BinaryType())]),
-        "schema: column body is there twice",
+        "schema: column body is named twice",
     ),
-    (asked(), "schema: name one column at least"),
+    (asked(), "schema: no column is named"),
 ]
 
 

@@ -248,12 +248,12 @@ def test_a_log_without_its_checkpoint(
     for _ in range(4):
         query.step(fails_bad)
     query.die()
-    with pytest.raises(ConfigurationError, match="begins with a new checkpoint"):
+    with pytest.raises(ConfigurationError, match="this query has a new checkpoint"):
         (other := make_query()).start().check_new()
     other.die()
     query.committed = query.planned = {1: 1}
     with pytest.raises(
-        ConfigurationError, match=r"come to \{0: 1, 1: 3\}, and the checkpoint only to \{1: 1\}"
+        ConfigurationError, match=r"settled up to \{0: 1, 1: 3\}, and the checkpoint only up to \{1: 1\}"
     ):
         query.step()
 
@@ -268,7 +268,7 @@ def test_a_batch_whose_segments_are_gone(
     query.die()
     (tmp_path / "wal" / "s1" / "000000000001.arrow").unlink()
     with pytest.raises(
-        ConfigurationError, match=r"segments of lane 1 behind 0 are gone: the checkpoint is older"
+        ConfigurationError, match=r"segments of lane 1 after 0 are missing; the checkpoint is older"
     ):
         query.step()
 
@@ -277,7 +277,7 @@ def test_an_unwritable_folder(redelivery_broker: MemoryBroker, tmp_path: Path) -
     """It is refused with one sentence that names it."""
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(ConfigurationError, match=f"walDir={file}/wal cannot be written: Not a directory"):
+    with pytest.raises(ConfigurationError, match=f"walDir={file}/wal: cannot be written: Not a directory"):
         Query(redelivery_broker, file / "wal").start()
 
 

@@ -153,7 +153,7 @@ def test_without_file_locks(
     monkeypatch.setattr(fcntl, "flock", flock)
     for _ in range(2):
         assert made(apply(rows, refuses("a"))) == ["b", "c"]
-    assert caplog.text.count("no file locks (No locks available); a message over which the process dies") == 1
+    assert caplog.text.count("no file locks (No locks available); if the process dies over a message") == 1
     assert store_at(str(tmp_path)).names(CRUMBS) == []
 
 

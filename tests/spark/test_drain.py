@@ -170,10 +170,10 @@ def test_a_run_is_of_one_broker(redelivery_broker: MemoryBroker, given: dict[str
     assert bodies(read(redelivery_broker, **given)) == sent
     with (
         Another() as broker,
-        pytest.raises(ConfigurationError, match=r"run=drain: .*has a drain of that name from memory://"),
+        pytest.raises(ConfigurationError, match=r"run=drain: .*has a drain of this name from memory://"),
     ):
         read(broker, **given)
-    with pytest.raises(ConfigurationError, match="give this one another name"):
+    with pytest.raises(ConfigurationError, match="use another run"):
         read(redelivery_broker, **given, selector="a = 1")
 
 

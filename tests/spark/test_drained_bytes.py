@@ -39,7 +39,7 @@ def test_a_drain_of_the_first_design_is_refused(
     folder.mkdir(parents=True)
     bound = {"brokers": ["memory://b"], "selector": None}
     (folder / "drain.json").write_text(json.dumps(bound), encoding="utf-8")
-    words = r"run=drain: .* another version of this package has begun; read it with that version, or give this one"
+    words = r"run=drain: .* begun by another version of this package; read it with that version, or use another run"
     with pytest.raises(ConfigurationError, match=words):
         read(redelivery_broker, **given)
     assert redelivery_broker.depth("orders") == 1

@@ -54,7 +54,8 @@ def test_a_frame_that_does_not_say_its_log(tmp_path: Path, caplog: pytest.LogCap
         foreach_batch(write)(frame, 5)
     assert seen == [4, 5]
     assert (
-        "batch 5 failed, and the log has no mark of it: ConfigurationError: foreach_batch: the" in caplog.text
+        "batch 5: failed, and the failure cannot be marked in walDir (ConfigurationError: foreach_batch:"
+        in caplog.text
     )
 
 
@@ -82,4 +83,4 @@ def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCapture
 
     with pytest.raises(RuntimeError, match="the sink"):
         foreach_batch(write)(frame, 4)
-    assert "batch 4 failed, and the log has no mark of it" in caplog.text
+    assert "batch 4: failed, and the failure cannot be marked in walDir" in caplog.text

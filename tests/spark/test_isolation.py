@@ -54,7 +54,10 @@ def test_after_so_many_failures_its_rows_come_in_eight_groups(
     query = make_query(**SPLIT)
     fail(query, 2)
     assert query.step() == []
-    assert "a batch of 20 messages is given up (good-0): they are tried again in 8 groups" in caplog.text
+    assert (
+        "a batch of 20 messages failed repeatedly (good-0); its messages are tried again in 8 groups"
+        in caplog.text
+    )
     redelivery_broker.send("orders", "fresh")
     query.drain()
     sizes = [len(rows) for rows in query.output.values()]

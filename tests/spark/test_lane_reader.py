@@ -136,7 +136,7 @@ def test_a_reader_on_a_thread_says_what_ended_it(
 
     monkeypatch.setattr(readers.reader.lane, "publish", full)
     readers._run()
-    with pytest.raises(RedeliveryError, match=r"nothing more is read: .*No space left"):
+    with pytest.raises(RedeliveryError, match=r"reading has stopped: .*No space left"):
         readers.published()
     assert redelivery_broker.depth("orders") == 1
 

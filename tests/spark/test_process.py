@@ -111,7 +111,9 @@ def test_one_handler_over_two_parts_of_a_batch(rows: Frame, tmp_path: Path) -> N
 def test_a_name_is_used_once(rows: Frame) -> None:
     """Two handlers in a row cannot have one name, and a name is no empty text."""
     first = apply(rows, refuses("a"), name="check")
-    with pytest.raises(ConfigurationError, match="name='check' is that of another handler of the same rows"):
+    with pytest.raises(
+        ConfigurationError, match="name='check' is the name of another handler of the same rows"
+    ):
         apply(first, refuses("b"), name="check")
     with pytest.raises(ConfigurationError, match="name= is empty"):
         apply(rows, refuses("a"), name=" ")
@@ -125,10 +127,10 @@ def test_a_value_that_does_not_fit_fails_its_row(
         [
             ("x", "column n int32 of result=: "),
             (2**40, "column n int32 of result=: "),
-            ((None,), "None for the column n of result=, which is not null"),
+            ((None,), "None for the column n of result=, which must not be null"),
             ((1, 2), "the handler returned tuple, which does not fit the 1 columns of result="),
             ([], "the handler returned list, which does not fit"),
-            ({"n": 1, "m": 2}, "the handler returned m, which is no column of result="),
+            ({"n": 1, "m": 2}, "the handler returned m, which is not a column of result="),
         ]
     ):
         in_batch(monkeypatch, number)

@@ -255,7 +255,7 @@ def test_errors_of_others_end_the_query_too(runner: Runner, kind: str) -> None:
     """Whatever a process says of its kind."""
     runner.child(1).say(error="No space left", kind=kind)
     error = error_of(runner)
-    assert (type(error), str(error)) == (RedeliveryError, "nothing more is read: No space left")
+    assert (type(error), str(error)) == (RedeliveryError, "reading has stopped: No space left")
 
 
 def test_a_process_that_cannot_be_started_ends_the_query(

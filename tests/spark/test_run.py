@@ -152,5 +152,5 @@ def test_a_log_that_cannot_be_marked(
     """The query is started again, and a warning says so."""
     last = Ended(None)
     assert supervise(Ended("boom"), last, wal_dir=str(tmp_path / "none")) is last
-    assert "failures of the query cannot be marked in the log" in caplog.text
+    assert "failures of the query cannot be marked in walDir" in caplog.text
     assert len(pauses) == 1

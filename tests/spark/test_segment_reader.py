@@ -115,7 +115,7 @@ def test_parts_of_segments(store: WalStore) -> None:
     ]  # fmt: skip
     assert len(read(store, one, two)) == 12
     assert read(store, SegmentPart(1, 1, 2, 2)) == []
-    with pytest.raises(RedeliveryError, match=r"has no s1/000000000003\.arrow"):
+    with pytest.raises(RedeliveryError, match=r"s1/000000000003\.arrow is missing"):
         read(store, SegmentPart(1, 3, 0, 1))
 
 
@@ -139,9 +139,7 @@ def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str)
     shown = read(store, part, columns=ALL, decode=decode, on_decode_error="permissive")
     assert [row["text"] for row in shown] == [good.decode(), None, good.decode()]
     assert shown[1]["_error"].startswith(f"cannot be decoded as {decode}: {wrong}")
-    with pytest.raises(
-        RedeliveryError, match=f"message 17 of queue://orders cannot be decoded as {decode}: "
-    ):
+    with pytest.raises(RedeliveryError, match=f"queue://orders: message 17 cannot be decoded as {decode}: "):
         read(store, part, columns=("body",), decode=decode, on_decode_error="fail")
     assert store.names("verdicts") == []
     for columns in ((*PLAIN, "text"), ("body", "delivery_count")):
@@ -158,7 +156,7 @@ def test_nothing_is_dropped_outside_of_a_query(store: WalStore, monkeypatch: pyt
     """A row that cannot be refused, because no batch is known, is not left out in silence."""
     in_batch(monkeypatch, None)
     part = publish(store, 1, [(head(), b"\xff")])
-    with pytest.raises(RedeliveryError, match="in a batch of its query only"):
+    with pytest.raises(RedeliveryError, match="only in a batch of its query"):
         read(store, part, decode="text")
 
 
@@ -179,7 +177,7 @@ def test_facts_of_a_segment(store: WalStore) -> None:
     store.publish("s1/x.arrow", written(stored_table([b"h"], [None], facts)))
     assert facts_of(read_table(store, "s1/x.arrow").schema) == facts
     for wrong in ({}, {"at": "x", "log": "", "wires": "[]"}, {"at": "1", "log": "", "wires": "{"}):
-        with pytest.raises(RedeliveryError, match="this is no segment of the write-ahead log"):
+        with pytest.raises(RedeliveryError, match="not a segment of the write-ahead log"):
             facts_of(pa.schema([]).with_metadata(wrong))
 
 

@@ -68,7 +68,7 @@ def test_a_log_of_the_first_design_is_refused(
     (state / "000000000003.json").write_text('{"log": "x", "settled": 3, "facts": []}')
     for _ in range(2):
         with pytest.raises(
-            ConfigurationError, match=r"first design of this source: drain it with .* AvailableNow"
+            ConfigurationError, match=r"first design of this source; drain it with .* AvailableNow"
         ):
             make_query().start()
     assert [path.name for path in state.iterdir()] == ["000000000003.json"]
@@ -86,7 +86,7 @@ def test_an_offset_of_the_first_design_is_refused(
         lambda: reader.partitions({"n": 3}, {"n": 4}),
     ):
         with pytest.raises(
-            ConfigurationError, match=r"first design of this source: drain its walDir with the version"
+            ConfigurationError, match=r"first design of this source; drain its walDir with the version"
         ):
             ask()
     reader.stop()
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_log_is_refused(
     del redelivery_broker
     reader = RedeliveryStreamReader(make_query().options)
     with pytest.raises(
-        ConfigurationError, match=r"holds the log [0-9a-f]{32}, and the checkpoint was written with other"
+        ConfigurationError, match=r"has the log [0-9a-f]{32}, and the checkpoint was written with other"
     ):
         reader.latestOffset({"log": "other", "1": 4}, None)
     reader.stop()
@@ -109,7 +109,7 @@ def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: p
     """It is told by `load()`, in one sentence."""
     monkeypatch.setattr("os.access", lambda *_: False)
     given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
-    with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
+    with pytest.raises(ConfigurationError, match=f"walDir={tmp_path}: cannot be written: Permission denied"):
         RedeliveryDataSource(given).schema()
 
 
@@ -123,7 +123,7 @@ def test_a_store_that_is_away_for_a_moment(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Folder, "publish", away)
-    with pytest.raises(TransportError, match=f"walDir={tmp_path} cannot be written: {os.strerror(number)}"):
+    with pytest.raises(TransportError, match=f"walDir={tmp_path}: cannot be written: {os.strerror(number)}"):
         prepared(str(tmp_path))
 
 
@@ -155,7 +155,7 @@ def test_what_may_be_for_a_stream() -> None:
     """Without a walDir nothing tells a stream from a read: what only a read refuses is said with that."""
     given = {"url": "stomp://b?jms.userName=u&jms.password=p", "destination": "orders"}
     with pytest.raises(
-        ConfigurationError, match=r"^the url has cred.*if this is for readStream, option walDir is miss"
+        ConfigurationError, match=r"^url: it has cred.*if this is for readStream, option walDir is miss"
     ):
         RedeliveryDataSource(given).schema()
     with pytest.raises(ConfigurationError, match=r"where executors run$"):

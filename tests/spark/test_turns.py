@@ -131,7 +131,7 @@ def test_too_much_waits(
     report = query.start().report()
     assert report is not None
     assert (report["full"], report["waiting"]) == (True, 2)
-    assert caplog.text.count("nothing fresh is processed until there are fewer than 2") == 1
+    assert caplog.text.count("no new messages are processed until fewer than 2 wait") == 1
 
 
 def test_when_less_waits_fresh_rows_go_on(

@@ -116,7 +116,7 @@ def test_two_attempts_with_other_rows(rows: Frame, tmp_path: Path, monkeypatch: 
     with pytest.raises(ValueError, match="c"):
         made(apply(rows, refuses("c"), name="x"))
     in_batch(monkeypatch, 3, retried=True)
-    with pytest.raises(RedeliveryError, match="passed on by one task and refused by another: the batch runs"):
+    with pytest.raises(RedeliveryError, match="passed on by one task and refused by another; the batch runs"):
         made(apply(rows, refuses(), name="x"))
     in_batch(monkeypatch, 3)
     assert made(apply(rows, refuses(), name="x")) == ["a", "d"]

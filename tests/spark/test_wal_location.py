@@ -29,7 +29,7 @@ def test_the_place_and_the_first_column_say_it(tmp_path: Path) -> None:
     for names in (("_place",), ("timestamp", "_place"), ("message_id",)):
         assert wal_dir_of(kept(frame, *names), None, "x") == str(tmp_path)
     assert wal_dir_of(kept(frame, "timestamp"), "/given", "x") == "/given"
-    with pytest.raises(ConfigurationError, match="x: the DataFrame does not say which log it comes from"):
+    with pytest.raises(ConfigurationError, match="x: the DataFrame does not carry its walDir"):
         wal_dir_of(kept(frame, "timestamp"), None, "x")
 
 

@@ -122,7 +122,7 @@ def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -
     """Its state has no format; nothing is written."""
     folder.publish(f"{FOLDER}/000000000007.json", json.dumps({"log": "x", "settled": 7}).encode())
     with pytest.raises(
-        ConfigurationError, match=r"first design of this source: drain it with the version .* new walDir"
+        ConfigurationError, match=r"first design of this source; drain it with the version .* new walDir"
     ):
         States(folder).load()
     assert len(folder.names(FOLDER)) == 1

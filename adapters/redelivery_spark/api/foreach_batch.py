@@ -57,4 +57,8 @@ def _mark(df: DataFrame, wal_dir: str | None, batch_id: int, error: Exception) -
     try:
         Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch"))).fail(brief_error(error))
     except Exception as reason:  # noqa: BLE001 - the sink's error is the one that matters
-        logger.warning("batch %d failed, and the log has no mark of it: %s", batch_id, Cause.of(reason).text)
+        logger.warning(
+            "batch %d: failed, and the failure cannot be marked in walDir (%s); isolate=split does not count it",
+            batch_id,
+            Cause.of(reason).text,
+        )

@@ -111,7 +111,8 @@ def _checked(df: DataFrame, errors: Classifier | None) -> Classifier:
     classifier = checked_errors(errors) or Classifier()
     if classifier.policies:
         raise ConfigurationError(
-            "errors=: retry(policy=…) is not supported here; give the destination a policy", option="errors"
+            "errors=: retry(policy=…) is not supported here; give the destination a policy in the url",
+            option="errors",
         )
     return classifier
 
@@ -123,7 +124,9 @@ def _parsed(result: str | StructType) -> StructType:
         return cast("StructType", StructType.fromDDL(result))
     except Exception as error:  # noqa: BLE001 - Spark's are of many kinds
         raise ConfigurationError(
-            f"result={result!r} is no schema: {str(error).splitlines()[0]}", option="result"
+            f"result={result!r}: not a schema ({str(error).splitlines()[0]}); use DDL such as 'id string, total "
+            "double'",
+            option="result",
         ) from None
 
 

@@ -32,11 +32,11 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
     except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and those that the values themselves raise
         said = str(error).split("\n", 1)[0]
         raise RedeliveryError(
-            f"the handler returned what does not fit the column {field.name} {field.type} of result=: {said}"
+            f"the handler returned a value that does not fit the column {field.name} {field.type} of result=: {said}"
         ) from None
     if array.null_count and not field.nullable:
         raise RedeliveryError(
-            f"the handler returned None for the column {field.name} of result=, which is not null"
+            f"the handler returned None for the column {field.name} of result=, which must not be null"
         )
     return array
 
@@ -55,7 +55,7 @@ def _values(made: object, names: list[str]) -> tuple[Any, ...]:
     if isinstance(made, dict):
         given = cast("Mapping[str, Any]", made)
         if unknown := [str(name) for name in given if name not in names]:
-            raise RedeliveryError(f"the handler returned {unknown[0]}, which is no column of result=")
+            raise RedeliveryError(f"the handler returned {unknown[0]}, which is not a column of result=")
         return tuple(given.get(name) for name in names)
     if isinstance(made, tuple | list):
         values = tuple(cast("list[Any]", made))

@@ -111,7 +111,10 @@ def _logged() -> Generator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - each store has its own
-        logger.warning("failures of the query cannot be marked in the log: %s", Cause.of(error).text)
+        logger.warning(
+            "failures of the query cannot be marked in walDir (%s); isolate=split does not count them",
+            Cause.of(error).text,
+        )
 
 
 def _refuse_asynchronous(query: StreamingQuery) -> None:
@@ -129,7 +132,8 @@ def _refuse_asynchronous(query: StreamingQuery) -> None:
         with suppress(Exception):
             query.stop()
         raise ConfigurationError(
-            "asyncProgressTrackingEnabled is not supported: after a crash the checkpoint would be older than walDir",
+            "asyncProgressTrackingEnabled: not supported, because after a crash the checkpoint would be older than "
+            "walDir; remove it",
             option="asyncProgressTrackingEnabled",
         )
 

@@ -27,11 +27,11 @@ def mark_of(handler: object, name: str | None, columns: str, before: Sequence[st
     """
     if name is not None:
         if not name.strip():
-            raise ConfigurationError("process: name= is empty", option="name")
+            raise ConfigurationError("process: name= is empty; give a name, or None", option="name")
         mark = _digest(f"name {name}")
         if mark in before:
             raise ConfigurationError(
-                f"process: name={name!r} is that of another handler of the same rows already; each needs its own",
+                f"process: name={name!r} is the name of another handler of the same rows; give each its own",
                 option="name",
             )
         return mark

@@ -55,7 +55,7 @@ def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:
         if isinstance(found, str):
             return found
     raise ConfigurationError(
-        f"{caller}: the DataFrame does not say which log it comes from (an aggregation, a join or a select "
+        f"{caller}: the DataFrame does not carry its walDir (an aggregation, a join or a select "
         "has dropped the source's columns, or it was read with a schema of your own); give wal_dir=, the walDir of its "
         "source",
         option="wal_dir",

@@ -45,8 +45,8 @@ def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> I
     with connection:
         if not browser.takes_nothing:
             raise ConfigurationError(
-                f"{connection.capabilities.broker} cannot show a queue over this protocol without taking its "
-                "messages; use mode=drain, or a protocol that can",
+                f"mode=browse: {connection.capabilities.broker} cannot show a queue over this protocol without taking "
+                "its messages; use mode=drain, or a protocol that can",
                 option="mode",
             )
         with closing(browser.look(EVERYTHING)) as seen:
@@ -56,7 +56,7 @@ def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> I
                 yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
                 first += len(some)
         if browser.limit is not None and not options.accepts_less:
-            raise AdapterError(f"{browser.limit}; maxMessages or incomplete=accept takes what is shown")
+            raise AdapterError(f"{browser.limit}; set maxMessages or incomplete=accept to read what is shown")
 
 
 def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:

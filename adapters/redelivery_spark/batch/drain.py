@@ -82,7 +82,9 @@ class _Drain:
             while not self._round():
                 pass
         if self._left:
-            logger.warning("%d messages of %s do not arrive whole and were left", self._left, self._queue)
+            logger.warning(
+                "%s: %d messages did not arrive whole; they stay on the broker", self._queue, self._left
+            )
 
     def _caught_up(self) -> bool:
         """Read the segments that are new here; return True if the last one ends the drain."""
@@ -163,8 +165,8 @@ class _Drain:
         """Raise AdapterError if no more messages can be kept here: the silence then does not mean an empty queue."""
         if taker.port.engine.load.full:
             raise AdapterError(
-                f"{self._queue}: {taker.held:,} of its messages do not arrive whole over this protocol, and what is "
-                "behind them cannot be seen: drain over AMQP"
+                f"{self._queue}: {taker.held:,} messages do not arrive whole over this protocol, and messages behind "
+                "them cannot be received; drain over AMQP"
             )
 
     def _have_accepted(self, taker: DeadLetterConsumer) -> None:
@@ -228,8 +230,8 @@ class _Drain:
         """Leave on the broker a message that did not arrive whole, or raise AdapterError."""
         if not self._options.accepts_less:
             raise AdapterError(
-                f"message {delivery.identity or '(no id)'} of {self._queue} does not arrive whole over this protocol: "
-                "drain over AMQP, or leave such messages by incomplete=accept"
+                f"{self._queue}: message {delivery.identity or '(no id)'} does not arrive whole over this protocol; "
+                "drain over AMQP, or set incomplete=accept to leave such messages on the broker"
             )
         self._left += 1
         taker.keep(delivery)

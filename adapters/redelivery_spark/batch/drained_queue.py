@@ -53,16 +53,15 @@ class DrainedQueue:
         there = json.loads(self._store.read(_BOUND) or b"{}")
         if there == own:
             return
-        name = f"run={options.run}: walDir={options.wal_dir} has a drain of that name"
+        name = f"run={options.run}: walDir={options.wal_dir} has a drain of this name"
         if there.get("format") != _FORMAT:
             raise ConfigurationError(
-                f"{name} that another version of this package has begun; read it with that version, or give this one "
-                "another name",
+                f"{name}, begun by another version of this package; read it with that version, or use another run",
                 option="run",
             )
         was = ", ".join(there.get("brokers", ())) or "another broker"
         selected = f" with the selector {there['selector']}" if there.get("selector") else ""
-        raise ConfigurationError(f"{name} from {was}{selected}; give this one another name", option="run")
+        raise ConfigurationError(f"{name} from {was}{selected}; use another run", option="run")
 
     def segments(self) -> int:
         """Return the number of segments."""

@@ -114,6 +114,7 @@ class ShownColumns:
         for delivery, (_, error) in zip(deliveries, found, strict=True):
             if error is not None and not options.error:
                 raise RedeliveryError(
-                    f"message {delivery.identity} {error}; onDecodeError=permissive shows it, with a column _error"
+                    f"message {delivery.identity} {error}; use onDecodeError=permissive to show it, with a column "
+                    "_error"
                 )
         return {TEXT: [text for text, _ in found], ERROR: [error for _, error in found]}

@@ -201,8 +201,8 @@ def _warn(where: str, error: OSError) -> None:
     if where not in _warned:
         _warned.add(where)
         logger.warning(
-            "%s: no file locks (%s); a message over which the process dies is not found, and is tried again with its "
-            "batch",
+            "%s: no file locks (%s); if the process dies over a message, the message is not identified, and its whole "
+            "batch runs again",
             where,
             error.strerror or error,
         )

@@ -291,7 +291,10 @@ def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _St
     if given.on_decode_error == "fail":
         row, error = next(iter(wrong.items()))
         identity = stored.column("message_id")[row].as_py()
-        raise UndecodableBody(f"message {identity} of {stored.column('destination')[row].as_py()} {error}")
+        destination = stored.column("destination")[row].as_py()
+        raise UndecodableBody(
+            f"{destination}: message {identity} {error}; use onDecodeError=poison or onDecodeError=permissive"
+        )
     _refuse(stored, wrong, store)
     return stored.only([row for row in range(len(found)) if row not in wrong])
 
@@ -300,7 +303,7 @@ def _refuse(stored: _StoredRows, wrong: Mapping[int, str], store: WalStore) -> N
     """Publish the verdict on rows that cannot be decoded. It is the same in each attempt."""
     task = this_task()
     if task is None:
-        raise RedeliveryError("the rows of a stream can be read in a batch of its query only")
+        raise RedeliveryError("rows of a stream can be read only in a batch of its query")
     places, counts = stored.places(), stored.counts()
     refused = {places[row]: Refusal(counts[row], "poison", error) for row, error in wrong.items()}
     Records(store).judge(

@@ -44,8 +44,8 @@ class Undecided:
         """Raise the error. `run` does not start a query again after it: the row would never use up a redelivery."""
         del at, count
         raise ConfigurationError(
-            f"process: a row failed ({Cause.of(error).text}) in a job that belongs to no batch of the query, so "
-            "nothing can redeliver it; a thread that foreachBatch starts has to be a pyspark.InheritableThread",
+            f"process: a row failed ({Cause.of(error).text}) in a job that belongs to no batch of the query, and "
+            "cannot be redelivered; threads that foreachBatch starts must be a pyspark.InheritableThread",
         ) from error
 
     def publish(self) -> None:
@@ -87,7 +87,7 @@ class TaskVerdicts:
         self.earlier.look(min(known), max(known))
         if self.task.retried and any(self.earlier.torn(at) for at in known):
             raise RedeliveryError(
-                "a message was passed on by one task and refused by another: the batch runs again without it"
+                "a message was passed on by one task and refused by another; the batch runs again without it"
             )
         verdict = BatchVerdict(self, known, self._name(known))
         for at, count in zip(known, counts, strict=True):
@@ -105,7 +105,7 @@ class TaskVerdicts:
         if at is None or tag_within(at) != self._tag:
             raise ConfigurationError(
                 "process: a row is not of the log that the DataFrame names (its column _place was computed anew, or "
-                "DataFrames of two sources were united); call process on each source before",
+                "DataFrames of two sources were united); call process on each source first",
                 option="wal_dir",
             )
         if within(at, self._settled):
@@ -158,7 +158,7 @@ class BatchVerdict:
         if self._follows and self._refused:
             # The published verdict lacks these rows: without another one they would be lost.
             raise RedeliveryError(
-                "the verdict on these rows is not that of an earlier attempt: was walDir changed?"
+                "this attempt refuses rows that an earlier one has passed in the same verdict; was walDir changed?"
             )
         if not decided or self._follows:
             return

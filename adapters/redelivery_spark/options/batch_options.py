@@ -75,12 +75,13 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
     decode = found.choice("decode")
     if "onDecodeError" in found and decode == "none":
         raise ConfigurationError(
-            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
+            "onDecodeError: has no effect without decode; add decode=text or decode=json, or remove it",
+            option="onDecodeError",
         )
     on_error = found.choice("onDecodeError") if "onDecodeError" in found else "fail"
     if on_error == "poison":
         raise ConfigurationError(
-            "onDecodeError=poison is for spark.readStream: a batch read dead-letters nothing; use permissive or fail",
+            "onDecodeError=poison: a batch read dead-letters nothing; use permissive or fail",
             option="onDecodeError",
         )
     queues = _queues(found)
@@ -109,7 +110,8 @@ def checked_run(found: Given, default: str) -> str:
         return default
     if not _RUN.fullmatch(run):
         raise ConfigurationError(
-            f"run={run}: a name of letters, digits, '_', '-' and '.', of 100 at most", option="run"
+            f"run={run}: must be 1 to 100 letters, digits, '_', '-' or '.', the first no '-' or '.'",
+            option="run",
         )
     return run
 
@@ -119,7 +121,9 @@ def _refuse_of_mode(found: Given, mode: str) -> None:
         return found.require("destination", "walDir")
     for name in ("walDir", "run", "idle", "selector"):
         if name in found:
-            raise ConfigurationError(f"{name} means nothing without mode=drain", option=name)
+            raise ConfigurationError(
+                f"{name}: has no effect without mode=drain; add mode=drain, or remove it", option=name
+            )
     return None
 
 
@@ -140,7 +144,7 @@ def _queues(found: Given) -> tuple[str | None, ...]:
     for each in members:
         if each.is_topic or each.is_temporary:
             raise ConfigurationError(
-                f"destination={each}: a batch read is of queues, which keep what is sent; use spark.readStream",
+                f"destination={each}: a batch read needs queues, which keep their messages; use spark.readStream",
                 option="destination",
             )
     return tuple(dict.fromkeys(str(each) for each in members))

@@ -44,11 +44,11 @@ def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = 
         kind, right = field.dataType.simpleString(), there[name].simpleString()
         if kind != right:
             raise ConfigurationError(
-                f"schema: column {name} is {right}, and not {kind}; say {name} {right}", option="schema"
+                f"schema: column {name} {kind}: its type is {right}; use '{name} {right}'", option="schema"
             )
         if name in found:
-            raise ConfigurationError(f"schema: column {name} is there twice", option="schema")
+            raise ConfigurationError(f"schema: column {name} is named twice; name it once", option="schema")
         found.append(name)
     if not found:
-        raise ConfigurationError("schema: name one column at least", option="schema")
+        raise ConfigurationError("schema: no column is named; name at least one", option="schema")
     return found

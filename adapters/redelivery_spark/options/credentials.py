@@ -44,13 +44,13 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
     # The Spark driver plans batches, and executors handle their rows: no component here can hold a row back.
     if settings.has_breaker and settings.breaker is not None:
         raise ConfigurationError(
-            "redelivery.breaker has no place here: a batch is not held back; leave the options of the breaker out, or "
-            "say redelivery.breaker=off",
+            "redelivery.breaker: not supported here, because a batch cannot be held back; remove the options of the "
+            "breaker, or set redelivery.breaker=off",
             option="redelivery.breaker",
         )
     if settings.rate is not None:
         raise ConfigurationError(
-            "redelivery.rate has no place here: use maxRowsPerTrigger and the trigger's interval",
+            "redelivery.rate: not supported here; use maxRowsPerTrigger and the trigger's interval",
             option="redelivery.rate",
         )
     return uri, settings
@@ -93,19 +93,20 @@ def refuse_shipped(settings: Settings) -> None:
     """
     if settings.ledger is not None:
         raise ConfigurationError(
-            "redelivery.ledger has no place here: it is on the host of a consumer, and executors are elsewhere",
+            "redelivery.ledger: not supported here, because a ledger is on one host and executors run on others; "
+            "remove it",
             option="redelivery.ledger",
         )
     if settings.user_name is not None or settings.password is not None:
         raise ConfigurationError(
-            "the url has credentials, which would be shipped to every executor: name a file by credentialsFile, or set "
+            "url: it has credentials, and Spark would send them to every executor; use credentialsFile, or set "
             f"{USER} and {PASSWORD} where executors run",
             option="url",
         )
     if settings.tls.key_password is not None:
         raise ConfigurationError(
-            "redelivery.tlsKeyPassword would be shipped to every executor: use a key file without one, which only "
-            "their user can read",
+            "redelivery.tlsKeyPassword: Spark would send it to every executor; use a key file without a password, "
+            "which only the executors' user can read",
             option="redelivery.tlsKeyPassword",
         )
 
@@ -117,11 +118,12 @@ def _credentials(file: str | None) -> tuple[str | None, str | None]:
         found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(
-            f"credentialsFile={file} cannot be read: {error.strerror}", option="credentialsFile"
+            f"credentialsFile={file}: cannot be read ({error.strerror})", option="credentialsFile"
         ) from None
     except ValueError:  # its text can quote the file
         raise ConfigurationError(
-            f"credentialsFile={file} is no TOML file", option="credentialsFile"
+            f'credentialsFile={file}: not a TOML file; it needs two lines, user = "…" and password = "…"',
+            option="credentialsFile",
         ) from None
     user, password = found.get("user"), found.get("password")
     if not isinstance(user, str) or not isinstance(password, str):

@@ -27,38 +27,38 @@ class _Advice(NamedTuple):
 
 
 _GONE = (
-    _Advice(("ack",), "is no option any more: the broker lets go of a message when the log has it, which was ack=wal; "
-           "leave it out"),
-    _Advice(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
-           "leave it out, or use readers"),
-    _Advice(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
-    _Advice(("isolateFanout",), "is no option any more: isolate=split makes 8 groups or more; leave it out"),
-    _Advice(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
+    _Advice(("ack",), "no longer an option: a message is accepted when the write-ahead log has it, as with ack=wal; "
+           "remove it"),
+    _Advice(("consumers",), "no longer an option: the Spark driver consumes, over readers=N connections; remove it, or "
+           "use readers"),
+    _Advice(("maxWait",), "no longer an option; use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
+    _Advice(("isolateFanout",), "no longer an option: isolate=split makes at least 8 groups; remove it"),
+    _Advice(("pushFilters",), "no longer an option: Spark filters the rows itself; remove it"),
 )  # fmt: skip
 _KAFKAS = (
     _Advice(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
             "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-           "has no equivalent: a queue has no offsets to begin at, and a stream takes what the broker has; leave it "
-           "out"),
-    _Advice(("failOnDataLoss",), "has no equivalent: a query always fails when a part of its walDir is missing; leave "
-           "it out"),
-    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "is called destination here: queue://orders, or "
-           "topic://prices"),
-    _Advice(("subscribePattern", "assign"), "has no equivalent: name what to consume by destination"),
+           "no equivalent here: a queue has no offsets, and a stream takes all messages that the broker has; remove "
+           "it"),
+    _Advice(("failOnDataLoss",), "no equivalent here: a query always fails when a part of its walDir is missing; "
+           "remove it"),
+    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "called destination here; use "
+           "destination=queue://orders or destination=topic://prices"),
+    _Advice(("subscribePattern", "assign"), "no equivalent here; name the queues or topics in destination"),
     _Advice(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
-           "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672"),
-    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "has no equivalent: queries on one queue share its "
-           "messages, and subscription names a durable topic subscription"),
-    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "is no option here; did you mean "
+           "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672"),
+    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "no equivalent here: queries on one queue share "
+           "its messages; subscription names a durable topic subscription"),
+    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "not an option here; did you mean "
            "'maxRowsPerTrigger'?"),
-    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "is no option here; did you mean 'minRowsPerTrigger'?"),
-    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "is no option here; did you mean 'partitions'?"),
-    _Advice(("includeHeaders",), "has no equivalent: the column properties is always there; leave it out"),
+    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "not an option here; did you mean 'minRowsPerTrigger'?"),
+    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "not an option here; did you mean 'partitions'?"),
+    _Advice(("includeHeaders",), "no equivalent here: the column properties is always there; remove it"),
 )  # fmt: skip
 _BY_NAME = {name.lower(): (name, group.words) for group in (*_GONE, *_KAFKAS) for name in group.names}
 _KAFKA = (
     "kafka.bootstrap.servers",
-    "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672",
+    "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672",
 )
 
 
@@ -71,15 +71,15 @@ def foreign(written: str) -> tuple[str, str] | None:
         return _KAFKA
     found = _BY_NAME.get(name)
     if found is None and name.startswith("kafka."):
-        return written, "is for Kafka's client: options of a connection are part of the url here"
+        return written, "an option of Kafka's client; here, options of the connection are part of the url"
     return found
 
 
 def login() -> str:
     """Return the advice for credentials."""
     return (
-        "is no option: name a file by credentialsFile, or set the variables "
-        f"{USER} and {PASSWORD}, where the connection is made"
+        "not an option, because Spark may show options; use credentialsFile, or set the variables "
+        f"{USER} and {PASSWORD} where the connection is made"
     )
 
 

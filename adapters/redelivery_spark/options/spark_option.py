@@ -105,7 +105,7 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
             continue
         if successor in ours:
             raise ConfigurationError(
-                f"{old} is the old name of {successor}, and both are given: leave {old} out", option=old
+                f"{old}: the old name of {successor}, and both are given; remove {old}", option=old
             )
         ours[successor] = found
     return ours, uri
@@ -120,18 +120,18 @@ def _refuse_unknown(written: str) -> None:
     found = foreign(written)
     if found is not None:
         name, words = found
-        raise ConfigurationError(f"{name} {words}", option=name)
+        raise ConfigurationError(f"{name}: {words}", option=name)
     lowered = written.lower()
     for prefix in (MAP_PREFIX, OUR_MAP_PREFIX):
         if lowered.startswith(prefix.lower()):
             raise ConfigurationError(
-                f"{prefix}… belongs into the url: Spark forgets the case of option names, and patterns have one",
+                f"{prefix}…: Spark changes option names to lower case, and patterns have a case; use it in the url",
                 option=prefix[:-1],
             )
     hint = near_miss(written, [*without_login([*_OURS, *OPTIONS]), *LOGIN])
     if hint.endswith(tuple(f"{name!r}?" for name in LOGIN)):
-        raise ConfigurationError(f"{written} {login()}", option=written)
-    raise ConfigurationError(f"unknown option {written}{hint}", option=written)
+        raise ConfigurationError(f"{written}: {login()}", option=written)
+    raise ConfigurationError(f"{written}: unknown option{hint}", option=written)
 
 
 def use_told(given: Mapping[str, str]) -> str | None:
@@ -158,7 +158,7 @@ class Given:
             if use not in uses:
                 where = " and ".join(f"spark.{each}" if each != WRITE else "df.write" for each in uses)
                 raise ConfigurationError(
-                    f"{self.spelt(name)} means nothing here: it is for {where}", option=name
+                    f"{self.spelt(name)}: has no effect here; it is for {where}, remove it", option=name
                 )
 
     def __contains__(self, name: str) -> bool:
@@ -188,8 +188,8 @@ class Given:
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default).strip()
         if not re.fullmatch(r"\d{1,15}", text) or _beyond(option, int(text)):
-            bounds = f"{option.low} at least" if option.high is None else f"{option.low} to {option.high}"
-            raise ConfigurationError(f"{self.shown(name)}: a whole number, {bounds}", option=name)
+            bounds = f"at least {option.low}" if option.high is None else f"{option.low} to {option.high}"
+            raise ConfigurationError(f"{self.shown(name)}: must be a whole number, {bounds}", option=name)
         return int(text)
 
     def duration(self, name: str) -> float:
@@ -198,12 +198,12 @@ class Given:
         text = self.ours.get(name, option.default)
         found = duration_of(text)
         if found is None or _beyond(option, found):
-            bounds = "" if option.high is None else f", {shown_duration(option.high)} at most"
+            bounds = "" if option.high is None else f", at most {shown_duration(option.high)}"
             if found is not None and found < option.low:
-                bounds = f", {shown_duration(option.low)} at least"
+                bounds = f", at least {shown_duration(option.low)}"
             raise ConfigurationError(
-                f"{self.shown(name)}: a duration such as 500ms, 2s, 5m or 1h, and a plain number is milliseconds"
-                f"{bounds}{near_quantity(text, size=False)}",
+                f"{self.shown(name)}: must be a duration such as 500ms, 2s, 5m or 1h{bounds}; a plain number is "
+                f"milliseconds{near_quantity(text, size=False)}",
                 option=name,
             )
         return found / 1000
@@ -215,8 +215,8 @@ class Given:
         found = size_of(text)
         if found is None or _beyond(option, found):
             raise ConfigurationError(
-                f"{self.shown(name)}: a size such as 512k, 64m or 1g, and a plain number is bytes, "
-                f"{option.low} at least{near_quantity(text, size=True)}",
+                f"{self.shown(name)}: must be a size such as 512k, 64m or 1g, at least {option.low}; a plain number is "
+                f"bytes{near_quantity(text, size=True)}",
                 option=name,
             )
         return found
@@ -227,7 +227,7 @@ class Given:
         text = self.ours.get(name, option.default)
         if text not in option.choices:
             raise ConfigurationError(
-                f"{name}={text}: one of {', '.join(option.choices)}{near_miss(text, option.choices)}",
+                f"{name}={text}: must be one of {', '.join(option.choices)}{near_miss(text, option.choices)}",
                 option=name,
             )
         return text

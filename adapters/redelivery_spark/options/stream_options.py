@@ -114,7 +114,7 @@ def _most_bytes(found: Given) -> int:
     if "maxBytesPerTrigger" not in found:
         return ahead
     raise ConfigurationError(
-        f"{found.shown('maxBytesPerTrigger')} is more than {found.shown('maxBytesAhead')}: no batch could become as "
+        f"{found.shown('maxBytesPerTrigger')}: more than {found.shown('maxBytesAhead')}, and no batch could become so "
         "large; raise maxBytesAhead, or lower maxBytesPerTrigger",
         option="maxBytesPerTrigger",
     )
@@ -127,8 +127,8 @@ def _trigger_delay(found: Given) -> float:
         if (duration_of(found.ours["maxTriggerDelay"]) or 0) <= LONGEST_DELAY:
             raise
         raise ConfigurationError(
-            f"{found.shown('maxTriggerDelay')}: {shown_duration(LONGEST_DELAY)} at most, because the runner of a "
-            "killed Spark lives for as long; did you mean '2s'?",
+            f"{found.shown('maxTriggerDelay')}: at most {shown_duration(LONGEST_DELAY)}, because the runner of a "
+            f"killed Spark lives for as long; use {shown_duration(LONGEST_DELAY)}",
             option=error.option,
         ) from None
 
@@ -138,23 +138,25 @@ def _refuse_contradictions(found: Given, options: SourceOptions) -> None:
     least = options.least_rows
     if least is not None and least > options.most_rows:
         raise ConfigurationError(
-            f"{found.shown('minRowsPerTrigger')} is more than {found.shown('maxRowsPerTrigger')}: no batch could "
-            "become as large; lower minRowsPerTrigger",
+            f"{found.shown('minRowsPerTrigger')}: more than {found.shown('maxRowsPerTrigger')}, and no batch could "
+            "become so large; lower minRowsPerTrigger",
             option="minRowsPerTrigger",
         )
     if least is not None and not options.trigger_delay:
         raise ConfigurationError(
-            f"{found.shown('minRowsPerTrigger')} means nothing with maxTriggerDelay=0: no batch would wait for them",
+            f"{found.shown('minRowsPerTrigger')}: has no effect with maxTriggerDelay=0, because no batch waits; raise "
+            "maxTriggerDelay, or remove minRowsPerTrigger",
             option="minRowsPerTrigger",
         )
     if "isolateAfter" in found and options.isolate == "never":
         raise ConfigurationError(
-            "isolateAfter means nothing without isolate=split: by default a batch that fails is replayed as it is",
+            "isolateAfter: has no effect without isolate=split; add isolate=split, or remove it",
             option="isolateAfter",
         )
     if "onDecodeError" in found and not options.text:
         raise ConfigurationError(
-            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
+            "onDecodeError: has no effect without decode; add decode=text or decode=json, or remove it",
+            option="onDecodeError",
         )
 
 
@@ -163,13 +165,14 @@ def _refuse_readers(found: Given, options: SourceOptions) -> None:
     kind = options.destination.partition("://")[0]
     if options.subscription is not None or kind in ("topic", "temp-topic"):
         raise ConfigurationError(
-            f"{found.shown('readers')}: each of several consumers of a topic would get every message; name a queue, or "
-            "leave readers out",
+            f"{found.shown('readers')}: each of several consumers of a topic gets every message; use a queue, or "
+            "remove readers",
             option="readers",
         )
     if options.settings.client_id is not None:
         raise ConfigurationError(
-            f"jms.clientID is of one connection, and {found.shown('readers')} makes several: leave one of the two out",
+            f"jms.clientID: only one connection can use it, and {found.shown('readers')} makes several; remove one of "
+            "them",
             option="jms.clientID",
         )
 
@@ -177,12 +180,12 @@ def _refuse_readers(found: Given, options: SourceOptions) -> None:
 def _refuse(settings: Settings) -> None:
     if settings.ledger is not None:
         raise ConfigurationError(
-            "redelivery.ledger has no place here: the counts live in the write-ahead log",
+            "redelivery.ledger: not supported here, because the counts are in the write-ahead log; remove it",
             option="redelivery.ledger",
         )
     if settings.ordering != "non_blocking":
         raise ConfigurationError(
-            f"redelivery.ordering={settings.ordering}: a batch has no order that a waiting message could keep; "
-            "leave it non_blocking",
+            f"redelivery.ordering={settings.ordering}: not supported here, because a batch has no order that a parked "
+            "message could keep; use non_blocking",
             option="redelivery.ordering",
         )

@@ -132,8 +132,8 @@ class Coordinator:
         """Refuse a log with settled rows for a query with a new checkpoint. Raises ConfigurationError."""
         if self._journal.state.settled:
             raise ConfigurationError(
-                f"walDir holds the log of a query that has come to {self._journal.state.settled}, and this query "
-                "begins with a new checkpoint: give the old one, or a new walDir",
+                f"walDir: its log is settled up to {self._journal.state.settled}, and this query has a new checkpoint; "
+                "use the old checkpoint, or a new walDir",
                 option="walDir",
             )
 
@@ -230,8 +230,8 @@ class Coordinator:
         elif not self._full:
             self._full = True
             logger.warning(
-                "%d messages of %d bytes wait for a redelivery: nothing fresh is processed until there are fewer than "
-                "%d (redelivery.maxParked), of less than %d bytes",
+                "%d messages of %d bytes wait for a redelivery; no new messages are processed until fewer than %d wait "
+                "(redelivery.maxParked), of less than %d bytes",
                 parked,
                 size,
                 self._most_parked,

@@ -175,7 +175,8 @@ class EngineDriver:
         `redelivery.maximumDeferrals` times, before it is charged: there may be only such rows.
         """
         logger.error(
-            "%s: nothing has gone through since it failed, so the sink may be the cause: is it in order? %s",
+            "%s: its batch failed, and no other batch has succeeded since (%s); check the sink, which may be the "
+            "cause; the message is tried again alone",
             row.message_id,
             cause.text,
         )
@@ -203,7 +204,9 @@ class EngineDriver:
         while self._answers:
             delivery, error = self._answers.popleft()
             if error is not None:
-                logger.warning("%s: its dead letter is tried again: %s", delivery.message_id, error)
+                logger.warning(
+                    "%s: its dead letter was not confirmed (%s); it is sent again", delivery.message_id, error
+                )
             self._feed(Confirmed(delivery, error))
         alarm = self.engine.next_alarm()
         if alarm is not None and alarm <= self._clock.monotonic():

@@ -180,9 +180,9 @@ class Journal:
         settled = self.state.settled
         if any(upto.get(lane, 0) < number for lane, number in settled.items()):
             raise ConfigurationError(
-                f"walDir: the write-ahead log has come to {settled}, and the checkpoint only to {upto}: the checkpoint "
-                "is older than the log, or another query's, or was written with asyncProgressTrackingEnabled, which "
-                "this source cannot follow",
+                f"walDir: the write-ahead log is settled up to {settled}, and the checkpoint only up to {upto}; the "
+                "checkpoint is older than the log, or another query's, or was written with "
+                "asyncProgressTrackingEnabled, which is not supported",
                 option="walDir",
             )
 
@@ -268,7 +268,7 @@ class Journal:
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
         state.given_up = GivenUpBatch(dict(end), groups, state.passed)
         logger.warning(
-            "a batch of %d messages is given up (%s): they are tried again in %d groups",
+            "a batch of %d messages failed repeatedly (%s); its messages are tried again in %d groups",
             number,
             cause.text,
             groups,

@@ -182,7 +182,7 @@ class LaneReader:
             return taken
         self.copies += len(copies)
         self._source.accept(copies)
-        logger.info("%d messages came again that are in the log: accepted", len(copies))
+        logger.info("%d duplicates of messages in the write-ahead log arrived; accepted", len(copies))
         known = set(copies)
         return [each for each in taken if each not in known]
 

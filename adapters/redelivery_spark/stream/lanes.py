@@ -100,8 +100,8 @@ class Lanes:
             there = len([lane for lane, segment in found if lane == number and segment.number > first])
             if there < last - first:
                 raise ConfigurationError(
-                    f"walDir: segments of lane {number} behind {first} are gone: the checkpoint is older than the log, "
-                    "or another query's",
+                    f"walDir: segments of lane {number} after {first} are missing; the checkpoint is older than the "
+                    "log, or another query's",
                     option="walDir",
                 )
         return found

@@ -32,7 +32,7 @@ def vector_of(offset: Mapping[str, Any]) -> Vector:
     """
     if OLD in offset:
         raise ConfigurationError(
-            "the checkpoint was written by the first design of this source: drain its walDir with the version of "
+            "checkpointLocation: written by the first design of this source; drain its walDir with the version of "
             "redelivery that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new "
             "checkpoint",
             option="checkpointLocation",
@@ -40,7 +40,7 @@ def vector_of(offset: Mapping[str, Any]) -> Vector:
     lanes = {name: number for name, number in offset.items() if name != LOG}
     if not all(re.fullmatch(r"\d{1,2}", name) and type(number) is int for name, number in lanes.items()):
         raise ConfigurationError(
-            "the checkpoint was not written by this source: give the query a checkpoint of its own",
+            "checkpointLocation: not written by this source; give the query its own checkpoint",
             option="checkpointLocation",
         )
     return {int(name): number for name, number in lanes.items()}

@@ -206,7 +206,7 @@ def _error(kind: str, text: str) -> RedeliveryError:
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, RedeliveryError):
         return found(text)
-    return RedeliveryError(f"nothing more is read: {text}")
+    return RedeliveryError(f"reading has stopped: {text}")
 
 
 class ReaderProcesses:

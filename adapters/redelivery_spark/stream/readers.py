@@ -126,7 +126,7 @@ class ReadingThread:
         if isinstance(error, RedeliveryError):
             raise another(error)
         if isinstance(error, Exception):
-            raise RedeliveryError(f"nothing more is read: {error or type(error).__name__}") from error
+            raise RedeliveryError(f"reading has stopped: {error or type(error).__name__}") from error
         if error is not None:
             raise error
         return self._count

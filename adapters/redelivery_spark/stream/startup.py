@@ -116,7 +116,8 @@ def _journal(options: SourceOptions, store: WalStore, lanes: Lanes, source: Sour
     except LogTaken:
         # Taken by an older runner that has not ended, or by another start: the owner is clear a moment later.
         raise LogInUse(
-            f"walDir={store.url} is being written by another start of a query ({store.holder()})",
+            f"walDir={store.url}: being written by another start of a query ({store.holder()}); give each query its "
+            "own walDir",
             option="walDir",
         ) from None
 
@@ -126,7 +127,7 @@ def _locked(store: WalStore) -> Callable[[], None]:
     while (unlock := store.lock()) is None:
         if time.monotonic() > deadline:
             raise LogInUse(
-                f"walDir={store.url} is in use by another query ({store.holder()}): each query needs a log of its own",
+                f"walDir={store.url}: in use by another query ({store.holder()}); give each query its own walDir",
                 option="walDir",
             )
         time.sleep(0.1)

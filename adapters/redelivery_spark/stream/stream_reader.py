@@ -126,8 +126,8 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         vector, log = vector_of(offset), log_of(offset)
         if vector and log != coordinator.log:
             raise ConfigurationError(
-                f"walDir holds the log {coordinator.log}, and the checkpoint was written with {log}: each query needs "
-                "a checkpoint and a walDir of its own, which live and end together",
+                f"walDir: it has the log {coordinator.log}, and the checkpoint was written with {log}; give each query "
+                "its own checkpoint and walDir, and make and delete the two together",
                 option="walDir",
             )
         if not vector:

@@ -39,5 +39,5 @@ def read_table(store: WalStore, name: str) -> pa.Table:
     except FileNotFoundError:
         content = None
     if content is None:
-        raise RedeliveryError(f"the write-ahead log has no {name}: was its folder changed by somebody else?")
+        raise RedeliveryError(f"walDir={store.url}: {name} is missing; was it removed by another program?")
     return ipc.open_file(pa.BufferReader(content)).read_all()

@@ -38,9 +38,8 @@ class ObjectStore:
         files, _ = self._files()
         if not _whole(files):
             raise ConfigurationError(
-                f"walDir={self.url}: {type(files).__name__} has no conditional put (fsspec would look first, and write "
-                "then), so that attempts of one task would overwrite each other's messages; use a store that has one: "
-                "s3, gs or abfs",
+                f"walDir={self.url}: {type(files).__name__} has no conditional put, and attempts of one task would "
+                "overwrite each other's messages; use s3, gs or abfs",
                 option="walDir",
             )
 
@@ -120,8 +119,8 @@ class ObjectStore:
             from fsspec.core import url_to_fs  # noqa: PLC0415 - of an extra
         except ImportError:
             raise ConfigurationError(
-                f"walDir={self.url} needs fsspec and its library for this store: pip install 'redelivery[spark-s3]', "
-                "or gcsfs, or adlfs, on the driver and the executors",
+                f"walDir={self.url}: needs fsspec and its library for this store; pip install 'redelivery[spark-s3]', "
+                "or gcsfs, or adlfs, on the Spark driver and the executors",
                 option="walDir",
             ) from None
         try:

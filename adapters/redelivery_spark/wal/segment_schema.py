@@ -103,7 +103,7 @@ def facts_of(schema: pa.Schema) -> SegmentFacts:
             connection=content.get(b"connection", b"").decode(),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise RedeliveryError(f"this is no segment of the write-ahead log: {error!r}") from None
+        raise RedeliveryError(f"not a segment of the write-ahead log: {error!r}") from None
 
 
 def _binary(values: Sequence[bytes | None]) -> pa.Array:

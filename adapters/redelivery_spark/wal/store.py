@@ -39,21 +39,21 @@ def store_at(url: str) -> WalStore:
         path = unquote(parts.path) if parts.scheme else url
         if not Path(path).is_absolute():
             raise ConfigurationError(
-                f"walDir={url} is a relative path, which the driver and the executors would not understand alike; "
-                "give an absolute one",
+                f"walDir={url}: a relative path, which can differ between the Spark driver and the executors; use an "
+                "absolute path",
                 option="walDir",
             )
         return Folder(path)
     if parts.password is not None or parts.query:
         raise ConfigurationError(
-            f"walDir={parts.scheme}://…: no password or option belongs into it, as plans show it; the store's own "
-            "configuration (environment, instance role, fsspec's files) has them",
+            f"walDir={parts.scheme}://…: must have no password or options, because Spark's plans show it; use the "
+            "store's own configuration (environment, instance role, fsspec's files)",
             option="walDir",
         )
     if parts.scheme in ("hdfs", "viewfs", "webhdfs", "sftp", "ftp", "http", "https"):
         raise ConfigurationError(
-            f"walDir={parts.scheme}://…: there no name can be created exclusively, so that attempts of one task "
-            "would overwrite each other's messages; use a shared folder (NFS), s3, gs or abfs",
+            f"walDir={parts.scheme}://…: has no exclusive creation, and attempts of one task would overwrite each "
+            "other's messages; use a shared folder (NFS), s3, gs or abfs",
             option="walDir",
         )
     from redelivery_spark.wal.object_store import ObjectStore  # noqa: PLC0415 - fsspec, which a folder needs none of
@@ -70,7 +70,7 @@ def _told(url: str) -> Generator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - each object store has its own
         said = getattr(error, "strerror", None) or str(error).split("\n", 1)[0][:200] or type(error).__name__
-        why = f"walDir={url} cannot be written: {said}"
+        why = f"walDir={url}: cannot be written: {said}"
         if isinstance(error, _LASTING) or getattr(error, "errno", None) in _LASTING_NUMBERS:
             raise ConfigurationError(why, option="walDir") from None
         raise TransportError(why) from None
@@ -102,7 +102,7 @@ def prepared(url: str, *folders: str) -> WalStore:
         reason = why_not(store)
     if reason is not None:
         raise ConfigurationError(
-            f"walDir={url} cannot hold a log: {reason}, so that attempts of one task would overwrite each other's "
+            f"walDir={url}: cannot hold a log, because {reason}, and attempts of one task would overwrite each other's "
             "messages; use another store, or a version of its library that creates exclusively",
             option="walDir",
         )
@@ -112,6 +112,6 @@ def prepared(url: str, *folders: str) -> WalStore:
 def taken(store: WalStore) -> LogTaken:
     """Return the error of a start that finds a newer one."""
     return LogTaken(
-        f"the log {store.url} has been taken over by another start of a query ({store.holder()}); this one ends: each "
-        "query needs a walDir of its own"
+        f"walDir={store.url}: taken over by another start of a query ({store.holder()}); this start ends; give each "
+        "query its own walDir"
     )

@@ -29,9 +29,9 @@ def why_not(store: WalStore) -> str | None:
 def _in_turn(store: WalStore, name: str) -> str | None:
     first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
     if not store.publish(name, first, durable=False):
-        return "a new name counts as taken there"
+        return "a new name cannot be created there"
     if store.publish(name, second, durable=False) or store.read(name) != first:
-        return "a name can be taken twice there"
+        return "a name can be created twice there"
     if name not in store.names(_FOLDER):
         return "a new name is not listed there"
     return None
@@ -49,5 +49,5 @@ def _at_once(store: WalStore, name: str) -> str | None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         won = [content for content, first in zip(contents, pool.map(create, contents), strict=True) if first]
     if len(won) != 1 or store.read(name) != won[0]:
-        return f"of {_AT_ONCE} who took a name at once {len(won)} were told that it was theirs"
+        return f"of {_AT_ONCE} concurrent creations of a name {len(won)} succeeded"
     return None

@@ -114,7 +114,9 @@ class States:
         names = self._store.names(FOLDER)
         if not names and self._left:
             # The state is not listed yet, or was removed. A new log would lose all rows that wait.
-            raise RedeliveryError(f"the write-ahead log {self._store.url} has rows that wait, and no state")
+            raise RedeliveryError(
+                f"walDir={self._store.url}: it has rows that wait, and no state; was it changed by another program?"
+            )
         if not names:
             return None
         self._number = number_of(names[-1])
@@ -128,7 +130,9 @@ class States:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise RedeliveryError(f"the write-ahead log's {names[-1]} cannot be read: {error!r}") from None
+            raise RedeliveryError(
+                f"walDir={self._store.url}: {names[-1]} cannot be read: {error!r}"
+            ) from None
 
     def rows(self) -> list[pa.Table]:
         """Return the files of waiting rows. Raises RedeliveryError if one is gone."""
@@ -220,12 +224,12 @@ def _newest(store: WalStore) -> bytes | None:
         # None: a newer state has just replaced it.
         if content is not None:
             return content
-    raise RedeliveryError(f"the newest state of the write-ahead log {store.url} cannot be read")
+    raise RedeliveryError(f"walDir={store.url}: the newest state cannot be read")
 
 
 def _old(store: WalStore) -> ConfigurationError:
     return ConfigurationError(
-        f"walDir={store.url} holds a log of the first design of this source: drain it with the version of redelivery "
+        f"walDir={store.url}: a log of the first design of this source; drain it with the version of redelivery "
         "that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new checkpoint",
         option="walDir",
     )

@@ -72,21 +72,21 @@ def check_columns(schema: StructType, destination: str | None) -> None:
         if column is None:
             raise ConfigurationError(f"column {field.name}: {_unknown(field.name)}", option=field.name)
         if names.count(field.name) > 1:
-            raise ConfigurationError(f"column {field.name} is there twice", option=field.name)
+            raise ConfigurationError(f"column {field.name}: named twice; keep one", option=field.name)
         if not isinstance(field.dataType, column.types) or not _map_fits(field.dataType):
             raise ConfigurationError(
-                f"column {field.name} is {field.dataType.simpleString()}: it must be {column.words}",
+                f"column {field.name}: is {field.dataType.simpleString()}, and must be {column.words}",
                 option=field.name,
             )
     if "body" not in names:
         raise ConfigurationError(
-            "column body is missing: what is sent, binary or string"
+            "column body: missing; add it, as binary or string"
             + near_miss("body", [name for name in names if name not in COLUMNS]),
             option="body",
         )
     if destination is None and "destination" not in names:
         raise ConfigurationError(
-            "nobody says where to: give the option destination, or a column of that name",
+            "destination: missing; give the option destination, or a column of that name",
             option="destination",
         )
 
@@ -139,8 +139,8 @@ def _map_fits(kind: DataType) -> bool:
 
 def _unknown(name: str) -> str:
     if name in _READ_ONLY:
-        return "a message gets it from its broker, and it cannot be sent; drop it"
+        return "set by the broker, and cannot be sent; drop it"
     if name in _BODY_READ:
-        return "what is sent is the column body; drop it"
+        return "not sent, the column body is; drop it"
     known = ", ".join(COLUMNS)
-    return f"there is nothing of that name to send{near_miss(name, COLUMNS)}; there are {known}"
+    return f"unknown{near_miss(name, COLUMNS)}; there are {known}"

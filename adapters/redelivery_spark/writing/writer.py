@@ -42,7 +42,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "mode overwrite has no meaning: what is on a queue is not replaced; use append", option="mode"
+                "mode=overwrite: messages on a queue cannot be replaced; use append", option="mode"
             )
         check_columns(schema, options.destination)
         self._options = options
@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log that sent messages stay sent."""
-        logger.warning("the write failed; %d messages of tasks that ended were sent", _total(messages))
+        logger.warning("the write failed; %d messages of finished tasks stay sent", _total(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -68,12 +68,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "output mode complete has no meaning: what is on a queue is not replaced; use append",
+                "outputMode=complete: messages on a queue cannot be replaced; use append",
                 option="outputMode",
             )
         if options.run is not None:
             raise ConfigurationError(
-                "run means nothing for df.writeStream: the query and its batch name a write", option="run"
+                "run: has no effect for df.writeStream, where the query and its batch name a write; remove it",
+                option="run",
             )
         check_columns(schema, options.destination)
         self._options = options
@@ -94,9 +95,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Log that sent messages stay sent."""
-        logger.warning(
-            "batch %d failed; %d messages of tasks that ended were sent", batchId, _total(messages)
-        )
+        logger.warning("batch %d: failed; %d messages of finished tasks stay sent", batchId, _total(messages))
 
 
 def _sent(options: WriteOptions, write: str, iterator: Iterator[pa.RecordBatch]) -> Written:
