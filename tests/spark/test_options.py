@@ -58,10 +58,13 @@ def test_every_option_of_a_stream_arrives() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("2s", 2.0), ("2S", 2.0), ("5m", 300.0), ("1h", 3600.0), ("700", 0.7), (" 3s ", 3.0)],
-)
+    [
+        ("500ms", 0.5), ("2s", 2.0), ("30S", 30.0), ("15m", 900.0), ("2h", 7200.0), ("30d", 2_592_000.0),
+        ("700", 0.7), (" 3s ", 3.0),
+    ],
+)  # fmt: skip
 def test_durations_have_units(text: str, seconds: float) -> None:
-    """A unit is one of four, in any case; a plain number is milliseconds."""
+    """A unit is one of five, in any case; a plain number is milliseconds."""
     assert drain(idle=text).idle == seconds
 
 
@@ -148,6 +151,8 @@ SENSELESS = [
     ("readers", "0", "^readers=0: must be a whole number, 1 to 31$"),
     ("readers", "32", "^readers=32: must be a whole number, 1 to 31$"),
     ("maxTriggerDelay", "5 sec", r"^maxTriggerDelay=5 sec: must be a duration such as 500ms, .*; did you mean '5s'\?$"),
+    ("maxTriggerDelay", "2 days", r"such as 500ms, 30s, 15m, 2h or 30d, at most 2s; .*; did you mean '2d'\?$"),
+    ("maxTriggerDelay", "1d", r"^maxTriggerDelay=1d: at most 2s"),
     ("maxTriggerDelay", "soon", r"at most 2s; a plain number is milliseconds$"),
     ("maxTriggerDelay", "5s", r"^maxTriggerDelay=5s: at most 2s, because the runner of a killed Spark lives"),
     ("maxTriggerDelay", "2001", r"^maxTriggerDelay=2001: at most 2s"),

@@ -1,4 +1,4 @@
-"""Durations and sizes of options: `500ms`, `2s`, `64m`; a plain number is milliseconds, or bytes."""
+"""Durations and sizes of options: `500ms`, `2s`, `30d`, `64m`; a plain number is milliseconds, or bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["DURATIONS", "SIZES", "duration_of", "near_quantity", "shown_duration", "size_of"]
 
-DURATIONS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+DURATIONS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds of each unit."""
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 """Bytes of each unit, by powers of 1,024 as in Spark's own options."""
@@ -17,6 +17,7 @@ _LONG = {
     "s": re.compile(r"s(ec(ond)?)?s?"),
     "m": re.compile(r"m(in(ute)?)?s?"),
     "h": re.compile(r"h(ou)?r?s?"),
+    "d": re.compile(r"d(ay)?s?"),
 }
 _LONG_SIZES = {
     "k": re.compile(r"k(i?b|ilo(byte)?s?)"),
@@ -49,7 +50,7 @@ def near_quantity(text: str, *, size: bool) -> str:
 
 def shown_duration(milliseconds: int) -> str:
     """Return a duration in the largest unit of which it is a whole number."""
-    for unit in ("h", "m", "s"):
+    for unit in ("d", "h", "m", "s"):
         count, rest = divmod(milliseconds, DURATIONS[unit])
         if count and not rest:
             return f"{count}{unit}"

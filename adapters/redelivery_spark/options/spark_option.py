@@ -202,7 +202,7 @@ class Given:
             if found is not None and found < option.low:
                 bounds = f", at least {shown_duration(option.low)}"
             raise ConfigurationError(
-                f"{self.shown(name)}: must be a duration such as 500ms, 2s, 5m or 1h{bounds}; a plain number is "
+                f"{self.shown(name)}: must be a duration such as 500ms, 30s, 15m, 2h or 30d{bounds}; a plain number is "
                 f"milliseconds{near_quantity(text, size=False)}",
                 option=name,
             )
