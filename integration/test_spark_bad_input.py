@@ -101,7 +101,7 @@ def test_no_folder_at_all(spark: SparkSession, broker: Broker, unique_queue: str
     query = start(reader.option("destination", unique_queue).load(), tmp_path, ends=False)
     with pytest.raises(PySparkException) as told:
         query.awaitTermination(60)
-    assert "option walDir is missing" in said(told.value)
+    assert "walDir: missing" in said(told.value)
     assert "UnboundLocalError" not in str(told.value)
 
 

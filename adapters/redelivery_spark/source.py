@@ -13,7 +13,8 @@ from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.read_columns import shown_schema
 from redelivery_spark.options.batch_options import read_batch_options
 from redelivery_spark.options.column_choice import chosen
-from redelivery_spark.options.spark_option import READ, STREAM, named, use_told
+from redelivery_spark.options.mistakes import Mistakes
+from redelivery_spark.options.spark_option import READ, STREAM, missing, named, use_told
 from redelivery_spark.options.stream_options import read_options
 from redelivery_spark.options.write_options import read_write_options
 from redelivery_spark.schema import stream_schema
@@ -41,7 +42,7 @@ class RedeliveryDataSource(DataSource):
         super().__init__(options)
         self._given = dict(options)
         self._used = False
-        named(self._given)
+        self._refuse_unknown()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled state: no options after use. Spark's read function holds it, and they can be secret."""
@@ -53,6 +54,21 @@ class RedeliveryDataSource(DataSource):
     def name(cls) -> str:
         """Return `redelivery`, the name that `format` takes."""
         return "redelivery"
+
+    def _refuse_unknown(self) -> None:
+        """Raise an error over options that do not exist, and over all other mistakes that are known here."""
+        mistakes = Mistakes()
+        ours, _ = named(self._given, mistakes)
+        if not mistakes:
+            return
+        use = use_told(self._given)
+        if use == STREAM:
+            read_options(self._given)
+        elif use == READ:
+            read_batch_options(self._given)
+        if "url" not in ours and not mistakes.concern("url"):
+            mistakes.refuse("url", missing("url"))
+        mistakes.check()
 
     @property
     def _read(self) -> SourceOptions:
@@ -71,8 +87,7 @@ class RedeliveryDataSource(DataSource):
             except ConfigurationError as error:
                 if use == READ:
                     raise
-                told = f"{error}; and if this is for readStream, option walDir is missing"
-                raise ConfigurationError(told, option=error.option) from None
+                raise _maybe_of_a_stream(error) from None
             return found
         read = self._read
         # Checked at `load()`: the user's call fails, not the query after its start.
@@ -117,3 +132,10 @@ class RedeliveryDataSource(DataSource):
             ConfigurationError: An option or a column cannot be honoured, or the output mode is complete.
         """
         return StreamWriter(read_write_options(self._given), schema, overwrite=overwrite)
+
+
+def _maybe_of_a_stream(error: ConfigurationError) -> ConfigurationError:
+    """Return the error of a batch read that may be a stream without `walDir`: Spark does not report the use."""
+    missing = "if this is for readStream, walDir is missing"
+    joined = f"\n{missing}, too" if len(error.errors) > 1 else f"; and {missing}"
+    return ConfigurationError(f"{error}{joined}", option=error.option, errors=[*error.errors, missing])

@@ -151,15 +151,15 @@ def _able(monkeypatch: pytest.MonkeyPatch, **able: Any) -> None:
 
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    ({"url": ""}, "option url is missing"),
+    ({"url": ""}, "url: missing"),
     ({"destinaton": "a"}, "destinaton: unknown option; did you mean 'destination'"),
     ({"jms.redeliveryPolicyMap.a.redeliveryDelay": "1"}, "jms.redeliveryPolicyMap.…: Spark changes option names"),
     ({"redelivery.policyMap.a.delays": "1"}, "redelivery.policyMap.…: Spark changes option names"),
     ({"redelivery.policy.delays": "1,x"}, "redelivery.policy.delays must be milliseconds with a comma"),
     ({"destination": "topic://a"}, "a batch read needs queues"),
     ({"mode": "drian", "destination": "a"}, "mode=drian: must be one of browse, drain; did you mean 'drain'"),
-    ({"mode": "drain", "destination": "a"}, "option walDir is missing"),
-    ({"mode": "drain", "walDir": "/w"}, "option destination is missing"),
+    ({"mode": "drain", "destination": "a"}, "walDir: missing"),
+    ({"mode": "drain", "walDir": "/w"}, "destination: missing"),
     ({"mode": "drain", "walDir": "w", "destination": "a"}, "relative path"),
     ({"mode": "drain", "walDir": "/w", "destination": "a", "run": "../x"}, "run=../x: must be 1 to 100 letters"),
     ({"mode": "browse", "walDir": "/w"}, "walDir: has no effect without mode=drain"),

@@ -90,7 +90,7 @@ def test_the_old_name_of_a_batch_is_accepted() -> None:
     ):
         stream(maxMessagesPerTrigger="7", maxRowsPerTrigger="7")
     with pytest.raises(ConfigurationError, match="maxMessagesPerTrigger: has no effect here; it is for"):
-        Given({"maxMessagesPerTrigger": "7"}, READ)
+        Given({"maxMessagesPerTrigger": "7"}, READ).mistakes.check()
 
 
 def test_a_batch_is_no_larger_than_what_may_wait() -> None:

@@ -11,6 +11,7 @@ from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes, unknown
 from redelivery.uri.joining import with_options
+from redelivery_spark.options.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PASSWORD",
     "USER",
+    "checked_url",
     "connectable",
     "logged_in",
     "refuse_shipped",
@@ -33,27 +35,39 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
     """Return a URI with more options, and its settings. No protocol library is loaded, and nothing connects.
 
     Raises:
-        ConfigurationError: The URI cannot be read, or no adapter serves its scheme.
+        ConfigurationError: The URI cannot be read, no adapter serves its scheme, or it has options for consumers only.
     """
     uri = with_options(url, options)
     settings = parse_uri(uri)
     known = schemes()
+    mistakes = Mistakes()
     for endpoint in settings.endpoints:
         if endpoint.scheme not in known:
-            raise unknown(endpoint.scheme)
+            mistakes.add(unknown(endpoint.scheme))
     # The Spark driver plans batches, and executors handle their rows: no component here can hold a row back.
     if settings.has_breaker and settings.breaker is not None:
-        raise ConfigurationError(
+        mistakes.refuse(
+            "redelivery.breaker",
             "redelivery.breaker: not supported here, because a batch cannot be held back; remove the options of the "
             "breaker, or set redelivery.breaker=off",
-            option="redelivery.breaker",
         )
     if settings.rate is not None:
-        raise ConfigurationError(
+        mistakes.refuse(
+            "redelivery.rate",
             "redelivery.rate: not supported here; use maxRowsPerTrigger and the trigger's interval",
-            option="redelivery.rate",
         )
+    mistakes.check()
     return uri, settings
+
+
+def checked_url(
+    url: str | None, options: Mapping[str, str], mistakes: Mistakes
+) -> tuple[str, Settings | None]:
+    """Return what `connectable` does; note its mistakes. None: the URL is missing, or has mistakes."""
+    if url is None or not url.strip():
+        return "", None
+    wrong: tuple[str, Settings | None] = ("", None)
+    return mistakes.attempt(lambda: connectable(url, options), wrong)
 
 
 def logged_in(uri: str, settings: Settings, file: str | None) -> str:
@@ -91,24 +105,26 @@ def refuse_shipped(settings: Settings) -> None:
 
     Raises ConfigurationError. Its text does not contain the credentials.
     """
+    mistakes = Mistakes()
     if settings.ledger is not None:
-        raise ConfigurationError(
+        mistakes.refuse(
+            "redelivery.ledger",
             "redelivery.ledger: not supported here, because a ledger is on one host and executors run on others; "
             "remove it",
-            option="redelivery.ledger",
         )
     if settings.user_name is not None or settings.password is not None:
-        raise ConfigurationError(
+        mistakes.refuse(
+            "url",
             "url: it has credentials, and Spark would send them to every executor; use credentialsFile, or set "
             f"{USER} and {PASSWORD} where executors run",
-            option="url",
         )
     if settings.tls.key_password is not None:
-        raise ConfigurationError(
+        mistakes.refuse(
+            "redelivery.tlsKeyPassword",
             "redelivery.tlsKeyPassword: Spark would send it to every executor; use a key file without a password, "
             "which only the executors' user can read",
-            option="redelivery.tlsKeyPassword",
         )
+    mistakes.check()
 
 
 def _credentials(file: str | None) -> tuple[str | None, str | None]:

@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
 from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
+from redelivery_spark.options.mistakes import Mistakes
 from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
+from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["LONGEST_DELAY", "READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "named", "use_told"]
+__all__ = [
+    "LONGEST_DELAY",
+    "READ",
+    "STREAM",
+    "TABLE",
+    "WRITE",
+    "Given",
+    "SparkOption",
+    "missing",
+    "named",
+    "refuse_without_decode",
+    "use_told",
+]
 
 STREAM, READ, WRITE = "readStream", "read", "write"
 _ALL = (STREAM, READ, WRITE)
@@ -81,14 +95,15 @@ TABLE: tuple[SparkOption, ...] = (
 _BY_NAME = {option.name.lower(): option for option in TABLE}
 _OURS = [option.name for option in TABLE]
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
+_EXAMPLES = {
+    "url": "stomp://broker:61613",
+    "destination": "queue://orders",
+    "walDir": "/shared/orders-wal",
+}
 
 
-def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the given options of the table, and those of the URI, each by its own name.
-
-    Raises:
-        ConfigurationError: An option does not exist.
-    """
+def named(given: Mapping[str, str], mistakes: Mistakes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the given options of the table, and those of the URI, each by its own name; note unknown ones."""
     ours: dict[str, str] = {}
     uri: dict[str, str] = {}
     for written, value in given.items():
@@ -98,15 +113,15 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         elif name in _URI_NAMES:
             uri[_URI_NAMES[name]] = value
         elif name not in SPARKS_OWN and name not in OLD_NAMES:
-            _refuse_unknown(written)
+            error, meant = _unknown(written)
+            mistakes.add(error, about=meant)
     for old, successor in OLD_NAMES.values():
         found = _value_of(given, old)
         if found is None:
             continue
         if successor in ours:
-            raise ConfigurationError(
-                f"{old}: the old name of {successor}, and both are given; remove {old}", option=old
-            )
+            text = f"{old}: the old name of {successor}, and both are given; remove {old}"
+            mistakes.add(ConfigurationError(text, option=old))
         ours[successor] = found
     return ours, uri
 
@@ -115,31 +130,35 @@ def _value_of(given: Mapping[str, str], name: str) -> str | None:
     return next((value for written, value in given.items() if written.lower() == name.lower()), None)
 
 
-def _refuse_unknown(written: str) -> None:
-    """Raise ConfigurationError: it names the option, and the one to use."""
+def _unknown(written: str) -> tuple[ConfigurationError, list[str]]:
+    """Return the error of an option that does not exist, and the options of the table that may be meant."""
     found = foreign(written)
     if found is not None:
         name, words = found
-        raise ConfigurationError(f"{name}: {words}", option=name)
+        return ConfigurationError(f"{name}: {words}", option=name), []
     lowered = written.lower()
     for prefix in (MAP_PREFIX, OUR_MAP_PREFIX):
         if lowered.startswith(prefix.lower()):
-            raise ConfigurationError(
-                f"{prefix}…: Spark changes option names to lower case, and patterns have a case; use it in the url",
-                option=prefix[:-1],
-            )
+            text = f"{prefix}…: Spark changes option names to lower case, and patterns have a case; use it in the url"
+            return ConfigurationError(text, option=prefix[:-1]), []
     hint = near_miss(written, [*without_login([*_OURS, *OPTIONS]), *LOGIN])
     if hint.endswith(tuple(f"{name!r}?" for name in LOGIN)):
-        raise ConfigurationError(f"{written}: {login()}", option=written)
-    raise ConfigurationError(f"{written}: unknown option{hint}", option=written)
+        return ConfigurationError(f"{written}: {login()}", option=written), []
+    meant = [name for name in _OURS if hint.endswith(f"{name!r}?")]
+    return ConfigurationError(f"{written}: unknown option{hint}", option=written), meant
+
+
+def missing(name: str) -> str:
+    """Return the text over an option that is required and missing."""
+    return f'{name}: missing; for instance .option("{name}", "{_EXAMPLES[name]}")'
 
 
 def use_told(given: Mapping[str, str]) -> str | None:
     """Return `readStream` or `read` if only that use has all these options; None if both have.
 
-    Spark does not report the use when it asks for the columns. Raises ConfigurationError: an option does not exist.
+    Spark does not report the use when it asks for the columns. Unknown options are ignored.
     """
-    ours, _ = named(given)
+    ours, _ = named(given, Mistakes())
     uses = [_BY_NAME[name.lower()].uses for name in ours]
     if any(STREAM not in each for each in uses):
         return READ
@@ -147,22 +166,26 @@ def use_told(given: Mapping[str, str]) -> str | None:
 
 
 class Given:
-    """Given options of one use of the source."""
+    """Given options of one use of the source. A wrong value is added to the mistakes, and its default returned."""
 
     def __init__(self, given: Mapping[str, str], use: str) -> None:
-        """Raises ConfigurationError: an option does not exist, or not for this use."""
-        self.ours, self.uri = named(given)
+        """Note options that do not exist, or not for this use."""
+        self.mistakes = Mistakes()
+        self.ours, self.uri = named(given, self.mistakes)
         self._spelt = {new: old for old, new in OLD_NAMES.values() if _value_of(given, old) is not None}
-        for name in self.ours:
+        for name in list(self.ours):
             uses = _BY_NAME[name.lower()].uses
             if use not in uses:
                 where = " and ".join(f"spark.{each}" if each != WRITE else "df.write" for each in uses)
-                raise ConfigurationError(
-                    f"{self.spelt(name)}: has no effect here; it is for {where}, remove it", option=name
-                )
+                self.refuse(name, f"{self.spelt(name)}: has no effect here; it is for {where}, remove it")
+                del self.ours[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self.ours
+
+    def refuse(self, option: str, text: str, *, about: Iterable[str] = ()) -> None:
+        """Note a mistake over an option; `about`: more options that are wrong by it."""
+        self.mistakes.add(ConfigurationError(text, option=option), about=about)
 
     def spelt(self, name: str) -> str:
         """Return the name under which an option was given: its old one, or its own."""
@@ -173,27 +196,34 @@ class Given:
         return f"{self.spelt(name)}={self.ours.get(name, _BY_NAME[name.lower()].default).strip()}"
 
     def require(self, *names: str) -> None:
-        """Check that these options are given. Raises ConfigurationError."""
+        """Note which of these options are missing, but for those that a misspelt option is taken for."""
         for name in names:
-            if not self.ours.get(name, "").strip():
-                doc = _BY_NAME[name.lower()].doc
-                raise ConfigurationError(f"option {name} is missing: {doc}", option=name)
+            if not self.ours.get(name, "").strip() and not self.mistakes.concern(name):
+                self.refuse(name, missing(name))
 
     def text(self, name: str) -> str | None:
         """Return a text, or None."""
         return self.ours.get(name)
 
+    def folder(self, name: str) -> str:
+        """Return the place of a log, without a slash at its end; empty if it is missing."""
+        path = self.ours.get(name, "").rstrip("/")
+        if path:
+            self.mistakes.attempt(lambda: store_at(path), None)
+        return path
+
     def whole(self, name: str) -> int:
-        """Return a number. Raises ConfigurationError."""
+        """Return a number."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default).strip()
         if not re.fullmatch(r"\d{1,15}", text) or _beyond(option, int(text)):
             bounds = f"at least {option.low}" if option.high is None else f"{option.low} to {option.high}"
-            raise ConfigurationError(f"{self.shown(name)}: must be a whole number, {bounds}", option=name)
+            self.refuse(name, f"{self.shown(name)}: must be a whole number, {bounds}")
+            return option.low
         return int(text)
 
     def duration(self, name: str) -> float:
-        """Return the seconds of a duration. Raises ConfigurationError."""
+        """Return the seconds of a duration."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         found = duration_of(text)
@@ -201,36 +231,42 @@ class Given:
             bounds = "" if option.high is None else f", at most {shown_duration(option.high)}"
             if found is not None and found < option.low:
                 bounds = f", at least {shown_duration(option.low)}"
-            raise ConfigurationError(
-                f"{self.shown(name)}: must be a duration such as 500ms, 30s, 15m, 2h or 30d{bounds}; a plain number is "
-                f"milliseconds{near_quantity(text, size=False)}",
-                option=name,
-            )
+            near = near_quantity(text, size=False)
+            words = f"must be a duration such as 500ms, 30s, 15m, 2h or 30d{bounds}; a plain number is milliseconds"
+            self.refuse(name, f"{self.shown(name)}: {words}{near}")
+            return option.low / 1000
         return found / 1000
 
     def size(self, name: str) -> int:
-        """Return the bytes of a size. Raises ConfigurationError."""
+        """Return the bytes of a size."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         found = size_of(text)
         if found is None or _beyond(option, found):
-            raise ConfigurationError(
-                f"{self.shown(name)}: must be a size such as 512k, 64m or 1g, at least {option.low}; a plain number is "
-                f"bytes{near_quantity(text, size=True)}",
-                option=name,
-            )
+            near = near_quantity(text, size=True)
+            words = f"must be a size such as 512k, 64m or 1g, at least {option.low}; a plain number is bytes"
+            self.refuse(name, f"{self.shown(name)}: {words}{near}")
+            return option.low
         return found
 
     def choice(self, name: str) -> str:
-        """Return one of the option's choices. Raises ConfigurationError."""
+        """Return one of the option's choices."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         if text not in option.choices:
-            raise ConfigurationError(
-                f"{name}={text}: must be one of {', '.join(option.choices)}{near_miss(text, option.choices)}",
-                option=name,
-            )
+            near = near_miss(text, option.choices)
+            self.refuse(name, f"{name}={text}: must be one of {', '.join(option.choices)}{near}")
+            return option.choices[0]
         return text
+
+
+def refuse_without_decode(found: Given) -> None:
+    """Note `onDecodeError` if bodies are not decoded."""
+    if "onDecodeError" in found and found.choice("decode") == "none" and not found.mistakes.concern("decode"):
+        found.refuse(
+            "onDecodeError",
+            "onDecodeError: has no effect without decode; add decode=text or decode=json, or remove it",
+        )
 
 
 def _beyond(option: SparkOption, value: int) -> bool:

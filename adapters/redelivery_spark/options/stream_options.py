@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redelivery.errors import ConfigurationError
-from redelivery_spark.options.credentials import connectable, logged_in
+from redelivery_spark.options.credentials import checked_url, connectable, logged_in
 from redelivery_spark.options.quantities import duration_of, shown_duration
-from redelivery_spark.options.spark_option import LONGEST_DELAY, STREAM, Given
+from redelivery_spark.options.spark_option import LONGEST_DELAY, STREAM, Given, refuse_without_decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,17 +67,19 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of a source. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: An option is missing, unknown, contradictory or out of its range.
+        ConfigurationError: Options are missing, unknown, contradictory or out of their ranges; it lists all of them.
     """
     found = Given(given, STREAM)
     found.require("url", "destination", "walDir")
-    uri, settings = connectable(found.ours["url"], found.uri)
-    _refuse(settings)
+    uri, settings = checked_url(found.text("url"), found.uri, found.mistakes)
+    if settings is not None:
+        _refuse(found, settings)
     options = SourceOptions(
         uri=uri,
-        settings=settings,
-        destination=found.ours["destination"],
-        wal_dir=found.ours["walDir"].rstrip("/"),
+        # None: it has mistakes, and the options are not returned.
+        settings=cast("Settings", settings),
+        destination=found.text("destination") or "",
+        wal_dir=found.folder("walDir"),
         partitions=found.whole("partitions") if "partitions" in found else min(os.cpu_count() or 2, 8),
         most_rows=found.whole("maxRowsPerTrigger"),
         most_bytes=_most_bytes(found),
@@ -96,7 +97,8 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _refuse_contradictions(found, options)
     if options.readers > 1:
-        _refuse_readers(found, options)
+        _refuse_readers(found, options, settings)
+    found.mistakes.check()
     return options
 
 
@@ -111,81 +113,81 @@ def _most_bytes(found: Given) -> int:
     most, ahead = found.size("maxBytesPerTrigger"), found.size("maxBytesAhead")
     if most <= ahead:
         return most
-    if "maxBytesPerTrigger" not in found:
-        return ahead
-    raise ConfigurationError(
-        f"{found.shown('maxBytesPerTrigger')}: more than {found.shown('maxBytesAhead')}, and no batch could become so "
-        "large; raise maxBytesAhead, or lower maxBytesPerTrigger",
-        option="maxBytesPerTrigger",
-    )
+    if "maxBytesPerTrigger" in found and not found.mistakes.concern("maxBytesPerTrigger", "maxBytesAhead"):
+        found.refuse(
+            "maxBytesPerTrigger",
+            f"{found.shown('maxBytesPerTrigger')}: more than {found.shown('maxBytesAhead')}, and no batch could become "
+            "so large; raise maxBytesAhead, or lower maxBytesPerTrigger",
+        )
+    return ahead
 
 
 def _trigger_delay(found: Given) -> float:
-    try:
+    given = duration_of(found.text("maxTriggerDelay") or "")
+    if given is None or given <= LONGEST_DELAY:
         return found.duration("maxTriggerDelay")
-    except ConfigurationError as error:
-        if (duration_of(found.ours["maxTriggerDelay"]) or 0) <= LONGEST_DELAY:
-            raise
-        raise ConfigurationError(
-            f"{found.shown('maxTriggerDelay')}: at most {shown_duration(LONGEST_DELAY)}, because the runner of a "
-            f"killed Spark lives for as long; use {shown_duration(LONGEST_DELAY)}",
-            option=error.option,
-        ) from None
+    longest = shown_duration(LONGEST_DELAY)
+    found.refuse(
+        "maxTriggerDelay",
+        f"{found.shown('maxTriggerDelay')}: at most {longest}, because the runner of a killed Spark lives for as long; "
+        f"use {longest}",
+    )
+    return LONGEST_DELAY / 1000
 
 
 def _refuse_contradictions(found: Given, options: SourceOptions) -> None:
-    """Refuse options that contradict each other."""
-    least = options.least_rows
-    if least is not None and least > options.most_rows:
-        raise ConfigurationError(
+    """Note options that contradict each other, unless one of them is wrong by itself."""
+    least, wrong = options.least_rows, found.mistakes.concern
+    if (
+        least is not None
+        and least > options.most_rows
+        and not wrong("minRowsPerTrigger", "maxRowsPerTrigger")
+    ):
+        found.refuse(
+            "minRowsPerTrigger",
             f"{found.shown('minRowsPerTrigger')}: more than {found.shown('maxRowsPerTrigger')}, and no batch could "
             "become so large; lower minRowsPerTrigger",
-            option="minRowsPerTrigger",
         )
-    if least is not None and not options.trigger_delay:
-        raise ConfigurationError(
+    if least is not None and not options.trigger_delay and not wrong("minRowsPerTrigger", "maxTriggerDelay"):
+        found.refuse(
+            "minRowsPerTrigger",
             f"{found.shown('minRowsPerTrigger')}: has no effect with maxTriggerDelay=0, because no batch waits; raise "
             "maxTriggerDelay, or remove minRowsPerTrigger",
-            option="minRowsPerTrigger",
         )
-    if "isolateAfter" in found and options.isolate == "never":
-        raise ConfigurationError(
+    if "isolateAfter" in found and options.isolate == "never" and not wrong("isolate"):
+        found.refuse(
+            "isolateAfter",
             "isolateAfter: has no effect without isolate=split; add isolate=split, or remove it",
-            option="isolateAfter",
         )
-    if "onDecodeError" in found and not options.text:
-        raise ConfigurationError(
-            "onDecodeError: has no effect without decode; add decode=text or decode=json, or remove it",
-            option="onDecodeError",
-        )
+    refuse_without_decode(found)
 
 
-def _refuse_readers(found: Given, options: SourceOptions) -> None:
-    """Refuse more than one connection where only one can consume."""
+def _refuse_readers(found: Given, options: SourceOptions, settings: Settings | None) -> None:
+    """Note more than one connection where only one can consume."""
     kind = options.destination.partition("://")[0]
     if options.subscription is not None or kind in ("topic", "temp-topic"):
-        raise ConfigurationError(
+        found.refuse(
+            "readers",
             f"{found.shown('readers')}: each of several consumers of a topic gets every message; use a queue, or "
             "remove readers",
-            option="readers",
         )
-    if options.settings.client_id is not None:
-        raise ConfigurationError(
+    elif settings is not None and settings.client_id is not None:
+        found.refuse(
+            "jms.clientID",
             f"jms.clientID: only one connection can use it, and {found.shown('readers')} makes several; remove one of "
             "them",
-            option="jms.clientID",
         )
 
 
-def _refuse(settings: Settings) -> None:
+def _refuse(found: Given, settings: Settings) -> None:
     if settings.ledger is not None:
-        raise ConfigurationError(
+        found.refuse(
+            "redelivery.ledger",
             "redelivery.ledger: not supported here, because the counts are in the write-ahead log; remove it",
-            option="redelivery.ledger",
         )
     if settings.ordering != "non_blocking":
-        raise ConfigurationError(
+        found.refuse(
+            "redelivery.ordering",
             f"redelivery.ordering={settings.ordering}: not supported here, because a batch has no order that a parked "
             "message could keep; use non_blocking",
-            option="redelivery.ordering",
         )

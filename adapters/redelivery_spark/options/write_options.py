@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery import parse_uri
 from redelivery.driver.port import single
 from redelivery_spark.options.batch_options import checked_run
-from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
+from redelivery_spark.options.credentials import checked_url, logged_in, refuse_shipped
 from redelivery_spark.options.spark_option import WRITE, Given
 
 if TYPE_CHECKING:
@@ -35,16 +35,21 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check the options of a writer. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: An option is missing, unknown, contradictory or out of its range.
+        ConfigurationError: Options are missing, unknown, contradictory or out of their ranges; it lists all of them.
     """
     found = Given(given, WRITE)
     found.require("url")
-    uri, settings = connectable(found.ours["url"], found.uri)
-    refuse_shipped(settings)
+    uri, settings = checked_url(found.text("url"), found.uri, found.mistakes)
+    if settings is not None:
+        found.mistakes.attempt(lambda: refuse_shipped(settings), None)
     destination = found.text("destination")
-    return WriteOptions(
+    options = WriteOptions(
         uri=uri,
-        destination=None if destination is None else str(single(destination)),
+        destination=None
+        if destination is None
+        else found.mistakes.attempt(lambda: str(single(destination)), None),
         run=checked_run(found, "") or None,
         credentials_file=found.text("credentialsFile"),
     )
+    found.mistakes.check()
+    return options
