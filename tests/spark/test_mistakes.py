@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 URL = 'url: missing; for instance .option("url", "stomp://broker:61613")'
 WAL_DIR = 'walDir: missing; for instance .option("walDir", "/shared/orders-wal")'
 DESTINATION = 'destination: missing; for instance .option("destination", "queue://orders")'
-RELATIVE = "walDir=wal: a relative path, which can differ between the Spark driver and the executors; use an absolute path"
+RELATIVE = "walDir=wal: a relative path, which can differ between the Spark driver and the executors; "
+RELATIVE += "use an absolute path"
 WHOLE = "must be a whole number, at least 1"
 
 

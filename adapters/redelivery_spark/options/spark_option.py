@@ -49,47 +49,50 @@ class SparkOption(NamedTuple):
 
 
 TABLE: tuple[SparkOption, ...] = (
-    SparkOption("url", "text", "", "Connection URI, with the options of every other consumer. Required.", uses=_ALL),
-    SparkOption("destination", "text", "", "What to consume, to look at, or where to send. Required, but to look at "
-                "the broker's dead letters, and for rows that have a column `destination`.", uses=_ALL),
-    SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, which all "
+    SparkOption("url", "text", "", "Connection URI, with the options of every consumer. Required.", uses=_ALL),
+    SparkOption("destination", "text", "", "Queue or topic to read or to write. Required, except to browse the "
+                "broker's dead letters, and to write rows with a column `destination`.", uses=_ALL),
+    SparkOption("walDir", "text", "", "Place of the write-ahead log: a folder or an object store's URL that all "
                 "executors share. Required for a stream, and for mode=drain.", uses=(STREAM, READ)),
-    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows in a batch at most, but for one segment (5,000 at "
-                "most). The old name `maxMessagesPerTrigger` is accepted for now.", 1),
-    SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages in a batch, but for one segment of the log. By "
-                "default no more than `maxBytesAhead`.", 1),
-    SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows that a batch waits for, for `maxTriggerDelay` at "
-                "most. By default as many as the rate of arrival promises within that time.", 1),
-    SparkOption("maxTriggerDelay", "duration", "300ms", "The longest wait for `minRowsPerTrigger`, 2s at most.", 0,
+    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows of a batch at most; a batch has at least one segment, "
+                "which has up to 5,000 rows. The old name `maxMessagesPerTrigger` is accepted for now.", 1),
+    SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages of a batch at most; a batch has at least one "
+                "segment. By default no more than `maxBytesAhead`.", 1),
+    SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows for which a batch waits, up to `maxTriggerDelay`. "
+                "By default as many as the rate of arrival predicts for that time.", 1),
+    SparkOption("maxTriggerDelay", "duration", "300ms", "Longest wait for `minRowsPerTrigger`, 2s at most.", 0,
                 LONGEST_DELAY),
-    SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed; with more "
-                "the source stops taking.", 1),
-    SparkOption("readers", "integer", "1", "Connections that consume at once. More than 1 are processes, and for "
+    SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed. At this "
+                "limit the source stops receiving.", 1),
+    SparkOption("readers", "integer", "1", "Connections that consume in parallel. More than 1 are processes, and for "
                 "queues only.", 1, 31),
     SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Tasks of a batch.", 1),
-    SparkOption("isolate", "choice", "never", "What becomes of a batch that fails without evidence against a row: it "
-                "is replayed, or split into 8 groups or more. Splitting may write rows twice in some sinks.",
+    SparkOption("isolate", "choice", "never", "Handling of a batch that fails without evidence against a row: `never` "
+                "replays it, `split` splits it into 8 groups or more. Splitting can write rows twice in "
+                "some sinks.",
                 choices=("never", "split")),
     SparkOption("isolateAfter", "integer", "5", "Failures of a batch until it is split. Only with `isolate=split`.", 1),
-    SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the driver for readStream, "
-                "else on each executor.", uses=_ALL),
-    SparkOption("decode", "choice", "none", "What a body must be; a column `text` has it decoded.",
+    SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the Spark driver for "
+                "readStream, else on each executor.", uses=_ALL),
+    SparkOption("decode", "choice", "none", "Format of bodies. A column `text` has the decoded body.",
                 choices=("none", "text", "json"), uses=(STREAM, READ)),
-    SparkOption("onDecodeError", "choice", "poison", "What becomes of one that is not; fail is read's default.",
+    SparkOption("onDecodeError", "choice", "poison", "Handling of a body that cannot be decoded: dead-letter it, show "
+                "it with a column `_error`, or fail. Default of read: fail.",
                 choices=("poison", "permissive", "fail"), uses=(STREAM, READ)),
-    SparkOption("selector", "text", "", "A JMS selector, evaluated by the broker.", uses=(STREAM, READ)),
+    SparkOption("selector", "text", "", "JMS selector, evaluated by the broker.", uses=(STREAM, READ)),
     SparkOption("subscription", "text", "", "Name of a durable topic subscription; needs jms.clientID."),
-    SparkOption("mode", "choice", "browse", "Look at queues, or take what is on them.",
+    SparkOption("mode", "choice", "browse", "Browse queues, or drain them.",
                 choices=("browse", "drain"), uses=(READ,)),
-    SparkOption("maxMessages", "integer", "all; 1000000 for mode=drain", "Messages of each queue, at most, that are "
-                "looked at or taken.", 1, uses=(READ,)),
-    SparkOption("idle", "duration", "2s", "Silence after which a queue that is drained is at its end.", 1,
+    SparkOption("maxMessages", "integer", "all; 1000000 for mode=drain", "Messages of each queue that are browsed or "
+                "drained at most.", 1, uses=(READ,)),
+    SparkOption("idle", "duration", "2s", "Silence after which a drained queue counts as empty.", 1,
                 uses=(READ,)),
-    SparkOption("deadLetters", "choice", "true without destination, else false", "Whether there are columns that "
-                "say why a message died.", choices=("true", "false"), uses=(READ,)),
-    SparkOption("incomplete", "choice", "fail", "What becomes of a read that cannot be whole: a broker shows only so "
-                "many, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
-    SparkOption("run", "text", "", "Name of a drain, or of a write, so that doing it again is the same one.",
+    SparkOption("deadLetters", "choice", "true without destination, else false", "True adds columns that say why a "
+                "message died.", choices=("true", "false"), uses=(READ,)),
+    SparkOption("incomplete", "choice", "fail", "Handling of a read that cannot be complete: the broker shows only a "
+                "part of a queue, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
+    SparkOption("run", "text", "", "Name of a drain or of a write. Done again under the same name, it is the same "
+                "one.",
                 uses=(READ, WRITE)),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in TABLE}
