@@ -1,4 +1,4 @@
-"""The options of a stream: what they make, and the one sentence of each that makes no sense."""
+"""Options of a stream: the values that they make, and the error of each wrong one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMON = {"url": "memory://b", "destination": "orders", "walDir": "/wal"}
 
 
 def stream(**options: str) -> SourceOptions:
-    """Read options as Spark hands them over: with names in lower case."""
+    """Read options as Spark passes them: with names in lower case."""
     return read_options({name.lower(): value for name, value in (COMMON | options).items()})
 
 
@@ -24,7 +24,7 @@ def drain(**options: str) -> ReadOptions:
 
 
 def test_the_defaults_are_those_of_the_table() -> None:
-    """What is not given is as the table says, and is what the class itself begins with."""
+    """Options that are not given have the defaults of the table, and of the class."""
     made = stream(partitions="2")
     plain = SourceOptions(made.uri, made.settings, "orders", "/wal")
     assert made == plain
@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_table() -> None:
 
 
 def test_every_option_of_a_stream_arrives() -> None:
-    """Each given value is in the options that the source is made with."""
+    """Each given value is in the source's options."""
     made = stream(
         maxRowsPerTrigger="500",
         maxBytesPerTrigger="1m",
@@ -78,7 +78,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 
 
 def test_the_old_name_of_a_batch_is_accepted() -> None:
-    """The name `maxMessagesPerTrigger` is accepted, and is quoted as it was written; both names are refused."""
+    """The name `maxMessagesPerTrigger` is accepted, and quoted as written; both names together are refused."""
     assert stream(maxMessagesPerTrigger="7").most_rows == 7
     with pytest.raises(
         ConfigurationError, match=r"^maxMessagesPerTrigger=0: must be a whole number, at least 1$"
@@ -94,7 +94,7 @@ def test_the_old_name_of_a_batch_is_accepted() -> None:
 
 
 def test_a_batch_is_no_larger_than_what_may_wait() -> None:
-    """With less bytes ahead the default of a batch falls with it; a larger batch that is asked for is refused."""
+    """A lower maxBytesAhead lowers the default of maxBytesPerTrigger; a larger given value is refused."""
     assert stream(maxBytesAhead="1m").most_bytes == 1024**2
     with pytest.raises(ConfigurationError, match=r"^maxBytesPerTrigger=2m: more than maxBytesAhead=1m, "):
         stream(maxBytesAhead="1m", maxBytesPerTrigger="2m")
@@ -172,7 +172,7 @@ SENSELESS = [
 
 @pytest.mark.parametrize(("name", "value", "words"), [*GONE, *FOREIGN, *SENSELESS])
 def test_what_makes_no_sense_is_one_sentence(name: str, value: str, words: str) -> None:
-    """It names the option as the table spells it, says what is right, and never offers an option for a secret."""
+    """An error names the option as the table spells it, says what is right, and suggests no option for a secret."""
     with pytest.raises(ConfigurationError, match=words) as caught:
         stream(**{name: value})
     sentence = str(caught.value)
@@ -183,7 +183,7 @@ def test_what_makes_no_sense_is_one_sentence(name: str, value: str, words: str) 
 
 @pytest.mark.parametrize(("name", "value", "words"), [*GONE, *FOREIGN])
 def test_other_uses_refuse_the_same_names(name: str, value: str, words: str) -> None:
-    """A batch read and a writer know what a name stands for, too."""
+    """A batch read and a writer refuse the same names with the same texts."""
     for made in (read_batch_options, read_write_options):
         with pytest.raises(ConfigurationError, match=words):
             made({"url": "memory://b", "destination": "a", name: value})
@@ -208,19 +208,19 @@ def test_options_that_contradict_each_other() -> None:
 
 
 def test_several_connections_may_log_in_by_the_url() -> None:
-    """Credentials in the url are no reason against more than one reader."""
+    """Credentials in the url are allowed with more than one reader."""
     made = stream(readers="2", url="stomp://app:hush@b:1")
     assert made.readers == 2
     assert "hush" not in repr(made)
 
 
 def test_spark_has_options_of_its_own() -> None:
-    """The source is handed them as well, and leaves them alone."""
+    """Spark's own options reach the source as well, and are ignored."""
     assert stream(path="/x", schema="a int", checkpointLocation="/c").destination == "orders"
 
 
 def test_a_default_is_a_value() -> None:
-    """What the table names as a default can be written, but for words that stand for a rule."""
+    """A default in the table can be written as a value, except words that stand for a rule."""
     rules = {"", "adaptive", "the driver's processors, 8 at most"}
     for option in TABLE:
         if (
