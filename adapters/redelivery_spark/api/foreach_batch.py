@@ -24,7 +24,7 @@ logger = logging.getLogger("redelivery.spark")
 def foreach_batch(
     write: Callable[[DataFrame, int], object], *, wal_dir: str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for `writeStream.foreachBatch` that calls `write(df, batch_id)` and marks its failures.
+    """Return a `foreachBatch` function that calls `write(df, batch_id)` and marks its failures.
 
     When `write` raises, the query fails as it does without this function, and the failure is marked in the write-ahead
     log. The next start runs the batch again with the same rows: no message is lost. With the option `isolate=split` the

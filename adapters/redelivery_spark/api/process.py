@@ -48,7 +48,7 @@ def process(
     wal_dir: str | None = None,
     errors: Classifier | None = None,
 ) -> DataFrame:
-    """Return the results of `handler(row)` for each row of a source; a row whose handler raises is redelivered.
+    """Return the results of `handler` for each row; a row whose handler raises is redelivered.
 
     A row whose handler raises is not in the result. Its message is redelivered in a later batch, after the delay of its
     policy, until its redeliveries are used up. It is then dead-lettered with the exception as its cause. The handler

@@ -41,7 +41,7 @@ NOT_OF_THE_BATCH = ("redelivery.errors.TransportError:", "redelivery_spark.strea
 def run(
     start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None, wal_dir: str | None = None
 ) -> StreamingQuery:
-    """Start a query, wait for its end, and start it again when it fails; return it once it has ended without error.
+    """Run a query, and start it again when it fails; return it once it has ended without error.
 
     Blocks the calling thread. Each start runs the failed batch again, with the same rows: no message is lost. A row
     over which a process has died twice in `process` is then redelivered alone. The first restart is after 0.5 s. The
