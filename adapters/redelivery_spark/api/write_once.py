@@ -13,7 +13,7 @@ __all__ = ["write_once"]
 def write_once(df: DataFrame, path: str, batch_id: int) -> None:
     """Write a batch as Parquet into `path/batch_id=N`, once, also if the batch runs again.
 
-    For use in `foreachBatch`. The files of an earlier run of the batch are replaced. `spark.read.parquet(path)` reads all
+    For `foreachBatch`. The files of an earlier run of the batch are replaced. `spark.read.parquet(path)` reads all
     batches, with a column `batch_id`. Errors of Spark's writer are raised unchanged.
 
     Args:
