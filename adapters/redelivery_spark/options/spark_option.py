@@ -134,7 +134,7 @@ def _value_of(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _unknown(written: str) -> tuple[ConfigurationError, list[str]]:
-    """Return the error of an option that does not exist, and the options of the table that may be meant."""
+    """Return the error of an option that does not exist, and the options of the table that its name may stand for."""
     found = foreign(written)
     if found is not None:
         name, words = found
