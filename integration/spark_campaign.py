@@ -1,4 +1,4 @@
-"""Kills a query again and again while messages come, starts it anew, and counts what has become of them."""
+"""Campaign against a query: kills it repeatedly while messages arrive, starts it again, and counts the results."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ MARKS = {
     "reader": "redelivery_spark.stream.reader_process",
     "worker": "pyspark.worker",
 }
-STARTS = 180.0  # seconds until a query that was started has written something, on a busy machine
-KINDS = {300: "bad", 100: "once"}  # every so manyth message
-A_ROUND = 4000  # messages until a batch has gone through, and again until the kill
+STARTS = 180.0  # seconds until a started query has written something, on a busy machine
+KINDS = {300: "bad", 100: "once"}  # every n-th message
+A_ROUND = 4000  # messages until a batch has succeeded, and again until the kill
 LEAST, MOST = 0.1, 2.5  # seconds from a batch, or a start, to the kill
 
 
 def members(first: int, victim: Victim) -> list[int]:
-    """Return the processes of a session, by its first one, that are such victims, and have not ended."""
+    """Return the live processes of this kind in a session, given the session's first process."""
     listed = subprocess.run(
         ["ps", "-ww", "-o", "pid=,stat=,args=", "-g", str(first)], capture_output=True, text=True, check=False
     ).stdout
     split = [line.split(None, 2) for line in listed.splitlines()]
     mark = MARKS.get(victim, "")
-    # The daemon that forks workers has the name of its module, too; theirs is the same.
+    # The daemon that forks workers has the name of its module, too; the workers have the same.
     return [int(pid) for pid, state, args in split if mark in args and not state.startswith("Z")]
 
 
 class Stream:
-    """Sends numbered messages at a rate, on a thread of its own, as many as are allowed, until it is closed."""
+    """Sends numbered messages at a rate, on a thread of its own, as many as allowed, until it is closed."""
 
     def __init__(self, broker: Broker, protocol: str, queue: str, rate: float, size: int = 100) -> None:
         self._broker = broker
@@ -69,15 +69,15 @@ class Stream:
         self.sent: list[str] = []
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def allow(self, more: int) -> None:
-        """Have so many more sent: a broker with little memory bears no more than a query takes."""
+        """Allow so many more messages: a broker with little memory bears no more than a query takes."""
         self._most = max(self._most, len(self.sent)) + more
 
     def close(self) -> None:
-        """End, and see all of it confirmed."""
+        """Stop, and check that all messages are confirmed."""
         self._end.set()
         self._thread.join(120)
         assert not self._thread.is_alive(), "the sender does not end"
@@ -92,7 +92,7 @@ class Stream:
             self._error = error
 
     def _chunks(self) -> Iterator[list[tuple[bytes, str, dict[str, str]]]]:
-        """A quarter of a second each: proton sends nothing by itself."""
+        """Yield a quarter of a second's messages each: proton sends nothing by itself."""
         chunk: list[tuple[bytes, str, dict[str, str]]] = []
         for message in self._messages():
             chunk.append(message)
@@ -121,7 +121,7 @@ class Stream:
 
 @dataclass
 class Campaign:
-    """Kills of one query. `victims`: who dies, drawn at random."""
+    """Kills of one query. `victims`: the processes to kill, drawn at random."""
 
     run: SparkRun
     victims: Sequence[Victim]
@@ -133,9 +133,9 @@ class Campaign:
     stream: Stream = field(init=False)
 
     def fight(self) -> None:
-        """Kill, and start; then have the query process what is left, and end.
+        """Kill and restart; then let the query process the rest, and end.
 
-        Artemis may lose sight of the first message that a killed connection had: it is asked, and gives that back.
+        Artemis can lose sight of the first message that a killed connection had. It is asked, and redelivers it then.
         """
         run, draw = self.run, random.Random(self.seed)
         self.stream = Stream(run.broker, run.protocol, run.queue, self.rate)
@@ -179,7 +179,7 @@ class Campaign:
                 os.kill(pid, signal.SIGKILL)
         self.killed[victim] += bool(found)
         if victim in ("driver", "jvm"):
-            # Whatever else it has started lives for as long as it does: the next start begins beside that.
+            # Its other processes live for as long as it does: the next start begins before they end.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
             if process.poll() is None:
@@ -193,7 +193,7 @@ class Campaign:
         process.wait(30)
 
     def check(self, letters: Sequence[bytes | None], *, once: bool) -> str:
-        """See that nothing is lost, and each row once, and return the figures. `once`: dead letters, too."""
+        """Check that no message is lost, and each row is there once; return the figures. `once`: dead letters, too."""
         sent = Counter(self.stream.sent)
         wanted = Counter(body for body in sent if not body.startswith("bad"))
         bad = Counter(body for body in sent if body.startswith("bad"))

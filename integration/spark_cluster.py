@@ -1,4 +1,4 @@
-"""A standalone cluster out of the pip package, for tests: a master, workers with one core each, all on loopback."""
+"""Standalone cluster of the pip package, for tests: a master, and workers with one core each, all on loopback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTS = 180.0  # seconds for a JVM on a busy machine
 
 
 class Cluster:
-    """`url` is what `master` takes."""
+    """A running cluster; `url` is the value of `master`."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder = folder

@@ -1,7 +1,7 @@
-"""The source with a SIGKILL in it: the whole driver, or the source's process, dies at the point `crashPoint`.
+"""The source with a SIGKILL: the whole driver, or the source's process, dies at the point `crashPoint`.
 
-A file beside the log has which of the two, and how often. Its segments are small, so that a few hundred messages make
-several batches.
+A file next to the log says which of the two, and how often. Segments are small: a few hundred messages make several
+batches.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ POINTS = (
     "after the state",
     "after the settling",
 )
-FROM = 3  # the segment up to which Spark has processed the log, from which on it dies
-ROWS = 50  # of a segment
+FROM = 3  # number of the segment, processed by Spark, from which on it dies
+ROWS = 50  # rows of a segment
 
 
 class _Reader(RedeliveryStreamReader):
-    """Dies at one point, as often as the flag says."""
+    """Dies at one point, as often as the file says."""
 
     def __init__(self, made: RedeliveryStreamReader, point: str, flag: str) -> None:
         assert made._options is not None
@@ -46,14 +46,14 @@ class _Reader(RedeliveryStreamReader):
         self._point = point
         self._flag = Path(flag)
         self._armed = False
-        # A checkpoint whose first batch never began is refused by Spark.
+        # Spark refuses a checkpoint whose first batch never began.
         self._gone_on = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_point": "", "_flag": self._flag, "_armed": False}
 
     def _open(self) -> Coordinator:
-        # Before there is a reader, whose first segment would have all that has come by then.
+        # Set before there is a reader, whose first segment would otherwise have all messages that have arrived.
         setattr(lane_reader, "MOST_ROWS", ROWS)  # noqa: B010 - it is not the module's own
         return super()._open()
 
@@ -111,7 +111,7 @@ class Crashing(RedeliveryDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name that `format` takes."""
         return "redelivery-crashing"
 
     def streamReader(self, schema: StructType) -> RedeliveryStreamReader:

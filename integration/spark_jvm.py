@@ -1,7 +1,7 @@
-"""How tests start Spark's JVM: lightly compiled, and with its classes in an archive that is made once on a machine.
+"""Start of Spark's JVM for tests: lightly compiled, with its classes in an archive that is made once on a machine.
 
-`python -m integration.spark_jvm ARCHIVE` makes one: it runs a small stream, and has the JVM write down what it loaded.
-On two cores a session and its first job take 6 s with it, and 13 s without.
+`python -m integration.spark_jvm ARCHIVE` makes one: it runs a small stream, and the JVM writes the classes that it
+loaded. On two cores a session and its first job take 6 s with the archive, and 13 s without.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["java_options", "new_session"]
 
 LIGHT = " ".join((*LIGHT_JVM, "-Xlog:disable"))
-LONGEST = 300.0  # seconds that the making of an archive may take
+LONGEST = 300.0  # seconds for making an archive
 
 
 @cache
 def java_options() -> str:
-    """The options of a test's driver and executors."""
+    """Return the options of a test's driver and executors."""
     archive = _archive()
     return f"{LIGHT} -XX:SharedArchiveFile={archive}" if archive.exists() else LIGHT
 
@@ -41,7 +41,7 @@ def java_options() -> str:
 def new_session(
     master: str = "local[2]", options: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in this process. `options`: of its JVMs; a test's by default."""
+    """Start Spark in this process. `options`: those of its JVMs; default: a test's."""
     from pyspark.sql import SparkSession
 
     options = java_options() if options is None else options
@@ -61,7 +61,7 @@ def new_session(
 
 
 def _archive() -> Path:
-    """The archive for this Java and this Spark, made if there is none; not there: it could not be made."""
+    """Return the archive for this Java and Spark; make it if it is missing. The file does not exist if that failed."""
     java = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
     known = hashlib.sha256(java + f"{pyspark.__version__} {pyspark.__file__}".encode()).hexdigest()[:16]
     archive = cache_root() / f"spark-{known}.jsa"
@@ -73,7 +73,7 @@ def _archive() -> Path:
                 [sys.executable, "-m", "integration.spark_jvm", str(made)],
                 cwd=Path(__file__).parent.parent,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-                stdout=subprocess.PIPE,  # read to its end: the JVM has it, and writes when Python has gone
+                stdout=subprocess.PIPE,  # read to its end, when Python and the JVM are gone
                 stderr=subprocess.STDOUT,
                 timeout=LONGEST,
                 check=False,

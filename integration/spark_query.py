@@ -1,8 +1,8 @@
 """A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
 
-What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
-twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` what each
-try of a batch has. With `second` another sink behind the first one raises that often. The process ends with
+The beginning of a message's body decides its fate: `good`, `bad` (its handler always fails), `flaky` (fails twice),
+`once` (fails once), `killer` (its sink fails). The time of each attempt is written to a file, and with `noted` the
+content of each run of a batch. With `second` another sink after the first one raises that often. The process ends with
 status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines. If the process that
 has started it ends first, it is killed with all that Spark has started.
 """
@@ -39,14 +39,14 @@ FAILS = {"once": 1, "flaky": 2}  # attempts
 
 
 def session(config: dict[str, Any]) -> SparkSession:
-    """Return a session of the master that is asked for."""
+    """Return a session of the configured master."""
     spark = new_session(config.get("master", "local[2]"), config["java"], config.get("spark"))
     spark.dataSource.register(Crashing)
     return spark
 
 
 def note_attempt(body: str, count: int) -> None:
-    """Write down when a message was tried; in the process that does it, in a file of its own."""
+    """Write the time of an attempt at a message, in the process that makes it, to a file of its own."""
     folder = os.environ.get("REDELIVERY_TIMES")
     if folder is not None and not body.startswith("good"):
         with (Path(folder) / str(os.getpid())).open("a", encoding="utf-8") as file:
@@ -54,7 +54,7 @@ def note_attempt(body: str, count: int) -> None:
 
 
 def handle(row: Row) -> tuple[str, str, int]:
-    """Do what the message says."""
+    """Do what the message's body asks for."""
     body = bytes(row.body).decode()
     kind = body.split("-", 1)[0]
     note_attempt(body.rstrip("x"), row.delivery_count)
@@ -64,8 +64,8 @@ def handle(row: Row) -> tuple[str, str, int]:
 
 
 def writing(config: dict[str, Any]) -> Callable[[DataFrame, int], None]:
-    """Return what is to be done with a batch."""
-    folder = Path(config["checkpoint"]).parent  # the log may be in an object store
+    """Return the function that writes a batch."""
+    folder = Path(config["checkpoint"]).parent  # the log can be in an object store
     flag = Path(config["wal"] + ".crash")
     first = sink(config["sink"], config["out"])
     second = FailingSink(folder / "second", config.get("second", 0))
@@ -88,7 +88,7 @@ def writing(config: dict[str, Any]) -> Callable[[DataFrame, int], None]:
 
 
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
-    """Start the query that `config` tells of."""
+    """Start the query of `config`."""
     reader = spark.readStream.format(config.get("format", "redelivery")).option("url", config["url"])
     reader = reader.option("destination", config["queue"]).option("walDir", config["wal"])
     for name, value in config.get("options", {}).items():
@@ -118,7 +118,7 @@ def end_with(parent: int) -> None:
 
 
 def main(path: str) -> int:
-    """Run it to its end."""
+    """Run the query to its end."""
     end_with(os.getppid())
     config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     spark = session(config)

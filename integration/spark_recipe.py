@@ -58,7 +58,7 @@ class Recipe:
     def run(
         self, df: DataFrame, write: Callable[[DataFrame, int], None], times: int | None = 20, **options: str
     ) -> None:
-        """Process all that is there, starting again after failures."""
+        """Process all messages that are there, starting again after failures."""
 
         def start() -> StreamingQuery:
             writer = df.writeStream.foreachBatch(redelivery_spark.foreach_batch(write, wal_dir=self.wal))
@@ -69,7 +69,7 @@ class Recipe:
         redelivery_spark.run(start, max_restarts=times, wal_dir=self.wal)
 
     def letters(self, session: Session) -> dict[str, tuple[int, str]]:
-        """Return the dead letters: count and cause by body. None is there twice."""
+        """Return the dead letters: count and cause by body. None is duplicated."""
         drained = session.client(self._broker, "stomp").drain(self.dead)
         told = [
             (

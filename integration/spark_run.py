@@ -1,4 +1,4 @@
-"""Starts `integration.spark_query` for tests, and reads what it has left."""
+"""Runner of `integration.spark_query` for tests, and reader of its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["PATH", "SparkRun"]
 ROOT = Path(__file__).parent.parent
 PATH = os.pathsep.join(str(ROOT / name) for name in ("", "client", "adapters"))
 SIZE = 1000  # bytes of a body
-LONGEST = 1200.0 if FULL else 420.0  # seconds that a run may take
+LONGEST = 1200.0 if FULL else 420.0  # seconds for one run
 KILLED = -signal.SIGKILL
 
 
@@ -53,7 +53,7 @@ class SparkRun:
         self.times.mkdir()
 
     def config(self) -> dict[str, Any]:
-        """What the process is told."""
+        """Return the configuration of the process."""
         return {
             "url": self.broker.uri(protocol=self.protocol, **self.uri),
             "queue": self.queue,
@@ -67,7 +67,7 @@ class SparkRun:
         }
 
     def begin(self, *, quiet: bool = False) -> subprocess.Popen[str]:
-        """Start a process, in a group of its own. `quiet`: what it prints is in a file, and nobody needs to read it."""
+        """Start a process, in a group of its own. `quiet`: its output goes to a file, and need not be read."""
         with self.log.open("a") as log:
             return self._begun(log if quiet else subprocess.PIPE)
 
@@ -96,7 +96,7 @@ class SparkRun:
         return process.returncode
 
     def run(self, crash: str | None = None) -> None:
-        """Run until the query has ended by itself; `crash`: it dies there once."""
+        """Run until the query has ended by itself; `crash`: it dies at this point once."""
         if crash is not None:
             self.arm(crash, "all 1")
             status = self.end(self.begin())
@@ -105,18 +105,18 @@ class SparkRun:
         assert status == 0, f"{status}\n{self.printed[-5000:]}"
 
     def arm(self, crash: str, whom: str) -> None:
-        """Have the next start die. `whom`: `all` or `runner`, and how often."""
+        """Arm the death of the next start. `whom`: `all` or `runner`, and how often."""
         self.wal.with_suffix(".crash").write_text(whom, encoding="utf-8")
         self.more |= {"crash": crash, "format": "redelivery-crashing"}
         if crash != "in the sink":
             self.options["crashPoint"] = crash
 
     def told(self) -> list[dict[str, Any]]:
-        """What the last process has printed as JSON."""
+        """Return the JSON lines that the last process has printed."""
         return [json.loads(line) for line in self.printed.splitlines() if line.startswith("{")]
 
     def bodies(self) -> Counter[str]:
-        """How often each body is in the output."""
+        """Return how often each body is in the output."""
         return found(self.sink, self.more.get("out", str(self.out)))
 
     def committed(self) -> int:
@@ -126,9 +126,10 @@ class SparkRun:
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def attempts(self) -> dict[str, list[tuple[float, float]]]:
-        """When each message that is not good was tried, on the wall's clock: first and last at each delivery's number.
+        """Return the attempts at each message that is not good, by wall clock: first and last of each delivery's
+        number.
 
-        A number is tried again where its batch was.
+        A number is tried again when its batch is.
         """
         lines = [line.split() for path in self.times.iterdir() for line in path.read_text().splitlines()]
         found: dict[str, dict[int, list[float]]] = {}
@@ -140,13 +141,13 @@ class SparkRun:
         }
 
     def waited(self) -> list[float]:
-        """How long each redelivery came after the attempt before it, in seconds."""
+        """Return the seconds from each attempt to the next redelivery."""
         return [again[0] - last[1] for tries in self.attempts().values() for last, again in pairwise(tries)]
 
     def late(self, delay: float) -> list[tuple[float, float]]:
-        """How late each redelivery was, after the end of its batch and the delay, and the longest batch meanwhile.
+        """Return the delay of each redelivery past the end of its batch and its policy's delay, and the longest batch.
 
-        Of the last process only, and but for those in whose time the query was started again.
+        Of the last process only, without those during which the query was started again.
         """
         *batches, end = self.told()
         found: list[tuple[float, float]] = []

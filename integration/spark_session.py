@@ -1,4 +1,4 @@
-"""A Spark session for tests, and addresses that go to executors: without credentials, which a file has."""
+"""A Spark session for tests, and addresses for executors: without credentials, which are in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["address", "credentials", "explained", "local_session"]
 
 @contextlib.contextmanager
 def local_session() -> Iterator[SparkSession]:
-    """A session of two threads, and its end."""
+    """Yield a session of two threads, and end it."""
     from integration.spark_jvm import new_session
 
     spark = new_session()
@@ -36,21 +36,21 @@ def local_session() -> Iterator[SparkSession]:
 
 
 def address(broker: Broker, protocol: str, **options: object) -> str:
-    """The URI of a broker without credentials; `options` as in `Broker.uri`."""
+    """Return the URI of a broker without credentials; `options` as in `Broker.uri`."""
     where = broker.uri(protocol=protocol).partition("?")[0]
     query = urlencode({name.replace("__", "."): str(value) for name, value in options.items()})
     return f"{where}?{query}" if query else where
 
 
 def credentials(broker: Broker, folder: Path) -> str:
-    """A file that logs in at a broker."""
+    """Return a file with the credentials of a broker."""
     file = folder / f"{broker.name}.toml"
     file.write_text(f'user = "{broker.user}"\npassword = "{broker.password}"\n', encoding="utf-8")
     return str(file)
 
 
 def explained(df: DataFrame) -> str:
-    """What `explain(True)` prints."""
+    """Return the output of `explain(True)`."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         df.explain(True)
     return printed.getvalue()

@@ -1,9 +1,9 @@
-"""What `integration.spark_query` does with a batch, by the name of its sink; and what each sink has in the end.
+"""Sinks of `integration.spark_query`, by name, and the content of each at the end.
 
-`once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, made
-once, as Spark recommends. `delta`: a table of Delta Lake, by `txnAppId` and `txnVersion`. `table`: rows and the batch's
-id in one transaction of PostgreSQL, or of SQLite. `files`: Spark's own Parquet sink, which the query has instead of
-`foreachBatch`. `note` writes down the content of each try.
+`once`: `write_once`. `lines`: appended to a file, whatever the batch id is. `ids`: a file for each batch id, made once,
+as Spark recommends. `delta`: a table of Delta Lake, by `txnAppId` and `txnVersion`. `table`: rows and the batch's id in
+one transaction of PostgreSQL, or of SQLite. `files`: Spark's own Parquet sink, which the query has instead of
+`foreachBatch`. `note` records the content of each run of a batch.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _into_sqlite(out: str, rows: list[tuple[str, int]], batch: int) -> None:
 
 
 class FailingSink:
-    """A second sink: it raises, as often as is asked for in all, over whatever starts there are."""
+    """A second sink: it raises a configured number of times in total, over all starts."""
 
     def __init__(self, flag: Path, times: int) -> None:
         self._flag = flag
@@ -104,27 +104,27 @@ class FailingSink:
 
 
 def note_begun(folder: Path, batch: int) -> None:
-    """Write down that a batch is tried."""
+    """Record that a run of a batch begins."""
     with (folder / "begun").open("a", encoding="utf-8") as file:
         file.write(f"{batch}\n")
 
 
 def tries(folder: Path) -> int:
-    """Return how often a batch was tried that had been tried before."""
+    """Return the number of repeated runs of batches."""
     path = folder / "begun"
     begun = Counter(path.read_text(encoding="utf-8").split() if path.exists() else ())
     return begun.total() - len(begun)
 
 
 def note(folder: Path, batch: int, bodies: list[str]) -> None:
-    """Write down what a batch had in one try."""
+    """Record the rows of a batch in one run."""
     digest = hashlib.sha256("\n".join(sorted(bodies)).encode()).hexdigest()[:16]
     with (folder / "batches").open("a", encoding="utf-8") as file:
         file.write(f"{batch} {len(bodies)} {digest}\n")
 
 
 def _noted(folder: Path) -> dict[int, list[tuple[int, str]]]:
-    """Return the size and a digest of each try, by batch."""
+    """Return the size and a digest of each run, by batch."""
     tries: dict[int, list[tuple[int, str]]] = defaultdict(list)
     path = folder / "batches"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -134,7 +134,7 @@ def _noted(folder: Path) -> dict[int, list[tuple[int, str]]]:
 
 
 def replays(folder: Path) -> tuple[int, int]:
-    """Return how many batches were written more than once, and how many of those had another content then."""
+    """Return how many batches were written more than once, and how many of those with another content."""
     several = [tries for tries in _noted(folder).values() if len(tries) > 1]
     return len(several), sum(len(set(tries)) > 1 for tries in several)
 
@@ -169,7 +169,7 @@ def _table(out: str) -> list[str]:
 
 
 def _once(out: str) -> Iterator[str]:
-    """Of the files that no task is writing; what Spark takes away meanwhile is passed over."""
+    """Yield the bodies of finished files; files that Spark removes in between are ignored."""
     for folder, inside, names in os.walk(out):
         inside[:] = [name for name in inside if name != "_temporary"]
         for name in names:
@@ -183,7 +183,7 @@ def _delta(out: str) -> Iterator[str]:
 
 
 def _files(out: str) -> Iterator[str]:
-    """Of the files of Spark's own sink that its log knows."""
+    """Yield the bodies of files in the log of Spark's own sink."""
     log = Path(out) / "_spark_metadata"
     logs = [path for path in log.iterdir() if path.name[0].isdigit()] if log.is_dir() else []
     lines = [line for path in logs for line in path.read_text(encoding="utf-8").splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""The Spark source on real brokers: what comes out, what becomes of bad messages, and who may die when."""
+"""The Spark source on real brokers: its output, the results of bad messages, and deaths at any point."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ALL = os.environ.get("REDELIVERY_SPARK") == "all"
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
-WAIT = 0.5  # seconds that the source waits for the first row of a batch
-# Seconds: what Spark does between two batches is in neither's duration; more where other processes of the run are busy.
+WAIT = 0.5  # seconds for which the source waits for the first row of a batch
+# Seconds between two batches, in neither's duration; more while other processes of the run are busy.
 BETWEEN = 2 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 0.5
 MESSAGES = 20_000 if ALL else 3_000
 DELAY = 0.5  # seconds
@@ -35,12 +35,12 @@ POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
     "jms__redeliveryPolicy__initialRedeliveryDelay": int(DELAY * 1000),
     "jms__redeliveryPolicy__redeliveryDelay": int(DELAY * 1000),
-    "redelivery__maximumDeferrals": 2,  # of the killer, once nothing else goes through
+    "redelivery__maximumDeferrals": 2,  # of the killer, once no other batch succeeds
 }
 
 
 def bodies(count: int) -> list[bytes]:
-    """Good messages, and among them five of each kind of bad ones, and one killer."""
+    """Return good messages, and among them five of each kind of bad ones, and one killer."""
     kinds = dict.fromkeys(range(count), "good")
     for place, kind in enumerate(["bad", "flaky", "raw"] * 5):
         kinds[(place + 1) * count // 17] = kind
@@ -49,7 +49,7 @@ def bodies(count: int) -> list[bytes]:
 
 
 def later_bodies(first: int, count: int) -> list[bytes]:
-    """Good messages, and every hundredth is a flaky one."""
+    """Return good messages; every hundredth is a flaky one."""
     return made({first + each: "flaky" if each % 100 == 50 else "good" for each in range(count)})
 
 
@@ -61,7 +61,7 @@ def made(kinds: dict[int, str]) -> list[bytes]:
 
 
 def expected(sent: list[bytes]) -> Counter[str]:
-    """What the sink must have, once."""
+    """Return the expected content of the sink, each once."""
     return Counter(body.decode().rstrip("x") for body in sent if body.startswith((b"good", b"flaky")))
 
 
@@ -69,10 +69,10 @@ def expected(sent: list[bytes]) -> Counter[str]:
 def test_each_message_ends_where_it_belongs(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """Good and flaky ones are in the output once; all others are dead letters with their count and cause.
+    """Good and flaky messages are in the output once; all others are dead letters with their count and cause.
 
-    No redelivery is early, and none later than the batch before it, and the source's wait for rows: seen with those
-    that come when the killer has gone, as no query is started again then.
+    No redelivery is early, and none later than the batch before it and the source's wait for rows. That is measured
+    with the messages after the killer's end, as no query is started again then.
     """
     broker = session.broker(peer[0])
     sent = bodies(MESSAGES)
@@ -105,7 +105,7 @@ def test_each_message_ends_where_it_belongs(
         counts.setdefault(kind, []).append(int(letter.properties["redeliveryCount"]))
     undecodable = counts.pop((b"\xffaw", "cannot be decoded as text"), [])
     assert len(undecodable) == 5
-    # Artemis counts what a dead driver had prefetched as delivered, and tells it over AMQP.
+    # Artemis counts messages that a dead driver had prefetched as delivered, and reports it over AMQP.
     assert {*undecodable} <= ({1, 2, 3} if peer == ("artemis", "amqp") else {1})
     assert counts == {
         (b"bad", "ValueError: bad at delivery 3"): [3] * 5,
@@ -124,7 +124,7 @@ CRASHES = (
     + [("after the log", "files"), ("after the state", "files")]
 )
 if not ALL:
-    # Each starts two sessions of Spark: each sink, and the broker must send something again.
+    # Each starts two sessions of Spark: each sink, and a broker that must redeliver something.
     CRASHES = [
         ("after the log", "files"),
         ("after a redelivery", "ids"),
@@ -142,7 +142,7 @@ def test_the_driver_is_killed(
     point: str,
     sink: str,
 ) -> None:
-    """Nothing is lost, nothing is there twice; but a sink that only appends gets the batch again that it just wrote."""
+    """No message is lost or duplicated, except by a sink that only appends: it gets its last batch again."""
     broker, queue = session.broker(peer[0]), new_queue()
     kinds = ["once" if number % 100 == 7 else "good" for number in range(600)]
     sent = [f"{kind}-{number}-".encode().ljust(SIZE, b"x") for number, kind in enumerate(kinds)]

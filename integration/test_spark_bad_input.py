@@ -1,4 +1,4 @@
-"""What a Spark user may get wrong: each is one clear sentence at `load()` or `start()`, and nothing is taken."""
+"""Mistakes of a Spark user: each is one clear error at `load()` or `start()`, and no message is taken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broker(session: Session) -> Broker:
 
 
 def load(spark: SparkSession, broker: Broker, queue: str, folder: Path, **options: str) -> DataFrame:
-    """A stream, as one would begin with."""
+    """Return a stream with the usual options, and these."""
     given = {"url": broker.uri(protocol="stomp"), "destination": queue, "walDir": str(folder / "wal")}
     reader = spark.readStream.format("redelivery")
     for name, value in (given | options).items():
@@ -45,7 +45,7 @@ def load(spark: SparkSession, broker: Broker, queue: str, folder: Path, **option
 def start(
     df: DataFrame, folder: Path, name: str = "checkpoint", *, ends: bool = True, **options: str
 ) -> StreamingQuery:
-    """A query over it; if it `ends`, when all has been taken."""
+    """Start a query over it; `ends`: with AvailableNow."""
     writer = df.writeStream.format("noop").option("checkpointLocation", str(folder / name))
     for option, value in options.items():
         writer = writer.option(option, value)
@@ -53,7 +53,7 @@ def start(
 
 
 def said(error: BaseException) -> str:
-    """The line of an error of Spark's that tells ours."""
+    """Return the line of Spark's error that contains ours."""
     lines = re.findall(r"redelivery[\w.]*\.(?:ConfigurationError|AdapterError|LogInUse): .+", str(error))
     assert lines, str(error)[:3000]
     print(f"\n{lines[-1]}")
@@ -87,21 +87,21 @@ def test_wrong_options_are_told_by_load(
     options: dict[str, str],
     sentence: str,
 ) -> None:
-    """Before anything is connected."""
+    """Wrong options are refused by `load()`, before anything connects."""
     with pytest.raises(PySparkException) as told:
         load(spark, broker, unique_queue, tmp_path, **options)
     assert re.search(sentence, said(told.value))
 
 
 def test_no_folder_at_all(spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path) -> None:
-    """It is told when the query starts, and nothing else is: only then Spark says that it is a stream."""
+    """A missing walDir is refused when the query starts: only then does Spark reveal that it is a stream."""
     reader = spark.readStream.format("redelivery").option(
         "url", broker.uri(protocol="stomp").partition("?")[0]
     )
     query = start(reader.option("destination", unique_queue).load(), tmp_path, ends=False)
     with pytest.raises(PySparkException) as told:
         query.awaitTermination(60)
-    assert "option walDir is missing" in said(told.value)
+    assert "walDir: missing" in said(told.value)
     assert "UnboundLocalError" not in str(told.value)
 
 
@@ -135,7 +135,7 @@ def test_wrong_credentials(
 def test_a_log_and_a_checkpoint_that_do_not_belong_together(
     spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
 ) -> None:
-    """A new checkpoint with an old log, and an old one with a new log, end at the start, and lose nothing."""
+    """A new checkpoint with an old log, and an old one with a new log, are refused at the start; nothing is lost."""
     fill(broker, "stomp", unique_queue, [b"%d" % n for n in range(5)])
     start(load(spark, broker, unique_queue, tmp_path), tmp_path).awaitTermination(120)
     fill(broker, "stomp", unique_queue, [b"%d" % n for n in range(5)])
@@ -154,7 +154,7 @@ def test_a_log_and_a_checkpoint_that_do_not_belong_together(
 def test_two_queries_on_one_log(
     spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
 ) -> None:
-    """The second one is refused; the first goes on."""
+    """The second query on a log is refused; the first continues."""
     fill(broker, "stomp", unique_queue, [b"1"])
     first = start(load(spark, broker, unique_queue, tmp_path), tmp_path, "first", ends=False)
     try:
@@ -173,8 +173,8 @@ def test_two_queries_on_one_log(
 def test_asynchronous_progress(
     spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
 ) -> None:
-    """`run` refuses a query whose checkpoint would lag behind the log."""
+    """`run` refuses a query whose checkpoint can be older than the log."""
     df = load(spark, broker, unique_queue, tmp_path)
     asked = {"asyncProgressTrackingEnabled": "true"}
-    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled is not supported"):
+    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled: not supported"):
         redelivery_spark.run(lambda: start(df, tmp_path, ends=False, **asked))

@@ -1,4 +1,4 @@
-"""Spark's batch side on real brokers: written, looked at, drained; what is refused, asked for, and written twice."""
+"""Spark's batch side on real brokers: writing, browsing, draining; refusals, columns, and repeated writes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ pairs = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 
 @pytest.fixture
 def options(session: Session, pair: tuple[str, str], tmp_path: Path) -> dict[str, str]:
-    """Where the pair's broker is, and who logs in."""
+    """Return the options for the pair's broker, with a file of credentials."""
     broker = session.broker(pair[0])
     return {"url": address(broker, pair[1]), "credentialsFile": credentials(broker, tmp_path)}
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """Rows of 1,000 bytes in two partitions, with a property and a correlation id."""
+    """Return rows of 1,000 bytes in two partitions, with a property and a correlation id."""
     number = sf.col("id").cast("string")
     return spark.range(0, count, numPartitions=2).select(
         sf.rpad(number, 1000, "x").cast("binary").alias("body"),
@@ -57,7 +57,7 @@ def numbered(spark: SparkSession, count: int) -> DataFrame:
 
 
 def numbers(df: DataFrame) -> list[int]:
-    """The numbers that the rows have, in order of size."""
+    """Return the numbers of the rows, sorted."""
     return sorted(
         int(row.number) for row in df.select(sf.col("properties")["number"].alias("number")).collect()
     )
@@ -72,7 +72,7 @@ def test_written_looked_at_and_drained(
     unique_queue: str,
     tmp_path: Path,
 ) -> None:
-    """Each row is a message once; a look shows them all or says why not; two actions on one drain see the same."""
+    """Each row is a message once; browsing shows all or refuses; two actions on one drain have the same rows."""
     count = int(os.environ.get("REDELIVERY_SPARK_ROWS", "10000")) if pair in MANY else 1000
     began = time.monotonic()
     numbered(spark, count).write.format("redelivery").options(**options).option(
@@ -110,7 +110,7 @@ def test_written_looked_at_and_drained(
 def test_a_write_that_is_done_again(
     spark: SparkSession, pair: tuple[str, str], options: dict[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """With one name for both runs Artemis drops the second; elsewhere each is there twice, under one id."""
+    """With one name for both runs Artemis drops the duplicates; elsewhere each is there twice, under one id."""
     for _ in range(2):
         numbered(spark, 100).write.format("redelivery").options(**options).options(
             destination=unique_queue, run="monday"
@@ -131,7 +131,7 @@ def test_a_write_that_is_done_again(
 def test_a_stream_is_written(
     spark: SparkSession, pair: tuple[str, str], options: dict[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """A batch that Spark writes again, because its commit was lost, is there twice, unless the broker drops copies."""
+    """A batch that Spark writes again, because its commit was lost, is duplicated, unless the broker drops that."""
     numbered(spark, 500).write.parquet(str(tmp_path / "in"))
     checkpoint = tmp_path / "checkpoint"
     schema = spark.read.parquet(str(tmp_path / "in")).schema
@@ -166,7 +166,7 @@ def test_a_stream_is_written(
 def test_a_query_asks_for_columns(
     spark: SparkSession, options: dict[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """A look and a drain have the columns of `.schema(…)` only; two filters over one DataFrame find their own rows."""
+    """A browse and a drain have the columns of `.schema(…)` only; two filters over one DataFrame find their rows."""
     numbered(spark, 100).write.format("redelivery").options(**options).option(
         "destination", unique_queue
     ).mode("append").save()
@@ -179,7 +179,7 @@ def test_a_query_asks_for_columns(
         assert df.columns == ["properties", "correlation_id"]
         both = df.filter("correlation_id = 'c3'").union(df.filter("correlation_id = 'c4'"))
         assert numbers(both) == sorted([*range(3, 100, 10), *range(4, 100, 10)])
-        with pytest.raises(PySparkException, match="column body is binary, and not string"):
+        with pytest.raises(PySparkException, match="column body string: its type is binary"):
             reading.schema("body string").load().count()
 
 
@@ -192,7 +192,7 @@ def test_what_the_broker_refuses_fails_the_write(
     tmp_path: Path,
     unique_queue: str,
 ) -> None:
-    """One sentence of the library's, for a message that is refused, a log-in, and columns, which need no broker."""
+    """A refused message, a refused log-in, and wrong columns, without any broker, fail the write with one sentence."""
 
     def save(df: DataFrame, **more: str) -> str:
         with pytest.raises(PySparkException) as caught:
@@ -201,7 +201,7 @@ def test_what_the_broker_refuses_fails_the_write(
 
     rows = numbered(spark, 3)
     said = save(rows.withColumn("bdy", sf.lit(1)), destination=unique_queue)
-    assert "column bdy: there is nothing of that name to send; did you mean 'body'" in said
+    assert "column bdy: unknown; did you mean 'body'" in said
     wrong = tmp_path / "wrong.toml"
     wrong.write_text('user = "nobody"\npassword = "hush-hush"\n', encoding="utf-8")
     said = save(rows, destination=unique_queue, credentialsFile=str(wrong))
@@ -222,7 +222,7 @@ def test_no_plan_shows_credentials(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither `explain(True)` of a look, a drain and a stream, nor what an url with credentials is refused with."""
+    """Credentials are neither in `explain(True)` of a browse, a drain and a stream, nor in the refusal of their url."""
     broker: Broker = session.broker("artemis")
     secret = "hush-hush"
     file = tmp_path / "secret.toml"
@@ -240,10 +240,10 @@ def test_no_plan_shows_credentials(
         assert "redelivery" in explained(df).lower()
         assert secret not in explained(df)
         assert secret not in str(df._jdf.queryExecution().toString())
-    with pytest.raises(PySparkException, match="the url has credentials") as caught:
+    with pytest.raises(PySparkException, match="url: it has credentials") as caught:
         spark.read.format("redelivery").options(url=inside, destination=unique_queue).load()
     assert secret not in str(caught.value)
-    with pytest.raises(PySparkException, match="the url has credentials") as caught:
+    with pytest.raises(PySparkException, match="url: it has credentials") as caught:
         numbered(spark, 1).write.format("redelivery").options(url=inside, destination=unique_queue).mode(
             "append"
         ).save()
@@ -258,7 +258,7 @@ def test_triage(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The example counts what is dead at several brokers, keeps it, and puts one cause back where it came from."""
+    """The example counts the dead letters of several brokers, stores them, and redrives those of one cause."""
     urls: list[str] = []
     queues: dict[str, str] = {}
     for pair in TRIAGE:

@@ -1,4 +1,4 @@
-"""The broker dies under a query: it connects again by itself, and goes on."""
+"""The death of a broker under a query: the source reconnects by itself, and continues."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ BATCH = 200
 def test_a_broker_that_is_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """Killed in the middle of batches and started again: nothing is lost, and the query has never ended.
+    """After a broker was killed in the middle of batches and restarted, no message is lost, and the query never ended.
 
-    A broker that dies forgets acknowledgements, and marks nothing when it sends those messages again: at most what was
-    on its way then is there twice.
+    A broker that dies forgets acknowledgements, and does not mark these redeliveries: at most the messages in flight at
+    that time are duplicated.
     """
     broker, protocol = session.broker(peer[0]), peer[1]
     before = [f"good-{number}-".encode().ljust(SIZE, b"x") for number in range(2000)]

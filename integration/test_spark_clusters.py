@@ -1,4 +1,4 @@
-"""The Spark source where executors are processes of their own, one of which dies."""
+"""The Spark source with executors as processes of their own, one of which dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ POLICY: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", some(["local-cluster", "standalone"], ["standalone"]))
 def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Path, kind: str) -> None:
-    """All good messages are in the output once, the bad one is a dead letter with its count, and nothing is left."""
+    """All good messages are in the output once, the bad one is a dead letter with its count, and the queue is empty."""
     broker = session.broker("artemis")
     sent = [f"{'bad' if number == 70 else 'good'}-{number}-".encode() for number in range(1000)]
     fill(broker, "stomp", unique_queue, sent)

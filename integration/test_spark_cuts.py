@@ -1,4 +1,4 @@
-"""What the broker may send again: links are cut under a query, and its source dies twice, at once after it accepted."""
+"""Redeliveries of the broker: connections are cut under a query, and its source dies twice, right after it accepted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_links_are_cut(
     tmp_path: Path,
     make_proxy: Callable[..., LinkProxy],
 ) -> None:
-    """Ten times, while messages come: each is in the output once, and the query has never ended."""
+    """Messages that arrive during ten cuts are in the output once each, and the query never ended."""
     broker, dead = session.broker(peer[0]), f"{unique_queue}.dead"
     proxy = make_proxy(broker.ports[peer[1]])
     run = SparkRun(
@@ -85,7 +85,9 @@ def test_it_dies_again_before_a_copy_has_come(
     point: str,
     whom: str,
 ) -> None:
-    """Twice within two seconds, with messages in the log that the broker does not know for accepted: each once."""
+    """Messages in the log whose acceptance the broker has not read are processed once over two deaths within two
+    seconds.
+    """
     broker, queue = session.broker(peer[0]), new_queue()
     sent = [f"good-{number}-".encode().ljust(1000, b"x") for number in range(600)]
     fill(broker, peer[1], queue, sent)

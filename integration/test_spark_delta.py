@@ -28,7 +28,7 @@ MOST = 10  # kills
 
 
 def a_run(session: Session, queue: str, folder: Path, second: int) -> SparkRun:
-    """A query into a Delta table, and into another sink that fails so often."""
+    """Return a query into a Delta table, and into another sink that fails so often."""
     return SparkRun(
         folder, session.broker("artemis"), "stomp", queue, sink="delta",
         uri={**POLICY, "redelivery__deadLetterDestination": f"{queue}.dead"},
@@ -38,7 +38,7 @@ def a_run(session: Session, queue: str, folder: Path, second: int) -> SparkRun:
 
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_second_sink_fails(session: Session, unique_queue: str, tmp_path: Path, times: int) -> None:
-    """Each row is in the table once, what fails once in a later batch, and what always fails is a dead letter."""
+    """Each row is in the table once, one that fails once in a later batch; one that always fails is a dead letter."""
     run = a_run(session, unique_queue, tmp_path, times)
     kinds = {10: "bad", 20: "once", 30: "flaky"}
     sent = [f"{kinds.get(number, 'good')}-{number}" for number in range(1000)]
@@ -51,7 +51,7 @@ def test_a_second_sink_fails(session: Session, unique_queue: str, tmp_path: Path
 
 
 def test_processes_are_killed(session: Session, unique_queue: str, tmp_path: Path) -> None:
-    """Each row is in the table once, though a second sink fails meanwhile, too."""
+    """Each row is in the table once, although a second sink fails in between."""
     run = a_run(session, unique_queue, tmp_path, 5)
     campaign = Campaign(run, ("driver", "all", "jvm"), min(KILLS, MOST), rate=1000.0, seed=3)
     campaign.fight()

@@ -1,4 +1,4 @@
-"""A drain whose task is killed, on real brokers, without a session: what was taken is in the log or at the broker."""
+"""A drain whose task is killed, on real brokers, without a session: messages are in the log or on the broker."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from integration.conftest import Session
 
 ROOT = Path(__file__).parent.parent
-MESSAGES = 5000  # three segments where the broker hands out as many at once
+MESSAGES = 5000  # three segments, if the broker sends as many at once
 
 
 @pytest.mark.parametrize(("pair", "when"), cover(PAIRS, ["before", "after"]), ids=named)
 def test_a_killed_drain_is_gone_on_with(
     session: Session, pair: tuple[str, str], unique_queue: str, tmp_path: Path, when: str
 ) -> None:
-    """Killed before or after its second segment is published, it is done again: every message is there, and once."""
+    """A drain that is killed before or after its second segment is published, and repeated, has every message once."""
     broker = session.broker(pair[0])
     sent = [b"%d" % number for number in range(MESSAGES)]
     fill(broker, pair[1], unique_queue, sent)
@@ -60,6 +60,6 @@ def test_a_killed_drain_is_gone_on_with(
 
 
 def _amiss(found: list[bytes], sent: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return which are missing, and which are there too often."""
+    """Return the missing messages, and the duplicated ones."""
     counted = Counter(found)
     return sorted(set(sent) - counted.keys()), sorted(body for body, often in counted.items() if often > 1)

@@ -1,4 +1,4 @@
-"""The examples of streams run as they are: the first program, and the listener that watches it."""
+"""The examples of streams run unchanged: the first program, and the listener that watches it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def reports(spark: SparkSession) -> Iterator[list[dict[str, int]]]:
-    """What the listener shows."""
+    """Yield the reports of the listener."""
     found: list[dict[str, int]] = []
     example: dict[str, Any] = runpy.run_path(str(EXAMPLES / "spark_monitor.py"))
     monitor = example["Monitor"](spark, lambda _, report: found.append(report))
@@ -51,7 +51,7 @@ def test_the_first_program(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Orders are rows; what fails twice, and what is no order, are dead letters with their causes."""
+    """Orders are rows; a message that fails twice, and one that is no order, are dead letters with their causes."""
     orders = [json.dumps({"price": 2, "count": number}).encode() for number in range(20)]
     fill(artemis, "stomp", unique_queue, [*orders, b'{"price": 2}', b"no order"])
     dead = f"{unique_queue}.dead"
@@ -72,7 +72,7 @@ def test_the_first_program(
         b"no order": "Poison: it is not JSON",
     }
     assert session.client(artemis, "stomp").drain(unique_queue) == []
-    # The last dead letter is behind the last batch, after which Spark reports nothing more.
+    # The last dead letter comes after the last batch, after which Spark reports nothing more.
     eventually(lambda: reports)
     assert all(report["connected"] for report in reports)
 
@@ -86,7 +86,7 @@ def test_a_stream_without_rows_is_watched(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark has no progress then; the listener shows what the source says all the same, and warns of a lost link."""
+    """Without rows the listener still shows the source's report, and warns of a lost connection."""
     proxy = make_proxy(artemis.stomp_port)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "1s")
     source = spark.readStream.format("redelivery").option(

@@ -1,4 +1,4 @@
-"""A query that has nothing to do for long: its connection lives, and what waits comes when its delay is over."""
+"""A query without messages for a long time: its connection stays up, and a redelivery is on time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from integration.proxy import LinkProxy
 
 IDLE = float(os.environ.get("REDELIVERY_SPARK_IDLE", "20"))  # seconds
-# Seconds: a trigger of one, the source's wait, and the batch; many more where other processes of the run are busy.
+# Seconds: a trigger of 1 s, the source's wait, and the batch; more while other processes of the run are busy.
 LATE = 6 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 PEERS = [("artemis", "stomp"), ("artemis", "amqp")]
 
@@ -38,7 +38,7 @@ def test_a_message_waits_while_nothing_else_happens(
     tmp_path: Path,
     make_proxy: Callable[..., LinkProxy],
 ) -> None:
-    """Heart-beats of 2 s keep one connection alive between two batches, and the redelivery is on time."""
+    """Heart-beats of 2 s keep one connection up between two batches, and the redelivery is on time."""
     broker = session.broker(peer[0])
     proxy = make_proxy(broker.ports[peer[1]])
     run = SparkRun(

@@ -1,4 +1,4 @@
-"""Processes of a query are killed at random moments, one after another, while messages come: none is lost, none twice.
+"""Processes of a query are killed at random moments, one after another, while messages arrive: each is there once.
 
 Victims are the Python driver, Spark's JVM, the process that runs the source, workers, and all of them at once.
 """
@@ -37,7 +37,7 @@ POLICY: dict[str, Any] = {
 def test_processes_are_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """Each message is in the output once, or a dead letter if it is a bad one, and a batch never changes its rows."""
+    """Each message is in the output once, or a dead letter if it is bad, and a batch never changes its rows."""
     broker, dead = session.broker(peer[0]), f"{unique_queue}.dead"
     run = SparkRun(
         tmp_path, broker, peer[1], unique_queue, sink="once" if peer[1] == "stomp" else "ids",
@@ -47,6 +47,6 @@ def test_processes_are_killed(
     campaign = Campaign(run, ALL_VICTIMS[at:] + ALL_VICTIMS[:at], KILLS, seed=at)
     campaign.fight()
     client = session.client(broker, peer[1])
-    # Only Artemis drops a letter that a driver sends again because it died before it knew the first was there.
+    # Only Artemis drops a dead letter that a driver sends again because it died before it knew of the confirmation.
     campaign.check([letter.body for letter in client.drain(dead)], once=peer[0] == "artemis")
     assert client.drain(unique_queue) == []

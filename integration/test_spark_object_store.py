@@ -1,4 +1,4 @@
-"""The Spark source with its log in an object store: S3's own interface, as moto serves it."""
+"""The Spark source with its log in an object store: S3's own interface, served by moto."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ POLICY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """A bucket, and the environment by which every process finds it."""
+    """Yield a bucket, with the environment by which every process finds it."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it tells of each request
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it logs each request
     server.start()
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +56,7 @@ def bucket() -> Iterator[str]:
 
 
 def test_a_name_is_taken_once(bucket: str) -> None:
-    """By a conditional put: in turn, by twenty at once, and for what is as large as a batch can be."""
+    """A name can be created once by a conditional put: in sequence, by 20 at once, and at a batch's largest size."""
     store: WalStore = prepared(f"{bucket}/names", "a")
     assert store.publish("a/1", b"one")
     assert not store.publish("a/1", b"two")
@@ -76,7 +76,7 @@ def test_a_name_is_taken_once(bucket: str) -> None:
 
 
 def test_a_query_whose_log_is_in_s3(session: Session, bucket: str, unique_queue: str, tmp_path: Path) -> None:
-    """Its driver is killed in the middle: all good messages are in the output once, the bad one is a dead letter."""
+    """Over a kill of the driver all good messages are in the output once, and the bad one is a dead letter."""
     broker = session.broker("artemis")
     sent = [f"{'bad' if number == 70 else 'good'}-{number}-".encode() for number in range(800)]
     fill(broker, "stomp", unique_queue, sent)

@@ -35,7 +35,7 @@ SENT = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
 
 
 class Rows:
-    """A stream of the source's columns, read from files, and the log that its verdicts go to."""
+    """A stream of the source's columns, read from files, and the log of its verdicts."""
 
     def __init__(self, spark: SparkSession, folder: Path, count: int, files: int = 1) -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class Rows:
 
     @property
     def stream(self) -> DataFrame:
-        """The stream, whose columns say where the log is."""
+        """Return the stream, whose columns carry the log's location."""
         schema = marked(from_arrow_schema(COLUMNS), self.wal)
         read = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 100)
         return read.parquet(str(self._folder / "in"))
@@ -74,18 +74,18 @@ class Rows:
 
     @property
     def refused(self) -> dict[str, Refusal]:
-        """What was refused, by message id."""
+        """Return the refusals, by message id."""
         _, found = Records(store_at(self.wal)).settled_by({}, {1: 99})
         return {f"m{(at >> 13) % 8 * 5000 - 5000 + at % 8192}": refusal for at, refusal in found.items()}
 
 
 def ids(df: DataFrame) -> list[str]:
-    """The ids of rows, in order."""
+    """Return the ids of rows, in order."""
     return sorted(row["message_id"] for row in df.collect())
 
 
 def check(row: Row) -> object:
-    """Refuse m1; see that values are of the types that are documented."""
+    """Refuse m1; check that values have the documented types."""
     if row["message_id"] == "m1":
         raise ValueError("m1")
     assert row["properties"] == {"n": row["message_id"][1:]}
@@ -100,7 +100,7 @@ def typed(row: Row) -> object:
 
 
 def test_columns_of_the_source_and_others(spark_abroad: SparkSession, tmp_path: Path) -> None:
-    """Rows pass as they are, or as `result=` says, timestamps too; what fails is refused, and the query ends well."""
+    """Rows pass unchanged, or as `result=` says, with timestamps; failed rows are refused, and the query ends well."""
     rows, seen = Rows(spark_abroad, tmp_path, 4), dict[str, Any]()
 
     def write(df: DataFrame, _: int) -> None:
@@ -129,7 +129,7 @@ def dies(row: Row) -> object:
 
 
 def test_a_message_that_kills_its_process(spark_abroad: SparkSession, tmp_path: Path) -> None:
-    """Two deaths find it; the third start passes on all others, with the same batch."""
+    """Two deaths identify the message; the third start passes all others, with the same batch."""
     rows, written = Rows(spark_abroad, tmp_path, 1000, files=2), dict[int, list[str]]()
     starts: list[StreamingQuery] = []
 
@@ -148,7 +148,7 @@ def test_a_message_that_kills_its_process(spark_abroad: SparkSession, tmp_path: 
 
 
 def test_actions_that_want_few_rows(spark_abroad: SparkSession, tmp_path: Path) -> None:
-    """Spark ends their tasks early: no row is refused for that, and the next action has all rows."""
+    """Actions for which Spark ends tasks early refuse no row, and the next action has all rows."""
     rows, counts = Rows(spark_abroad, tmp_path, 20_010), list[int]()
 
     def write(df: DataFrame, _: int) -> None:
@@ -165,7 +165,7 @@ def test_actions_that_want_few_rows(spark_abroad: SparkSession, tmp_path: Path) 
 
 
 def test_rows_of_one_message(spark_abroad: SparkSession, tmp_path: Path) -> None:
-    """A union of a frame with itself, and a repartition in between: all rows of a message that fails are left out."""
+    """All rows of a message that fails are left out, over a union of a frame with itself and a repartition."""
     rows, found = Rows(spark_abroad, tmp_path, 40, files=2), list[list[str]]()
 
     def write(df: DataFrame, _: int) -> None:
@@ -179,7 +179,7 @@ def test_rows_of_one_message(spark_abroad: SparkSession, tmp_path: Path) -> None
 
 
 def test_rows_of_another_log(spark_abroad: SparkSession, tmp_path: Path) -> None:
-    """One sentence ends the query, and `run` does not start it again."""
+    """Rows of another log end the query with one sentence, and `run` does not start it again."""
     (tmp_path / "a").mkdir()
     rows = Rows(spark_abroad, tmp_path / "a", 4)
 

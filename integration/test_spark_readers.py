@@ -1,4 +1,4 @@
-"""`readers=2`: two processes of the runner read one queue. Each row once; one that is killed loses nothing."""
+"""`readers=2`: two processes of the runner read one queue. Each row is there once; a killed reader loses nothing."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 PEERS = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 MESSAGES = 5000
-KINDS = {500: "bad", 100: "once"}  # every so manyth message
+KINDS = {500: "bad", 100: "once"}  # every n-th message
 WINDOW = 500  # messages that a broker sends ahead over one connection
 KILLS = {"1m": 3, "64m": 1}  # by the bytes that readers may be ahead of Spark
-STARTS = 240.0  # seconds until a query that was started has read something, on a busy machine
+STARTS = 240.0  # seconds until a started query has read something, on a busy machine
 
 
 def bodies() -> list[str]:
-    """Return what the messages are called."""
+    """Return the bodies of the messages."""
     kinds = (next((KINDS[n] for n in KINDS if at % n == n - 1), "good") for at in range(MESSAGES))
     return [f"{kind}-{at}-" for at, kind in enumerate(kinds)]
 
 
 def reading(session: Session, peer: tuple[str, str], queue: str, folder: Path, ahead: str) -> SparkRun:
-    """Send messages, and return a query of two readers, which are no more bytes ahead of Spark than it says."""
+    """Send messages, and return a query of two readers, which are at most `ahead` bytes ahead of Spark."""
     broker = session.broker(peer[0])
     messages: Iterator[tuple[bytes, str, dict[str, str]]] = (
         (body.ljust(SIZE, "x").encode(), f"m{at}", {"redeliveryId": f"m{at}"})
@@ -66,12 +66,12 @@ def newest(run: SparkRun, lane: int) -> int:
 
 
 def has_come_to(run: SparkRun, segments: int) -> bool:
-    """Whether so many segments were published in all."""
+    """True if so many segments were published in total."""
     return newest(run, 1) + newest(run, 2) >= segments
 
 
 def kill_one(first: int, run: SparkRun, segments: int) -> bool:
-    """Kill a reader once so many segments were published; return whether there was one."""
+    """Kill a reader once so many segments were published; return True if there was one."""
     for pid in members(first, "reader")[:1] if has_come_to(run, segments) else ():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ def kill_one(first: int, run: SparkRun, segments: int) -> bool:
 
 
 def check(session: Session, run: SparkRun, peer: tuple[str, str]) -> Counter[str]:
-    """See that nothing is lost, and return what is in the output more than once."""
+    """Check that no message is lost, and return the duplicated rows of the output."""
     client = session.client(run.broker, peer[1])
     letters = Counter(
         (letter.body or b"").decode().rstrip("x") for letter in client.drain(f"{run.queue}.dead")
@@ -96,7 +96,9 @@ def check(session: Session, run: SparkRun, peer: tuple[str, str]) -> Counter[str
 
 @pytest.mark.parametrize("peer", some(PEERS, PEERS[1:]), ids="-".join)
 def test_two_readers(session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path) -> None:
-    """Both bring rows; each is there once, also those that failed, and what fails always is a dead letter."""
+    """Both readers bring rows; each is there once, also those that failed, and a message that always fails is a dead
+    letter.
+    """
     run = reading(session, peer, unique_queue, tmp_path, "1m")
     run.run()
     twice = check(session, run, peer)
@@ -108,10 +110,12 @@ def test_two_readers(session: Session, peer: tuple[str, str], unique_queue: str,
 def test_readers_that_are_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path, ahead: str
 ) -> None:
-    """Nothing is lost, and the query goes on; what the other one got before it heard of the death is there twice.
+    """No message is lost, and the query continues; rows that the other reader got before it knew of the death are
+    duplicated.
 
-    That is at most what the broker had sent to the dead one and not seen accepted: a window for each death. With room
-    for all messages the death is while both read as fast as they can; else they mostly wait for Spark.
+    These are at most the messages that the broker had sent to the dead reader without its acceptance: a window for each
+    death. With room for all messages a reader dies while both read as fast as they can; else they mostly wait for
+    Spark.
     """
     run = reading(session, peer, unique_queue, tmp_path, ahead)
     process = run.begin(quiet=True)

@@ -1,6 +1,6 @@
-"""Spark's recipes for each row once, over this source: what the docs promise of each sink, on a real broker.
+"""Spark's recipes for each row once, over this source: the documented promise of each sink, on a real broker.
 
-Batches are tried again because a second sink fails, because rows fail, and because processes die over rows.
+Batches run again because a second sink fails, because rows fail, and because processes die over rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def recipe(spark: SparkSession, session: Session, unique_queue: str, tmp_path: P
 
 
 def handle(row: Row) -> tuple[str, str, int]:
-    """Do what the beginning of the body says."""
+    """Do what the beginning of the body asks for."""
     body = bytes(row.body).decode()
     kind = body.partition("-")[0]
     if kind == "bad" or (kind == "once" and row.delivery_count == 1):
@@ -53,7 +53,7 @@ def handle(row: Row) -> tuple[str, str, int]:
 
 
 class Dying:
-    """A handler that ends its process over one message always, and over another one the first time."""
+    """Handler that ends its process over one message always, and over another one the first time."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class Dying:
 
 @pytest.mark.parametrize(("kind", "times"), cover(["ids", "table", "once"], [1, 2, 5]))
 def test_a_second_sink_fails(recipe: Recipe, kind: str, times: int) -> None:
-    """Whatever is keyed by batch id has each row once: a batch that is tried again is the same batch."""
+    """A sink keyed by batch id has each row once: a batch that runs again is the same batch."""
     sent, failing = recipe.fill({}), FailingSink(recipe.folder / "failed", times)
     df = recipe.load()
 
@@ -88,7 +88,7 @@ def test_a_second_sink_fails(recipe: Recipe, kind: str, times: int) -> None:
 
 @pytest.mark.parametrize(("kind", "times"), cover(["once", "ids", "table"], [1, 2, 5]))
 def test_a_second_sink_fails_and_rows_fail(recipe: Recipe, session: Session, kind: str, times: int) -> None:
-    """The same behind `process`: rows that fail are in later batches, once, or dead letters."""
+    """The same holds with `process`: rows that fail are in later batches, once, or dead letters."""
     kinds = dict.fromkeys(range(50, MESSAGES, 100), "once") | {3: "bad", 700: "bad"}
     sent, failing = recipe.fill(kinds), FailingSink(recipe.folder / "failed", times)
     df = redelivery_spark.process(recipe.load(), handle, RESULT)
@@ -109,7 +109,7 @@ def test_a_second_sink_fails_and_rows_fail(recipe: Recipe, session: Session, kin
 
 @pytest.mark.parametrize("kind", ["ids", "once"])
 def test_messages_that_kill_their_process(recipe: Recipe, session: Session, kind: str) -> None:
-    """They are found and dead-lettered with that cause, all others are in the output once, and no batch is emptied."""
+    """Killers are dead-lettered with that cause, all others are in the output once, and no batch is emptied."""
     sent = recipe.fill({333: "killer", 444: "bad", 555: "flaky"})
     counts: dict[str, int] = {}
     df = redelivery_spark.process(recipe.load(), Dying(str(recipe.folder)), RESULT)
@@ -132,9 +132,9 @@ def test_messages_that_kill_their_process(recipe: Recipe, session: Session, kind
 
 
 def test_windows_by_the_time_of_delivery(recipe: Recipe, session: Session) -> None:
-    """With a watermark on `delivered_at` a row that is delivered again after 8 s is in a window of its own time.
+    """With a watermark on `delivered_at` a row that is redelivered after 8 s is in a window of its own time.
 
-    By `timestamp`, which is the producer's, it would be late then, and Spark would drop it without a word.
+    By `timestamp`, the producer's, it would be late, and Spark would silently drop it.
     """
     kinds = dict.fromkeys(range(0, 1000, 100), "once") | {500: "bad"}
     slow = {name: 8000 if name.endswith("Delay") else value for name, value in POLICY.items()}
@@ -168,12 +168,12 @@ def test_windows_by_the_time_of_delivery(recipe: Recipe, session: Session) -> No
 
 
 def handle_time(row: Row) -> tuple[str, object]:
-    """`handle`, and when this delivery came."""
+    """Return the result of `handle`, and the time of this delivery."""
     return handle(row)[1], row.delivered_at
 
 
 def test_a_schema_of_two_columns(recipe: Recipe) -> None:
-    """It is what one gets; `process` needs two more, and says so."""
+    """A schema of two columns gives these two; `process` needs two more, and its error says so."""
     sent = recipe.fill({})
     df = recipe.load("message_id string, body binary")
     assert df.columns == ["message_id", "body"]
@@ -186,7 +186,7 @@ def test_a_schema_of_two_columns(recipe: Recipe) -> None:
 
 
 def test_a_schema_that_process_can_work_with(recipe: Recipe, session: Session) -> None:
-    """Four columns, and the walDir by name."""
+    """A schema of four columns, and the walDir by name, are enough for `process`."""
     sent = recipe.fill({5: "once", 7: "bad"})
     df = recipe.load("message_id string, body binary, delivery_count int, _place long")
     made = redelivery_spark.process(df, handle, RESULT, wal_dir=recipe.wal)
@@ -203,15 +203,15 @@ def fatal(body: bytes) -> str:
 
 
 def decoded_fatally() -> Column:
-    """Return the column that a UDF makes: Spark cannot read the annotations of `fatal`."""
+    """Return the column of a UDF: Spark cannot read the annotations of `fatal`."""
     unannotated = sf.udf(lambda body: fatal(body), "string")  # noqa: PLW0108 - that is what it is for
     return unannotated("body").alias("body")
 
 
 def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
-    """`isolate=split` finds it; all others are once in a sink that is keyed by message_id.
+    """`isolate=split` identifies the killer; all others are once in a sink that is keyed by message_id.
 
-    Nothing else comes any more that would show that it is not the sink: it is deferred so often, and then poison.
+    No other message arrives that would rule out the sink: the killer is deferred as often as allowed, and then poison.
     """
     sent = recipe.fill({33: "killer"}, FEW)
     policy = POLICY | {"redelivery__maximumDeferrals": 2}
@@ -234,7 +234,7 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
 
 
 def test_the_same_with_sparks_own_sink(recipe: Recipe, session: Session) -> None:
-    """`run` marks the failures that Spark's own sink cannot. Each start finds a message that goes through."""
+    """`run` marks the failures that Spark's own sink cannot. Each start finds a message that passes."""
     sent = recipe.fill({33: "killer"}, FEW)
     made = recipe.load(isolate="split", isolateAfter="2").select("message_id", decoded_fatally())
 
@@ -251,7 +251,7 @@ def test_the_same_with_sparks_own_sink(recipe: Recipe, session: Session) -> None
 
 
 def test_process_over_two_columns_is_refused_by_spark_too(recipe: Recipe) -> None:
-    """A column that the source does not have is one sentence at the start."""
+    """A column that the source does not have is refused in one sentence at the start."""
     recipe.fill({}, 1)
     with pytest.raises(PySparkException, match="colour"):
         recipe.run(recipe.load("message_id string, colour string"), lambda *_: None, times=0)

@@ -1,6 +1,6 @@
-"""Spark's recipes for each row once, over kills at random moments: its own file sink, write_once, a table of batch ids.
+"""Spark's recipes for each row once, over kills at random moments: its file sink, write_once, a table of batch ids.
 
-The driver, its JVM, or all at once die while messages come.
+The driver, its JVM, or all at once die while messages arrive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST = 10  # kills
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgres.Postgres | None]:
-    """A server, or None where none is installed."""
+    """Yield a server, or None if none is installed."""
     with contextlib.ExitStack() as stack:
         yield None if postgres.missing() else stack.enter_context(postgres.Postgres())
 
@@ -41,7 +41,7 @@ def server() -> Iterator[postgres.Postgres | None]:
 def test_a_recipe_survives_kills(
     session: Session, server: postgres.Postgres | None, unique_queue: str, tmp_path: Path, sink: str
 ) -> None:
-    """Each message is there once, as the sink's own log tells it, though a second sink fails meanwhile."""
+    """Each message is there once by the sink's own log, although a second sink fails in between."""
     broker, dead = session.broker("artemis"), f"{unique_queue}.dead"
     more: dict[str, Any] = {} if sink == "files" else {"second": 5}
     if sink == "table":

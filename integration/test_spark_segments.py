@@ -1,4 +1,4 @@
-"""Segments as rows under Spark, through a source that has nothing but two of them: columns, bodies that are refused."""
+"""Segments as rows under Spark, through a source of only two of them: columns, and bodies that are refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class SegmentsSource(DataSource):
 
 
 def fill(wal: str) -> None:
-    """Write the segments: body 7 is no JSON."""
+    """Write the segments: body 7 is not JSON."""
     store = store_at(wal)
     store.prepare("s0", "s1", "verdicts", "failures")
     heads = [

@@ -1,4 +1,4 @@
-"""The module by which Spark finds the data source: it looks for `pyspark_*` and takes their `DefaultSource`."""
+"""Module by which Spark finds the data source: Spark looks for `pyspark_*` modules and takes their `DefaultSource`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ __all__ = ["DefaultSource"]
 
 
 class _Missing(DataSource):
-    """Says what is missing: Spark passes over a module that cannot be imported, and knows no such source then."""
+    """Stands in for a source that cannot be imported. Without it Spark would ignore this module and know no such
+    source.
+    """
 
     why = ""
 
@@ -21,7 +23,7 @@ class _Missing(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name that `format` takes."""
         return "redelivery"
 
 

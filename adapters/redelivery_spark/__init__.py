@@ -1,6 +1,6 @@
-"""Spark over redelivery policies: `format("redelivery")`, of streams and of batches, read and written.
+"""Spark data source `format("redelivery")`: reads and writes messages, in streams and in batches.
 
-Names are loaded at first use: most of what is here runs without Spark.
+Names are imported at first use: most modules of this package run without Spark.
 """
 
 from __future__ import annotations

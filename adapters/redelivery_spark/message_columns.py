@@ -1,4 +1,4 @@
-"""The columns of messages: one place for what a segment of a stream, a look at a queue and a drain show of them."""
+"""Columns of messages, as a segment of a stream, a browsed queue and a drain show them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def message_column(name: str, deliveries: Sequence[Delivery]) -> pa.Array:
     """Return a column of messages: any of `schema.COLUMNS` but `message_id` and `delivery_count`.
 
     Args:
-        name: of the column.
-        deliveries: the messages, one for each row. They still have their bodies.
+        name: Name of the column.
+        deliveries: The messages, one for each row. They still have their bodies.
     """
     if name == "properties":
         return _properties(deliveries)
@@ -46,7 +46,7 @@ def _properties(deliveries: Sequence[Delivery]) -> pa.Array:
 
 
 def _text(value: object) -> str | None:
-    """Return a property that is no text as one."""
+    """Return a property that is not text as text."""
     if value is None or isinstance(value, bool):
         return None if value is None else str(value).lower()
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""The columns of a message."""
+"""Columns of a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = "text"
 ERROR = "_error"
 """Why a body could not be decoded: only with `onDecodeError=permissive`."""
 PLACE = "_place"
-"""The place of the row in the write-ahead log, which `process` knows it by: only of streams."""
+"""Place of the row in the write-ahead log, by which `process` identifies it: of streams only."""
 
 COLUMNS: tuple[pa.Field, ...] = (
     pa.field("message_id", pa.string()),
@@ -28,7 +28,7 @@ COLUMNS: tuple[pa.Field, ...] = (
 
 
 def stream_schema(*, text: bool, error: bool) -> pa.Schema:
-    """Return the columns that a stream can have, in order, those of decoded bodies if asked for."""
+    """Return the columns that a stream can have, in order, with those of decoded bodies if asked for."""
     fields = list(COLUMNS)
     fields.insert(8, pa.field("delivered_at", pa.timestamp("us", tz="UTC")))
     fields += [pa.field(TEXT, pa.string())] * text + [pa.field(ERROR, pa.string())] * error

@@ -1,4 +1,4 @@
-"""What may happen to a query between and within its batches: deaths, cuts, lost answers, and starts that overlap."""
+"""Events in and between the batches of a query: deaths, cuts, lost answers, and starts that overlap."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Accidents"]
 
 
 class Accidents:
-    """A query to which things happen between and within its batches."""
+    """A query with events in and between its batches."""
 
     def __init__(
         self, broker: MemoryBroker, query: Query, messages: Iterable[tuple[str, str]], *, evidence: bool
@@ -32,10 +32,10 @@ class Accidents:
         self._broker = broker
         self._query = query
         self._evidence = evidence
-        # What is not sent yet: bodies and ids.
+        # Messages that are not sent yet: bodies and ids.
         self._left = deque(messages)
         self._send(len(self._left) // 3)
-        # Starts that were given up, and have not ended.
+        # Starts that were replaced, and have not ended.
         self._old: list[Coordinator] = []
         self._new: Coordinator | None = None
 
@@ -45,7 +45,7 @@ class Accidents:
             self._broker.send("orders", body, headers={"id": identity} if identity else {})
 
     def handle(self, row: Row) -> None:
-        """Do what the body says."""
+        """Do what the body asks for."""
         body = row["body"].decode()
         assert row["delivery_count"] <= 3, "beyond its redeliveries"
         kind = body.partition("-")[0]
@@ -55,12 +55,12 @@ class Accidents:
             raise ValueError(kind)
 
     def step(self, event: str | tuple[str, int, bool]) -> None:
-        """Have something happen, and run a batch."""
+        """Make an event happen, and run a batch."""
         query, broker = self._query, self._broker
         self._send(2)
         if event == "cut":
             if query.source is not None:
-                # Some of what has come is taken, and not published.
+                # Some of the arrived messages are taken, and not published.
                 readers_of(query.source).reader.step(0.0)
             broker.cut()
         elif event == "refuse":
@@ -95,16 +95,16 @@ class Accidents:
             self._old.append(query.start())
             query.source = self._new
         else:
-            # Spark's own log lets only one of two go on: here it is the older one, so far.
+            # Spark's own log lets only one of two continue: here, so far, the older one.
             if self._new is not None:
                 self._old += [each for each in (query.source, self._new) if each is not None]
                 query.source = None
         self._new = None
 
     def end(self) -> None:
-        """Run without any more accidents, until nothing waits; then as AvailableNow, which ends."""
+        """Run without any more events until no row waits; then with AvailableNow, which ends."""
         query = self._query
-        query.die()  # what is armed still dies with it
+        query.die()  # a death that is armed still happens with it
         self._broker.drop_accepts(0)
         self._send(len(self._left))
         self._old_ones()
@@ -115,7 +115,7 @@ class Accidents:
         assert query.step(self.handle) is None
 
     def _again(self) -> None:
-        """Have a batch tried twice: its rows are the same, whatever has come meanwhile."""
+        """Run a batch twice: its rows are the same, whatever has arrived in between."""
         query = self._query
         if query.plan():
             before = query.read()
@@ -126,7 +126,7 @@ class Accidents:
             assert given_up is not None or told == [row["_place"] for rows in after for row in rows]
 
     def _arm(self, what: str, count: int, after: bool) -> None:
-        """Die at the next but so many write of a kind, before or after it."""
+        """Die at one of the next writes of a kind, before or after it; `count`: writes until then."""
         source = self._query.start()
         if what == "other":
             if not source._journal._store.url.startswith("/"):
@@ -144,7 +144,7 @@ class Accidents:
             if left[0] and not left[0] < 0:
                 return wrapped(*arguments, **named)
             if what == "break":
-                # The connection, at a publication.
+                # Cut the connection at a publication.
                 self._broker.cut()
                 return wrapped(*arguments, **named)
             if after:
@@ -154,7 +154,7 @@ class Accidents:
         setattr(owner, name, dying)
 
     def _arm_other(self, source: Coordinator, count: int) -> None:
-        """Start the query once more, in another process, at so many writes of this one: only the newest may write."""
+        """Start the query again in another process after `count` writes of this one: only the newest may write."""
         store, left = source._journal._store, [count]
         publish = store.publish
 
@@ -167,7 +167,7 @@ class Accidents:
         store.publish = published  # type: ignore[method-assign]
 
     def _old_ones(self) -> None:
-        """Have starts that were given up go on, for as long as they do not know it."""
+        """Continue starts that were replaced, as long as they do not notice it."""
         for source in list(self._old):
             try:
                 for _ in range(3):
@@ -178,7 +178,7 @@ class Accidents:
                 self._old.remove(source)
 
     def _late(self) -> None:
-        """Have a task of a batch that is settled end late, with another opinion."""
+        """End a task of a settled batch late, with another verdict."""
         query = self._query
         for number, rows in query.output.items():
             if number < query.batch - 1 and rows:

@@ -1,4 +1,4 @@
-"""Processes of readers as the runner believes to have started them, over pipes, and the runner's end of them."""
+"""Reader processes as the runner sees them, over pipes, and the runner's side of these pipes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["SECRET", "UNHURRIED", "Runner"]
 
 SECRET = "hush-hush"
-UNHURRIED = 60.0  # seconds that nothing here takes
+UNHURRIED = 60.0  # seconds, longer than anything here
 
 
 class Child:
-    """A process that the runner believes to have started, over pipes: the test says what it says."""
+    """A process that the runner believes to have started, over pipes: the test writes its lines."""
 
     def __init__(self, argv: list[str], **how: Any) -> None:
         self.argv, self.env = argv, how["env"]
@@ -45,7 +45,7 @@ class Child:
         self.config: dict[str, Any] = {}
 
     def heard(self) -> dict[str, Any]:
-        """Return the next line of its input; an empty one: that has ended."""
+        """Return the next line of its input; an empty one: the input has ended."""
         found: dict[str, Any] = json.loads(self._input.readline() or "{}")
         return found
 
@@ -54,12 +54,12 @@ class Child:
         print(json.dumps(what), file=self._output, flush=True)
 
     def die(self) -> None:
-        """End."""
+        """End the process."""
         self._gone.set()
         self._input.close()
         self._output.close()
 
-    # What is asked of a process.
+    # The interface of a process.
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end, without taking time."""
@@ -74,20 +74,20 @@ class Child:
         return 0
 
     def kill(self) -> None:
-        """Note it, and end."""
+        """Note the kill, and end the process."""
         self.killed = True
         self.die()
 
 
 class Ending(threading.Event):
-    """The end of all of them; pauses until then are written down, and take no time."""
+    """The end of all processes; pauses until then are recorded, and take no time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pauses: list[float] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Write it down."""
+        """Record the pause."""
         assert timeout is not None
         self.pauses.append(timeout)
         return self.is_set()
@@ -123,7 +123,7 @@ class Runner:
             self._made.notify_all()
 
     def child(self, lane: int, start: int = 1) -> Child:
-        """Return a process of a lane once it has its configuration, by the number of its start."""
+        """Return a process of a lane once it has its configuration; `start`: the number of its start."""
         with self._made:
             assert self._made.wait_for(lambda: len(self._children[lane]) >= start, UNHURRIED)
             return self._children[lane][start - 1]
@@ -137,14 +137,14 @@ class Runner:
         return self._published[lane].publish(table)
 
     def settle_down(self, lane: int, start: int = 1) -> None:
-        """Have a process publish a row, and wait until the runner knows of it, and of all that was said before."""
+        """Publish a row, and wait until the runner has handled it and all earlier lines."""
         segment = self.publish(lane, f"S.{lane}.{start}-0", "row")
         self.child(lane, start).say(segment=list(segment))
         while self.lanes[lane].last < segment.number:
             self.readers.wait(self.readers.published(), UNHURRIED)
 
     def end(self) -> None:
-        """End what a test has left."""
+        """End what a test has left running."""
         if not self.ending.is_set():
             self.readers.stop()
         for each in self.readers._processes:

@@ -34,16 +34,16 @@ FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redelive
 
 
 def pytest_pycollect_makemodule() -> None:
-    """Skip all modules here where they cannot be imported."""
+    """Skip all modules of this folder if they cannot be imported."""
     if not INSTALLED:
         pytest.skip("the extra `spark` is not installed")
 
 
 @pytest.fixture(autouse=True)
 def at_ease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files be on the disk when the system has them: no test takes the power away.
+    """Skip fsync: no test cuts the power.
 
-    What a folder can hold a test finds out at the first start of a log there, and not at each of a hundred more.
+    A test tries once what a folder can hold, at the first start of a log there, and not at each of a hundred more.
     """
     if not INSTALLED:
         return
@@ -76,7 +76,7 @@ def make_query(redelivery_broker: MemoryBroker, tmp_path: Path) -> Iterator[Call
 
 @pytest.fixture
 def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let messages have the ids that their producer gives them, and no time stamp, as over AMQP and on RabbitMQ."""
+    """Give messages the ids of their producer, and no time stamp, as over AMQP and on RabbitMQ."""
     monkeypatch.setattr(
         MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.kept.broker_id))
     )
@@ -87,13 +87,13 @@ def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def segments_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Have segments be of so many rows: batches are of whole ones."""
+    """Limit segments to so many rows: batches are made of whole segments."""
     return lambda rows: monkeypatch.setattr("redelivery_spark.stream.lane_reader.MOST_ROWS", rows)
 
 
 @contextmanager
 def no_marks() -> Iterator[None]:
-    """Let the broker be one that does not mark what it sends again, as Artemis."""
+    """Make the broker one that does not mark redeliveries, as Artemis."""
     with (
         patch("redelivery_memory.adapter.CAPABILITIES", replace(CAPABILITIES, marks=False)),
         patch.object(MemoryDelivery, "redelivered", property(lambda _: False)),
@@ -103,7 +103,7 @@ def no_marks() -> Iterator[None]:
 
 @pytest.fixture
 def unmarked(own_ids: None) -> Iterator[None]:
-    """Let the broker be such a one, and ids the producer's."""
+    """Make the broker one that marks no redelivery, with the producer's ids."""
     del own_ids
     with no_marks():
         yield

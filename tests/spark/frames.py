@@ -25,7 +25,7 @@ NAMES = ("message_id", "properties", "timestamp", "delivery_count", "_place")
 
 
 class Frame:
-    """Partitions of rows, and what is done to them when they are asked for."""
+    """Partitions of rows, and the functions that run over them when they are collected."""
 
     partition: ClassVar[int] = 0
 
@@ -39,7 +39,7 @@ class Frame:
         return Frame(schema, *((lambda part=part: task(part())) for part in self.parts))
 
     def filter(self, keep: Callable[[dict[str, Any]], bool]) -> Frame:
-        """Return the rows that `keep` takes."""
+        """Return the rows for which `keep` is true."""
 
         def kept(part: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
             for batch in part():
@@ -67,7 +67,7 @@ def cut(frame: Frame, size: int) -> Frame:
 
 
 def united(*frames: Frame, partitions: bool = True) -> Frame:
-    """Return the rows of frames: in partitions of their own, or all in one Arrow batch."""
+    """Return the rows of several frames: in partitions of their own, or all in one Arrow batch."""
     if partitions:
         return Frame(frames[0].schema, *(part for frame in frames for part in frame.parts))
 
@@ -84,7 +84,9 @@ def places(wal: Path, *bodies: str) -> list[int]:
 
 
 def source(wal: Path, *bodies: str, log: Path | None = None) -> Frame:
-    """Return a batch of a source, of which each message's id is its body; `log`: that the rows are really of."""
+    """Return a batch of a source, in which each message's id is its body; `log`: the log to which the rows really
+    belong.
+    """
     fields = pa.schema([stream_schema(text=False, error=False).field(name) for name in NAMES])
     rows: Sequence[dict[str, Any]] = [
         {
@@ -108,7 +110,7 @@ def in_batch(
     *,
     retried: bool = False,
 ) -> None:
-    """Be a task of a streaming query, or of none."""
+    """Act as a task of a streaming query, or of none."""
 
     def task() -> TaskIdentity | None:
         return None if number is None else TaskIdentity(number, run, stage, Frame.partition, retried)

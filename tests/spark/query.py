@@ -38,24 +38,24 @@ class Killed(BaseException):
 
 
 class KillsQuery(BaseException):
-    """A handler's failure that no `process` catches."""
+    """An exception of a handler that `process` does not catch."""
 
 
 class InlineReader(ReadingThread):
-    """A reader that reads whenever the coordinator waits, on its thread: then a test repeats itself exactly."""
+    """A reader that runs on the coordinator's thread whenever that waits: a test is then deterministic."""
 
     @property
     def reader(self) -> LaneReader:
-        """What reads."""
+        """The lane reader."""
         return self._reader
 
     @property
     def source(self) -> SourceConnection:
-        """What it reads from."""
+        """The connection of the lane reader."""
         return self._source
 
     def start(self) -> None:
-        """Begin."""
+        """Do nothing: there is no thread."""
 
     def wait(self, seen: int, timeout: float) -> None:
         """Read for a while."""
@@ -64,7 +64,7 @@ class InlineReader(ReadingThread):
 
 
 def readers_of(source: Coordinator) -> InlineReader:
-    """Return what reads for a query."""
+    """Return the reader of a query."""
     readers = source._readers
     assert isinstance(readers, InlineReader)
     return readers
@@ -85,7 +85,7 @@ def dead_bodies(broker: MemoryBroker) -> list[bytes]:
 
 
 class Query:
-    """One query over one log and one checkpoint; `output` is what its sink has, batch by batch."""
+    """One query over one log and one checkpoint; `output` has the batches of its sink."""
 
     def __init__(self, broker: MemoryBroker, wal_dir: Path | str, **options: object) -> None:
         uri = options.pop("uri", "")
@@ -100,7 +100,7 @@ class Query:
         self.records = Records(self.store)
         self.committed: Vector = {}  # Spark's commit log
         self.planned: Vector = {}  # Spark's offset log
-        self.batch = 0  # the number that Spark has for it
+        self.batch = 0  # Spark's number of the batch
         self.output: dict[int, list[Row]] = {}
         self.source: Coordinator | None = None
         self.starts = 0
@@ -112,20 +112,20 @@ class Query:
         self.die()
 
     def die(self) -> None:
-        """End the process: the lock and the connection end with it."""
+        """End the process: its lock and its connection end, too."""
         source, self.source = self.source, None
         if source is not None:
             source.close()
 
     def start(self) -> Coordinator:
-        """Start, or start again: a batch that was planned and not committed is replayed first by `step`."""
+        """Start, or start again: `step` first replays a batch that was planned and not committed."""
         if self.source is None:
             self.starts += 1
             self.source = opened(self.options, InlineReader)
         return self.source
 
     def read_ahead(self) -> None:
-        """Have the reader publish all that is there, as it does while Spark is at work."""
+        """Make the reader publish all messages that are there, as it does while Spark is busy."""
         source = self.start()
         source.begin(self.planned)
         readers = readers_of(source)
@@ -133,7 +133,7 @@ class Query:
             readers.reader.step(1.0)
 
     def plan(self) -> bool:
-        """Ask for the next batch, unless one is to be replayed; return whether there is one."""
+        """Ask for the next batch, unless one must be replayed; return True if there is one."""
         source = self.start()
         if self.planned == self.committed:
             end = source.latest(self.committed, self.options.most_rows)
@@ -141,7 +141,7 @@ class Query:
         return self.planned != self.committed
 
     def read(self) -> list[list[Row]]:
-        """Return the rows of the batch on its way, task by task."""
+        """Return the rows of the current batch, task by task."""
         segments = self.start().segments(self.committed, self.planned)
         columns = tuple(stream_schema(text=self.options.text, error=self.options.error).names)
         with task(self.batch):
@@ -183,7 +183,7 @@ class Query:
         return [row for rows in tasks for row in rows]
 
     def commit(self) -> None:
-        """Have Spark write down that the batch is done."""
+        """Commit the batch, as Spark does when it is done."""
         self.committed = self.planned
         self.batch += 1
 
@@ -208,7 +208,7 @@ class Query:
     def drain(
         self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False, most: int = 5000
     ) -> None:
-        """Run batches, and start again after each failure, until nothing comes and nothing waits."""
+        """Run batches, and start again after each failure, until no message arrives and no row waits."""
         idle = 0
         report: dict[str, Any] = {}
         for _ in range(most):
@@ -222,13 +222,13 @@ class Query:
         raise AssertionError(f"not drained after {most} batches: {report}")
 
     def bodies(self) -> list[str]:
-        """Return the bodies that the sink has."""
+        """Return the bodies in the sink."""
         return [row["body"].decode() for rows in self.output.values() for row in rows]
 
 
 @contextmanager
 def task(batch: int) -> Iterator[None]:
-    """Be a task of one of Spark's batches."""
+    """Act as a task of one of Spark's batches."""
     with patch.object(segment_reader, "this_task", lambda: TaskIdentity(batch)):
         yield
 

@@ -1,4 +1,4 @@
-"""Segments of a log for tests of what is read of them, and the columns of a message made without Arrow."""
+"""Segments of a log for tests of reading them, and the columns of a message made without Arrow."""
 
 from __future__ import annotations
 

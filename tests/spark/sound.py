@@ -1,4 +1,4 @@
-"""Object stores in memory: one that creates exclusively, and some that only say so."""
+"""Object stores in memory: one that creates exclusively, and others that only pretend to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sound(MemoryFileSystem):
 
 
 class Deaf(MemoryFileSystem):
-    """Takes the condition for an option that it does not know, as older libraries and stores do."""
+    """Ignores the condition as an unknown option, as older libraries and stores do."""
 
     protocol = "deaf"
 
@@ -35,7 +35,7 @@ class Deaf(MemoryFileSystem):
 
 
 class Looks(MemoryFileSystem):
-    """Looks first, and writes then, with others in between."""
+    """Checks first, and writes then, with other writers in between."""
 
     protocol = "looks"
     _met = threading.Barrier(2)
@@ -64,7 +64,7 @@ class Forgetful(Sound):
 
 
 class Plain(MemoryFileSystem):
-    """Has no way of its own to write a whole object: as SFTP and HDFS are in fsspec."""
+    """Has no way of its own to write a whole object, as SFTP and HDFS in fsspec."""
 
     protocol = "plain"
 
@@ -76,7 +76,7 @@ class Plain(MemoryFileSystem):
 
 
 def register() -> None:
-    """Have fsspec know them by `sound://` and so on, all empty."""
+    """Register them in fsspec as `sound://` and so on, all empty."""
     for kind in (Sound, Deaf, Looks, Forgetful, Plain):
         kind.store, kind.pseudo_dirs = {}, [""]
         register_implementation(kind.protocol, kind, clobber=True)

@@ -1,4 +1,4 @@
-"""Rows of the log, made of what a consumer takes from a memory broker."""
+"""Rows of the log, made of messages that a consumer takes from a memory broker."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def sent(broker: MemoryBroker, *bodies: str, **told: Any) -> tuple[list[Delivery
 
 
 def stored_row(broker: MemoryBroker, body: str, *, row: int = 0, **told: Any) -> StoredRow:
-    """Return the row of a message that is sent: of segment 1 of lane 1."""
+    """Return the row of a sent message: of segment 1 of lane 1."""
     (delivery,), wire = sent(broker, body, **told)
     return StoredRow(place(1, 0, 1, row), *delivery.stored(), json.dumps(dict(wire), sort_keys=True), 5.0)

@@ -1,4 +1,4 @@
-"""Spark's batch calls, without Spark: what a planner and an executor do with a source."""
+"""Spark's batch calls, without Spark: the work of a planner and an executor with a source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def pickled(value: object) -> bytes:
-    """Return what Spark ships of a value."""
+    """Return a value as Spark ships it."""
     shipped: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
     return shipped
 
@@ -53,7 +53,7 @@ def read(broker: MemoryBroker, **options: object) -> list[Row]:
 
 
 def write(broker: MemoryBroker, given: Sequence[Row] | pa.Table, **options: object) -> int:
-    """Write rows in one task; return how many messages it says that it sent."""
+    """Write rows in one task; return the number of messages that it reports as sent."""
     table = given if isinstance(given, pa.Table) else pa.Table.from_pylist(list(given))
     writer = source(broker, **options).writer(from_arrow_schema(table.schema), False)
     shipped = cloudpickle.loads(pickled(writer))
@@ -61,7 +61,7 @@ def write(broker: MemoryBroker, given: Sequence[Row] | pa.Table, **options: obje
 
 
 def bodies(found: list[Row]) -> list[str]:
-    """What the rows say."""
+    """Return the bodies of rows."""
     return [row["body"].decode() for row in found]
 
 

@@ -1,4 +1,4 @@
-"""A query that processes what is there, and ends: not before, and whatever goes wrong."""
+"""AvailableNow: a query processes the messages that are there, and ends; not earlier, and whatever fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def run(query: Query, clock: ManualClock) -> float:
-    """Run it to its end; return how many seconds the last call took."""
+    """Run a query to its end; return how many seconds the last call took."""
     query.start().available_now()
     while True:
         began = clock.monotonic()
@@ -33,7 +33,7 @@ def run(query: Query, clock: ManualClock) -> float:
 def test_a_dead_letter_destination_that_refuses(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It ends, and the next run goes on with the dead letter."""
+    """A query ends although the dead-letter queue refuses, and the next run sends the dead letter."""
     query = make_query()
     redelivery_broker.refuse_sends(10**9)
     redelivery_broker.send("orders", "bad-1")
@@ -47,7 +47,7 @@ def test_a_dead_letter_destination_that_refuses(
 def test_redeliveries_in_hours(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It does not wait for them, also where they leave no room for what else is there."""
+    """A query does not wait for redeliveries in hours, also if they leave no room for other messages."""
     query = make_query(uri=HOURS + "&redelivery.maxParked=1", maxRowsPerTrigger=5)
     for number in range(7):
         redelivery_broker.send("orders", f"bad-{number}")
@@ -57,7 +57,7 @@ def test_redeliveries_in_hours(
 def test_a_message_that_is_redelivered_for_ever(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It ends a minute after the last message that was there, however soon the next redelivery is due."""
+    """A query ends a minute after the last message that was there, however soon the next redelivery is due."""
     query = make_query(uri=FOR_EVER)
     redelivery_broker.send("orders", "bad")
     began = redelivery_clock.monotonic()
@@ -69,7 +69,7 @@ def test_a_message_that_is_redelivered_for_ever(
 def test_a_producer_that_never_stops(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It ends also where messages do not say when they were sent, if there is a pause between them."""
+    """A query ends also if messages have no send time, once there is a pause between them."""
     sent: list[str] = []
 
     def send() -> None:
@@ -88,7 +88,7 @@ def test_a_producer_that_never_stops(
 def test_a_producer_without_a_pause(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It ends after ten minutes."""
+    """A query whose messages have no send time and no pause ends after ten minutes."""
     query = make_query(maxRowsPerTrigger=2)
     query.start().available_now()
     for number in range(100):
@@ -103,7 +103,7 @@ def test_a_producer_without_a_pause(
 def test_a_clock_that_is_ahead(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One message from the future does not end it."""
+    """One message from the future does not end a query."""
     for number in range(50):
         redelivery_broker.send("orders", f"good-{number}")
     monkeypatch.setattr(
@@ -126,7 +126,7 @@ def test_a_reconnect(
     segments_of: Callable[[int], None],
     wait: float,
 ) -> None:
-    """That nothing comes because the connection is down is no empty queue."""
+    """A connection that is down does not count as an empty queue."""
     segments_of(5)
     for number in range(20):
         redelivery_broker.send("orders", f"good-{number}")
@@ -142,7 +142,7 @@ def test_a_reconnect(
 
 
 def test_a_broker_that_is_down(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """It does not end well: that is said after a while."""
+    """A query fails after a while if the broker is down."""
     redelivery_broker.send("orders", "good")
     query = make_query()
     query.start().available_now()
@@ -155,7 +155,7 @@ def test_a_broker_that_is_down(redelivery_broker: MemoryBroker, make_query: Call
 def test_what_is_in_the_log_is_processed_too(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A run ends with what one before it has read ahead; the broker may have nothing more."""
+    """A run processes the rows that an earlier run read ahead; the broker need not have any more messages."""
     for number in range(5):
         redelivery_broker.send("orders", f"good-{number}")
     query = make_query()
@@ -171,7 +171,7 @@ def test_what_is_in_the_log_is_processed_too(
 def test_a_redelivery_that_is_near_is_waited_for(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It is of this run: what was there at its beginning is done with at its end."""
+    """A redelivery that is due soon belongs to this run: at its end all messages of its beginning are processed."""
     redelivery_broker.send("orders", "flaky")
     query = make_query()
     run(query, redelivery_clock)
@@ -181,7 +181,7 @@ def test_a_redelivery_that_is_near_is_waited_for(
 def test_what_is_sent_later_is_of_the_next_run(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """By when it was sent: the messages behind it stay at the broker."""
+    """Messages with a later send time stay on the broker, with those behind them."""
     redelivery_broker.send("orders", "early")
     query = make_query()
     query.start().available_now()
@@ -201,7 +201,7 @@ def test_what_is_sent_later_is_of_the_next_run(
 def test_short_runs_leave_nothing_behind(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """One each five minutes keeps the segments of the last ones alone, and knows no other rows."""
+    """A run every five minutes keeps only the segments of the last runs, and remembers no other rows."""
     query = make_query()
     for number in range(12):
         for part in "abc":
@@ -218,7 +218,7 @@ def test_short_runs_leave_nothing_behind(
 def test_a_copy_that_comes_in_a_run_of_the_next_day(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """The process died before the broker had read the acceptance: however late the next run is, it knows the row."""
+    """A duplicate is recognised in a run of the next day: the broker had not read the acceptance."""
     redelivery_broker.send("orders", "good-1")
     redelivery_broker.drop_accepts(1)
     query = make_query()

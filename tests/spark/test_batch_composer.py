@@ -1,4 +1,4 @@
-"""The composition of a batch: whole segments, in turns, within limits."""
+"""Composition of a batch: whole segments, in turns, within limits."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def test_segments_are_never_split() -> None:
 
 
 def test_a_first_segment_above_the_limit_goes_by_itself() -> None:
-    """A segment that is larger than a batch may be is not left for ever."""
+    """A segment that is larger than the limit is a batch of its own."""
     batch = composed({}, {1: lane(400, 1)}, 100, 10_000, alone_first=True)
 
     assert batch.end == {1: 1}
 
 
 def test_bytes_are_limited_as_rows_are() -> None:
-    """A batch ends before its bytes pass the limit."""
+    """A batch ends before its bytes exceed the limit."""
     batch = composed({}, {1: lane(10, 10, 10)}, 100, 250, alone_first=True)
 
     assert batch.end == {1: 2}
 
 
 def test_lanes_take_turns() -> None:
-    """A lane with much does not keep another one out."""
+    """A lane with many rows does not keep another one out."""
     batch = composed({}, {1: lane(*[10] * 20), 2: lane(*[10] * 3)}, 60, 10_000, alone_first=True)
 
     assert batch.end == {1: 3, 2: 3}
 
 
 def test_what_must_be_alone_is_alone() -> None:
-    """A segment that may kill its batch shares it with nothing."""
+    """A segment that may kill its batch is the only one of it."""
     waiting = {0: lane(1, 1, alone=True), 1: lane(10)}
 
     first = composed({}, waiting, 100, 10_000, alone_first=True)
@@ -54,14 +54,14 @@ def test_what_must_be_alone_is_alone() -> None:
 
 
 def test_what_must_be_alone_does_not_wait_for_another_turn_when_there_is_nothing_else() -> None:
-    """It goes although it was its turn before."""
+    """A segment that must be alone is taken twice in a row if there are no others."""
     batch = composed({}, {0: lane(1, alone=True), 1: []}, 100, 10_000, alone_first=False)
 
     assert batch.end == {0: 1}
 
 
 def test_a_segment_without_rows_holds_nothing_up() -> None:
-    """A start begins lane 0 with one: what must be alone behind it goes, and by itself it is no batch."""
+    """An empty segment does not delay one that must be alone, and is no batch by itself."""
     waiting = {0: [*lane(0), *lane(1, alone=True, after=1)], 1: lane(10)}
 
     first = composed({}, waiting, 100, 10_000, alone_first=True)
@@ -78,7 +78,7 @@ def test_a_segment_without_rows_holds_nothing_up() -> None:
     st.integers(1, 120),
 )
 def test_everything_goes_in_the_end_and_in_order(rows: dict[int, list[int]], most: int) -> None:
-    """Batches after each other have each segment once, in the order of its lane, and are within the limit."""
+    """Successive batches have each segment once, in the order of its lane, within the limit."""
     lanes = {number: lane(*counts) for number, counts in rows.items()}
     at: dict[int, int] = {}
     total = sum(map(len, rows.values()))

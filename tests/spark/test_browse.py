@@ -1,4 +1,4 @@
-"""`spark.read`, mode=browse: rows of what is on a queue, which stays there."""
+"""`spark.read`, mode=browse: rows of the messages on a queue, which stay there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEATH = [
 
 
 def test_what_is_on_queues_is_shown_and_stays(redelivery_broker: MemoryBroker) -> None:
-    """Each named queue is a partition; the columns are the stream's; a second look shows the same."""
+    """Each named queue is a partition; the columns are the stream's; a second read shows the same rows."""
     for number in range(3):
         redelivery_broker.send("a", f"a{number}", headers={"n": str(number)}, correlation_id="c")
     redelivery_broker.send("b", b"\xff")
@@ -44,7 +44,9 @@ def test_what_is_on_queues_is_shown_and_stays(redelivery_broker: MemoryBroker) -
 
 
 def test_dead_letters_tell_of_their_death(redelivery_broker: MemoryBroker) -> None:
-    """Without a destination the broker's dead letters are shown, with columns for triage; deadLetters adds them too."""
+    """Without a destination the broker's dead letters are shown, with columns for triage; deadLetters adds them
+    elsewhere.
+    """
     headers = {
         "redeliveryCause": "ValueError: 7",
         "redeliveryOriginalDestination": "queue://orders",
@@ -75,7 +77,7 @@ def test_dead_letters_tell_of_their_death(redelivery_broker: MemoryBroker) -> No
 
 
 def test_bodies_are_decoded(redelivery_broker: MemoryBroker) -> None:
-    """A body that cannot be decoded ends the read and is named, or is shown with its error; it stays where it is."""
+    """A body that cannot be decoded ends the read with its id, or is shown with its error; the message stays."""
     redelivery_broker.send("a", '{"a": 1}')
     redelivery_broker.send("a", "{secret")
     with pytest.raises(RedeliveryError, match=r"message \S+ cannot be decoded as json.*permissive") as caught:
@@ -88,7 +90,7 @@ def test_bodies_are_decoded(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_a_query_asks_for_columns(redelivery_broker: MemoryBroker) -> None:
-    """`.schema(…)` has these columns only, in its order; what else there is stays out, also of a death."""
+    """`.schema(…)` selects these columns only, in its order, also those about a death."""
     redelivery_broker.send("a", "{}", headers={"redeliveryCause": "ValueError: 7"}, correlation_id="c")
     redelivery_broker.send("a", "no json")
     some = StructType([
@@ -109,7 +111,7 @@ def test_a_query_asks_for_columns(redelivery_broker: MemoryBroker) -> None:
 def test_messages_without_an_id_are_numbered(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are called by their queue and their number on it, over all of its Arrow batches."""
+    """Messages without an id are named by their queue and their number on it, over all of its Arrow batches."""
     monkeypatch.setattr(MemoryDelivery, "identity", property(lambda _: None))
     monkeypatch.setattr(browse, "ROWS", 2)
     for number in range(3):
@@ -120,7 +122,7 @@ def test_messages_without_an_id_are_numbered(
 
 
 def test_a_look_has_a_limit(redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MaxMessages bounds a look at each queue; a broker that shows no more is no silent end of it."""
+    """MaxMessages limits the rows of each queue; a broker that shows no more is an error."""
     for number in range(5):
         redelivery_broker.send("a", str(number))
         redelivery_broker.send("b", str(number))
@@ -136,7 +138,7 @@ def test_a_look_has_a_limit(redelivery_broker: MemoryBroker, monkeypatch: pytest
 def test_a_broker_that_takes_what_it_shows(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused in one sentence, which names the way out."""
+    """A broker that takes the messages that it shows is refused, with the mode to use."""
     _able(monkeypatch, browse=False)
     with pytest.raises(ConfigurationError, match=r"memory cannot show a queue .*mode=drain"):
         read(redelivery_broker, destination="a")
@@ -151,35 +153,35 @@ def _able(monkeypatch: pytest.MonkeyPatch, **able: Any) -> None:
 
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    ({"url": ""}, "option url is missing"),
-    ({"destinaton": "a"}, "unknown option destinaton; did you mean 'destination'"),
-    ({"jms.redeliveryPolicyMap.a.redeliveryDelay": "1"}, "jms.redeliveryPolicyMap.… belongs into the url"),
-    ({"redelivery.policyMap.a.delays": "1"}, "redelivery.policyMap.… belongs into the url"),
+    ({"url": ""}, "url: missing"),
+    ({"destinaton": "a"}, "destinaton: unknown option; did you mean 'destination'"),
+    ({"jms.redeliveryPolicyMap.a.redeliveryDelay": "1"}, "jms.redeliveryPolicyMap.…: Spark changes option names"),
+    ({"redelivery.policyMap.a.delays": "1"}, "redelivery.policyMap.…: Spark changes option names"),
     ({"redelivery.policy.delays": "1,x"}, "redelivery.policy.delays must be milliseconds with a comma"),
-    ({"destination": "topic://a"}, "a batch read is of queues"),
-    ({"mode": "drian", "destination": "a"}, "mode=drian: one of browse, drain; did you mean 'drain'"),
-    ({"mode": "drain", "destination": "a"}, "option walDir is missing"),
-    ({"mode": "drain", "walDir": "/w"}, "option destination is missing"),
+    ({"destination": "topic://a"}, "a batch read needs queues"),
+    ({"mode": "drian", "destination": "a"}, "mode=drian: must be one of browse, drain; did you mean 'drain'"),
+    ({"mode": "drain", "destination": "a"}, "walDir: missing"),
+    ({"mode": "drain", "walDir": "/w"}, "destination: missing"),
     ({"mode": "drain", "walDir": "w", "destination": "a"}, "relative path"),
-    ({"mode": "drain", "walDir": "/w", "destination": "a", "run": "../x"}, "run=../x: a name of"),
-    ({"mode": "browse", "walDir": "/w"}, "walDir means nothing without mode=drain"),
-    ({"mode": "browse", "readers": "5"}, "readers means nothing here: it is for spark.readStream"),
-    ({"maxMessages": "0"}, "maxMessages=0: a whole number, 1 at least"),
-    ({"mode": "drain", "walDir": "/w", "destination": "a", "idle": "0"}, "idle=0: a duration .*, 1ms at least"),
+    ({"mode": "drain", "walDir": "/w", "destination": "a", "run": "../x"}, "run=../x: must be 1 to 100 letters"),
+    ({"mode": "browse", "walDir": "/w"}, "walDir: has no effect without mode=drain"),
+    ({"mode": "browse", "readers": "5"}, "readers: has no effect here; it is for spark.readStream"),
+    ({"maxMessages": "0"}, "maxMessages=0: must be a whole number, at least 1"),
+    ({"mode": "drain", "walDir": "/w", "destination": "a", "idle": "0"}, "idle=0: must be a duration .*, at least 1ms"),
     ({"mode": "drain", "walDir": "/w", "destination": "a", "idle": "2 sec"}, "idle=2 sec: .*did you mean '2s'"),
-    ({"onDecodeError": "fail"}, "onDecodeError means nothing without decode"),
+    ({"onDecodeError": "fail"}, "onDecodeError: has no effect without decode"),
     ({"mode": "browse", "decode": "text", "onDecodeError": "poison"}, "a batch read dead-letters nothing"),
-    ({"incomplete": "never"}, "incomplete=never: one of fail, accept"),
-    ({"redelivery.ledger": "sqlite:///x"}, "redelivery.ledger has no place here"),
-    ({"redelivery.breakerTold": "2"}, "redelivery.breaker has no place here"),
-    ({"redelivery.rate": "2"}, "redelivery.rate has no place here"),
-    ({"url": "stomp://b:1", "jms.userName": "app", "jms.password": "hush"}, "the url has credentials"),
-    ({"url": "amqp://app:hush@b:1"}, "the url has credentials, .* credentialsFile, or set REDELIVERY_USER"),
+    ({"incomplete": "never"}, "incomplete=never: must be one of fail, accept"),
+    ({"redelivery.ledger": "sqlite:///x"}, "redelivery.ledger: not supported here"),
+    ({"redelivery.breakerTold": "2"}, "redelivery.breaker: not supported here"),
+    ({"redelivery.rate": "2"}, "redelivery.rate: not supported here"),
+    ({"url": "stomp://b:1", "jms.userName": "app", "jms.password": "hush"}, "url: it has credentials"),
+    ({"url": "amqp://app:hush@b:1"}, "url: it has credentials, .* credentialsFile, or set REDELIVERY_USER"),
 ]  # fmt: skip
 
 
 def test_what_makes_no_sense_is_refused_at_load(redelivery_broker: MemoryBroker) -> None:
-    """One sentence, before any I/O, that names the option; never what the url has of credentials."""
+    """Wrong options are refused before any I/O, by name, and without the credentials of the url."""
     for given, words in REFUSED:
         with pytest.raises(ConfigurationError, match=words) as caught:
             source(redelivery_broker, **given).schema()

@@ -1,4 +1,4 @@
-"""`.schema(…)` before `load()`: the columns that a query asks for, in its order, or one sentence."""
+"""`.schema(…)` before `load()`: the columns that a query asks for, in its order, or one error."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def asked(**columns: DataType) -> StructType:
 
 
 def test_all_columns_are_the_default() -> None:
-    """What the source itself says that it has is all there is, in its order."""
+    """The source's own schema selects all columns, in its order."""
     there = available(decode="text", onDecodeError="permissive", deadLetters="true")
     assert chosen(from_arrow_schema(there), there) == there.names
 
 
 def test_columns_come_in_the_order_that_they_are_asked_for() -> None:
-    """Any of them, of their own types; whether a column may be null is not compared."""
+    """Columns are in the requested order and have their own types; nullability is not compared."""
     schema = asked(
         timestamp=TimestampType(), body=BinaryType(), properties=MapType(TEXT, TEXT, False), message_id=TEXT
     )
@@ -61,20 +61,23 @@ REFUSED = [
     (asked(quux=TEXT), "schema: unknown column quux; there are message_id, destination, body"),
     (asked(text=TEXT), "schema: unknown column text; it needs decode=text or decode=json"),
     (asked(_error=TEXT), "schema: unknown column _error; it needs decode and onDecodeError=permissive"),
-    (asked(body=TEXT), "schema: column body is binary, and not string; say body binary"),
-    (asked(delivery_count=LongType()), "schema: column delivery_count is int, and not bigint"),
-    (asked(properties=MapType(TEXT, LongType())), "schema: column properties is map<string,string>"),
+    (asked(body=TEXT), "schema: column body string: its type is binary; use 'body binary'"),
+    (asked(delivery_count=LongType()), "schema: column delivery_count bigint: its type is int"),
+    (
+        asked(properties=MapType(TEXT, LongType())),
+        "schema: column properties map<string,bigint>: its type is map<string,string>",
+    ),
     (
         StructType([StructField("body", BinaryType()), StructField("body", BinaryType())]),
-        "schema: column body is there twice",
+        "schema: column body is named twice",
     ),
-    (asked(), "schema: name one column at least"),
+    (asked(), "schema: no column is named"),
 ]
 
 
 @pytest.mark.parametrize(("schema", "words"), REFUSED)
 def test_what_is_no_column_is_refused(schema: StructType, words: str) -> None:
-    """One sentence names the column, and what is right."""
+    """An error names the column, and the correct one."""
     with pytest.raises(ConfigurationError, match=words) as caught:
         chosen(schema, available())
     assert caught.value.option == "schema"

@@ -40,7 +40,7 @@ def test_all_messages_come_in_batches(
 def test_a_segment_above_the_limit_is_a_batch(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """A limit that is lowered does not keep out what is in the log."""
+    """A lowered limit does not keep larger segments of the log out."""
     segments_of(6)
     fill(redelivery_broker, 12)
     query = make_query(maxRowsPerTrigger=2)
@@ -51,7 +51,7 @@ def test_a_segment_above_the_limit_is_a_batch(
 def test_a_batch_ends_before_its_bytes(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """MaxBytesPerTrigger bounds a batch as rows do: by what its segments take."""
+    """MaxBytesPerTrigger limits a batch by the size of its segments."""
     segments_of(1)
     for _ in range(6):
         redelivery_broker.send("orders", "x" * 2000)
@@ -63,7 +63,7 @@ def test_a_batch_ends_before_its_bytes(
 def test_failing_rows_are_redelivered_and_poisoned(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """A row that fails is delivered after its delay; past its redeliveries it is a dead letter with its cause."""
+    """A row that fails is delivered after its delay; after its last redelivery it is a dead letter with its cause."""
     fill(redelivery_broker, 30, bad=7, flaky=9)
     query = make_query()
     seen: list[tuple[str, int, float]] = []
@@ -91,7 +91,7 @@ def test_failing_rows_are_redelivered_and_poisoned(
 def test_a_redelivered_row_says_so(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It has its id and another place; `delivered_at` is that of this delivery."""
+    """A redelivered row has its id and another place; `delivered_at` is the time of this delivery."""
     redelivery_broker.send("orders", "flaky")
     query = make_query()
     rows: list[Row] = []
@@ -111,7 +111,7 @@ def test_a_redelivered_row_says_so(
 def test_a_restart_keeps_counts_and_times(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """Killed while rows wait, the query goes on with their counts, and not before their time."""
+    """A query that is killed while rows wait keeps their counts and due times."""
     fill(redelivery_broker, 3, bad=1)
     query = make_query()
     at: list[float] = []
@@ -140,7 +140,9 @@ def test_a_death_loses_nothing(
     segments_of: Callable[[int], None],
     point: str,
 ) -> None:
-    """Killed before or after the log is written, before or after Spark knows of the batch: each message passes once."""
+    """A query that is killed before or after the log is written, or before or after Spark knows the batch, loses
+    nothing.
+    """
     segments_of(2)
     query = make_query(maxRowsPerTrigger=4)
     fill(redelivery_broker, 20, bad=3)
@@ -178,7 +180,7 @@ def test_a_row_that_waits_for_long_keeps_no_others_on_the_disk(
     redelivery_clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is left of its file is written anew, and a restart has its bytes and its count."""
+    """The rest of a row's file is written anew, and a restart has the row's bytes and its count."""
     monkeypatch.setattr("redelivery_spark.wal.wal_state.MOST_WASTE", 10_000)
     query = make_query()
 
@@ -209,7 +211,7 @@ def test_a_row_that_waits_for_long_keeps_no_others_on_the_disk(
 def test_what_is_ahead_is_given_out_in_the_next_batch(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """What was accepted before the process ended, and was in no batch, is in the log."""
+    """Rows that were accepted before the process ended, and were in no batch, are in the log."""
     query = make_query()
     fill(redelivery_broker, 3)
     query.read_ahead()
@@ -222,7 +224,7 @@ def test_what_is_ahead_is_given_out_in_the_next_batch(
 def test_lanes_of_readers_that_are_gone_are_still_read(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """Fewer readers than before lose nothing of what the others have published."""
+    """A start with fewer readers loses no rows of the others."""
     query = make_query()
     fill(redelivery_broker, 3)
     query.read_ahead()
@@ -248,12 +250,12 @@ def test_a_log_without_its_checkpoint(
     for _ in range(4):
         query.step(fails_bad)
     query.die()
-    with pytest.raises(ConfigurationError, match="begins with a new checkpoint"):
+    with pytest.raises(ConfigurationError, match="this query has a new checkpoint"):
         (other := make_query()).start().check_new()
     other.die()
     query.committed = query.planned = {1: 1}
     with pytest.raises(
-        ConfigurationError, match=r"come to \{0: 1, 1: 3\}, and the checkpoint only to \{1: 1\}"
+        ConfigurationError, match=r"settled up to \{0: 1, 1: 3\}, and the checkpoint only up to \{1: 1\}"
     ):
         query.step()
 
@@ -261,30 +263,30 @@ def test_a_log_without_its_checkpoint(
 def test_a_batch_whose_segments_are_gone(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """It is refused: none of its rows is left out silently."""
+    """A batch with missing segments is refused: none of its rows is left out silently."""
     fill(redelivery_broker, 3)
     query = make_query()
     assert query.plan()
     query.die()
     (tmp_path / "wal" / "s1" / "000000000001.arrow").unlink()
     with pytest.raises(
-        ConfigurationError, match=r"segments of lane 1 behind 0 are gone: the checkpoint is older"
+        ConfigurationError, match=r"segments of lane 1 after 0 are missing; the checkpoint is older"
     ):
         query.step()
 
 
 def test_an_unwritable_folder(redelivery_broker: MemoryBroker, tmp_path: Path) -> None:
-    """It is refused with one sentence that names it."""
+    """A folder that cannot be written is refused by name."""
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(ConfigurationError, match=f"walDir={file}/wal cannot be written: Not a directory"):
+    with pytest.raises(ConfigurationError, match=f"walDir={file}/wal: cannot be written: Not a directory"):
         Query(redelivery_broker, file / "wal").start()
 
 
 def test_the_progress_of_a_query(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """It has what is ahead, what waits and until when, and what has become of the rows, over restarts too."""
+    """A query's progress has the rows ahead, the rows that wait and until when, and the totals, also over restarts."""
     segments_of(2)
     fill(redelivery_broker, 6, bad=0)
     query = make_query(maxRowsPerTrigger=2)

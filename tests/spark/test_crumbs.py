@@ -1,4 +1,4 @@
-"""Crumbs: over which row a process has died, and what comes of a death over the same row again."""
+"""Crumbs: the row over which a process has died, and the effect of a second death over the same row."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def killer(row: Any) -> object:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Do something in a process of its own, and return its exit status."""
+    """Run a function in a process of its own, and return its exit status."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -59,7 +59,7 @@ def forked(work: Callable[[], object]) -> int:
 def test_a_row_over_which_two_processes_died(
     rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused before its handler is called a third time; one death alone changes nothing."""
+    """A row is refused before its handler is called a third time; one death changes nothing."""
     run = apply(rows, killer)
     in_batch(monkeypatch, 3, "first")
     assert forked(run.collect) == 9
@@ -79,7 +79,9 @@ def test_a_row_over_which_two_processes_died(
 
 
 def test_deaths_of_others(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None counts of another batch or handler, or of another job of this run of the query (`limit` ends its tasks)."""
+    """Deaths of another batch or handler, or of another job of this run of the query (`limit` ends its tasks), do not
+    count.
+    """
     store = store_at(str(tmp_path))
     for batch, run, stage, name in [(2, "r", 0, "x"), (3, "r", 0, "y"), (3, "r", 1, "x"), (3, "q", 1, "x")]:
         in_batch(monkeypatch, batch, run, stage)
@@ -96,7 +98,7 @@ def test_deaths_of_others(rows: Frame, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_row_that_was_called_good_before(
     rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be written: so it is handled again, and stays in the output."""
+    """A row that has passed may be written: it is handled again, and stays in the output."""
     assert made(apply(rows, refuses(), name="x")) == ["a", "b", "c"]
     for run in ("q", "r"):
         in_batch(monkeypatch, 3, run)
@@ -111,7 +113,9 @@ def test_a_row_that_was_called_good_before(
     [(SystemExit, 1), (type("Panic", (BaseException,), {}), 1), (KeyboardInterrupt, 0), (None, 0)],
 )
 def test_what_is_a_death(rows: Frame, tmp_path: Path, raised: type[BaseException] | None, left: int) -> None:
-    """An exception that ends the worker is one; an interrupt at the console is not. There is no verdict either way."""
+    """An exception that ends the worker counts as a death; an interrupt at the console does not. Neither makes a
+    verdict.
+    """
 
     def handler(row: Any) -> object:
         if raised is not None and row["message_id"] == "b":
@@ -128,7 +132,7 @@ def test_what_is_a_death(rows: Frame, tmp_path: Path, raised: type[BaseException
 
 
 def test_a_living_process_has_not_died(tmp_path: Path) -> None:
-    """Its lock says so; without it the row in its crumb counts."""
+    """A process that holds the lock lives; without the lock the row in its crumb counts."""
     store = store_at(str(tmp_path))
     with crumb_of(store, TASK, "aa") as crumb:
         crumb.handling(5)
@@ -145,7 +149,7 @@ def test_a_living_process_has_not_died(tmp_path: Path) -> None:
 def test_without_file_locks(
     rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Rows are handled without crumbs, and one warning says what that means."""
+    """Without file locks rows are handled without crumbs, and one warning explains the effect."""
 
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -153,14 +157,16 @@ def test_without_file_locks(
     monkeypatch.setattr(fcntl, "flock", flock)
     for _ in range(2):
         assert made(apply(rows, refuses("a"))) == ["b", "c"]
-    assert caplog.text.count("no file locks (No locks available); a message over which the process dies") == 1
+    assert caplog.text.count("no file locks (No locks available); if the process dies over a message") == 1
     assert store_at(str(tmp_path)).names(CRUMBS) == []
 
 
 def test_crumbs_of_an_object_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are in the temporary folder, for this user alone; the next task removes those of earlier batches."""
+    """Crumbs of an object store are in the temporary folder, for this user only; the next task removes earlier
+    batches'.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(crumbs, "_warned", set())
     store: Any = store_at("memory://bucket/wal")
@@ -182,7 +188,7 @@ def test_crumbs_of_an_object_store(
 
 
 def test_names_of_others_in_the_folder(tmp_path: Path) -> None:
-    """What is no crumb is left alone."""
+    """A file that is not a crumb is left alone."""
     (tmp_path / CRUMBS).mkdir()
     for name in ("x", "1-2", ".nfs0001"):
         (tmp_path / CRUMBS / name).touch()

@@ -25,7 +25,7 @@ if find_spec("fsspec") is not None:
 MOST = int(os.environ.get("REDELIVERY_DEATHS", "10"))
 URI = f"{FAST}&redelivery.maximumDeferrals=2"
 KINDS = st.sampled_from(["good"] * 6 + ["bad", "flaky", "killer"])
-# A start of the query that does not wait for the end of the one before: at the next but so many write of that one.
+# A start of the query that does not wait for the end of the one before: at one of that one's next writes.
 OTHERS = st.tuples(st.just("other"), st.integers(0, 6), st.booleans())
 WRITES = st.tuples(
     st.sampled_from(["publish", "publish", "remove", "accept", "send", "break"]),
@@ -55,7 +55,7 @@ def _identity(delivery: MemoryDelivery) -> str:
     return str(found if found is not None else delivery.kept.broker_id)
 
 
-# The query is started again so often that the last message comes again long after its row was done with.
+# The query is started again so often that the last message is redelivered long after its row was settled.
 OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "flaky", "killer", "good"]
 
 
@@ -126,11 +126,11 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     ahead: str,
     place: str,
 ) -> None:
-    """Over any sequence of failures, killers, deaths, cuts, refusals, late verdicts, and starts that overlap."""
+    """Over any sequence of failures, killers, deaths, cuts, refusals, late verdicts, and overlapping starts."""
     if place == "store" and find_spec("fsspec") is None:
         return
     if not evidence:
-        # Nobody has seen that a batch fails: it is tried without end.
+        # No failure is marked: the batch is tried without end.
         kinds = [kind if kind != "killer" else "bad" for kind in kinds]
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,4 +1,4 @@
-"""Bodies that are decoded, and those that cannot be: what each value of `onDecodeError` makes of them."""
+"""Bodies that are decoded, and those that cannot be: the effect of each value of `onDecodeError`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_what_cannot_be_decoded_is_poisoned_and_counted(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """decode=json dead-letters what is no JSON, with the place of the fault and nothing of the body."""
+    """decode=json dead-letters a body that is not JSON, with the place of the error and nothing of the body."""
     redelivery_broker.send("orders", '{"a": 1}')
     redelivery_broker.send("orders", '{"secret": ')
     query = make_query(decode="json")
@@ -36,7 +36,7 @@ def test_what_cannot_be_decoded_is_poisoned_and_counted(
 def test_permissive_shows_what_is_wrong(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """onDecodeError=permissive hands the row on, with the error in its column."""
+    """onDecodeError=permissive passes the row on, with the error in its column."""
     redelivery_broker.send("orders", b"\xff")
     query = make_query(decode="text", onDecodeError="permissive")
     query.drain()
@@ -46,7 +46,7 @@ def test_permissive_shows_what_is_wrong(
 
 
 def test_fail_ends_the_query(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """onDecodeError=fail ends the query with the message's id each time, until another option says what to do."""
+    """onDecodeError=fail ends the query with the message's id each time, until the option is changed."""
     redelivery_broker.send("orders", b"\xff")
     query = make_query(decode="text", onDecodeError="fail")
     for _ in range(2):
@@ -59,7 +59,7 @@ def test_fail_ends_the_query(redelivery_broker: MemoryBroker, make_query: Callab
 
 
 def test_decode_is_switched_on(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """What waits is decoded when it is delivered again."""
+    """A row that waits is decoded at its redelivery if decode was switched on."""
     query = make_query()
     redelivery_broker.send("orders", "flaky")
     query.step(fails_bad)

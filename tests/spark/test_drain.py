@@ -1,4 +1,4 @@
-"""`spark.read`, mode=drain: what was taken is durable before it is accepted, and every action sees the same."""
+"""`spark.read`, mode=drain: messages are durable before they are accepted, and every action has the same rows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, str]:
-    """The options of a drain."""
+    """Options of a drain."""
     return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
 
 
 def test_a_drain_takes_all_and_shows_it_to_every_action(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queues are empty; a second action, and a new read of the run, see the same; what came since is not theirs."""
+    """The queues are empty; a second action, and a new read of the run, have the same rows; later messages stay."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10) + fill(redelivery_broker, 3, "more")
     given["destination"] = "orders,more"
@@ -45,7 +45,7 @@ def test_a_drain_takes_all_and_shows_it_to_every_action(
 
 
 def test_a_drain_is_read_as_one_likes(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """One drain is decoded, shown with deaths and shown plain, without a message more at the broker."""
+    """One drain can be read decoded, with death columns and without, and takes no more messages."""
     redelivery_broker.send("orders", b"\xff", headers={"redeliveryCause": "ValueError: 7"})
     (plain,) = read(redelivery_broker, **given)
     assert "cause" not in plain
@@ -56,7 +56,7 @@ def test_a_drain_is_read_as_one_likes(redelivery_broker: MemoryBroker, given: di
 def test_a_drain_ends_at_its_limit(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MaxMessages of each queue are taken, and no more; the rest stays."""
+    """MaxMessages of each queue are taken; the others stay."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     assert bodies(read(redelivery_broker, **given, maxMessages=6)) == sent[:6]
@@ -85,7 +85,7 @@ def test_a_death_loses_nothing(
     after: bool,
     at: int,
 ) -> None:
-    """An attempt that dies before or after it publishes, or while it takes, is done again: each message once."""
+    """An attempt that dies before or after it publishes, or while it takes, is repeated: each message is there once."""
     monkeypatch.setattr(module, "ROWS", 3)
     sent = fill(redelivery_broker, 11)
     calls = 0
@@ -114,7 +114,9 @@ def test_a_death_loses_nothing(
 def test_two_attempts_at_once(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attempt that finds its segment published gives its messages back, and both show the same rows, each once."""
+    """An attempt that finds its segment published releases its messages, and both attempts have the same rows, each
+    once.
+    """
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     other: list[list[str]] = []
@@ -135,7 +137,7 @@ def test_two_attempts_at_once(
 
 
 def test_equal_messages_are_all_taken(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """Messages with one content are as many rows; nothing is told apart by what it says."""
+    """Messages with the same content are different rows."""
     for _ in range(5):
         redelivery_broker.send("orders", "same")
     assert bodies(read(redelivery_broker, **given)) == ["same"] * 5
@@ -144,7 +146,7 @@ def test_equal_messages_are_all_taken(redelivery_broker: MemoryBroker, given: di
 def test_a_message_that_is_not_whole_stays(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends the drain in one sentence and is not accepted; incomplete=accept leaves it and takes the others."""
+    """A message that is not whole ends the drain and is not accepted; incomplete=accept leaves it on the broker."""
     sent = fill(redelivery_broker, 3)
     original = read_letter
 
@@ -163,22 +165,22 @@ def test_a_message_that_is_not_whole_stays(
 
 
 def test_a_run_is_of_one_broker(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """A folder that has another broker's drain, or another selector's, is refused by the name of the run."""
+    """A folder with a drain of another broker, or another selector, is refused by the name of the run."""
     from redelivery.testing import MemoryBroker as Another  # noqa: PLC0415
 
     sent = fill(redelivery_broker, 1)
     assert bodies(read(redelivery_broker, **given)) == sent
     with (
         Another() as broker,
-        pytest.raises(ConfigurationError, match=r"run=drain: .*has a drain of that name from memory://"),
+        pytest.raises(ConfigurationError, match=r"run=drain: .*has a drain of this name from memory://"),
     ):
         read(broker, **given)
-    with pytest.raises(ConfigurationError, match="give this one another name"):
+    with pytest.raises(ConfigurationError, match="use another run"):
         read(redelivery_broker, **given, selector="a = 1")
 
 
 def test_nobody_there(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """A broker that cannot be reached ends the task, and the next one does it."""
+    """A broker that cannot be reached fails the task, and the next task drains."""
     sent = fill(redelivery_broker, 2)
     redelivery_broker.refuse_connections()
     with pytest.raises(TransportError):

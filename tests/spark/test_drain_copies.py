@@ -1,4 +1,4 @@
-"""`spark.read`, mode=drain: what the broker sends again is in the drain once, and leaves the queue."""
+"""`spark.read`, mode=drain: redelivered messages are in the drain once, and leave the queue."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, str]:
-    """The options of a drain."""
+    """Options of a drain."""
     return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
 
 
 @pytest.fixture
 def back_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the broker put what comes back behind everything else, as Classic."""
+    """Make the broker put returned messages behind all others, as Classic."""
     monkeypatch.setattr(Queue, "put_back", Queue.put)
 
 
 def die_at(number: int, broker: MemoryBroker, **given: object) -> None:
-    """Let an attempt die when it has published this segment, before it accepts."""
+    """Run an attempt that dies after it has published this segment, before it accepts."""
     original = DrainedQueue.publish
 
     def dying(self: DrainedQueue, which: int, table: Any) -> bool:
@@ -51,7 +51,7 @@ def die_at(number: int, broker: MemoryBroker, **given: object) -> None:
 
 
 def cut_after(segments: int, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the link cut when so many segments are published, before the last one's messages are accepted."""
+    """Cut the connection when so many segments are published, before the last one's messages are accepted."""
     original = module._Drain._publish
 
     def cutting(self: Any, *arguments: Any) -> bool:
@@ -66,7 +66,7 @@ def cut_after(segments: int, broker: MemoryBroker, monkeypatch: pytest.MonkeyPat
 def test_a_cut_in_the_middle(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was accepted on a connection that was lost comes again, and is known."""
+    """Messages that were accepted on a lost connection are redelivered, and recognised."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     cut_after(2, redelivery_broker, monkeypatch)
@@ -78,7 +78,7 @@ def test_a_cut_in_the_middle(
 def test_copies_that_are_not_marked(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that marks no copies may send one of each unread acceptance; what is equal beyond that is a message."""
+    """A broker without marks can redeliver each unaccepted message once; further equal messages are new ones."""
     monkeypatch.setattr(module, "ROWS", 3)
     for _ in range(4):
         redelivery_broker.send("orders", "same", headers={"id": "X"})
@@ -96,12 +96,12 @@ def test_copies_that_come_last(
     monkeypatch: pytest.MonkeyPatch,
     deaths: tuple[int, ...],
 ) -> None:
-    """A copy that comes after many segments of other messages is known, also if one more attempt died meanwhile."""
+    """A duplicate that arrives after many segments is recognised, also if one more attempt died in between."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 30)
     for number in deaths:
         die_at(number, redelivery_broker, **given)
-    segments: dict[str, int] = {}  # how many there were when a copy came
+    segments: dict[str, int] = {}  # how many when a duplicate arrived
     taken, publish = DeadLetterConsumer.take, DrainedQueue.publish
     published = deaths[-1] + 1
 
@@ -128,7 +128,7 @@ def test_copies_that_come_last(
 def test_copies_of_many_segments(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acceptances that the broker never had, of more segments than are kept open, are made again."""
+    """Acceptances that the broker never got, of more segments than are kept open, are made again."""
     monkeypatch.setattr(module, "ROWS", 2)
     sent = fill(redelivery_broker, 20)
     redelivery_broker.drop_accepts(9)
@@ -142,7 +142,7 @@ def test_copies_of_many_segments(
 def test_a_death_at_the_limit(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
-    """What an attempt did not accept, because it died when it had enough, is not left on the queue."""
+    """Messages that an attempt did not accept, because it died at its limit, do not stay on the queue."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     die_at(1, redelivery_broker, **given, maxMessages=6)
@@ -156,7 +156,7 @@ def test_a_death_at_the_limit(
 def test_a_cut_at_the_limit(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acceptances that are lost with the connection when there is enough are made for what comes again."""
+    """Acceptances that are lost with the connection at the limit are made when the messages are redelivered."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     cut_after(2, redelivery_broker, monkeypatch)
@@ -168,7 +168,7 @@ def test_a_cut_at_the_limit(
 def test_the_limit_ends_at_the_broker(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drain says that it has ended when the broker has read the last acceptance, and answered."""
+    """A drain ends when the broker has read the last acceptance, and answered."""
     fill(redelivery_broker, 10)
     told: list[object] = []
     ask, end = DeadLetterConnection.ask, DrainedQueue.end
@@ -193,7 +193,7 @@ def test_no_more_is_held_than_fits(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A drain that has enough looks for copies as far as it may hold what is before them, and says so."""
+    """A drain at its limit looks for duplicates as far as it may keep the messages before them, and logs that."""
     monkeypatch.setattr(module, "ROWS", 4)
     monkeypatch.setattr(module, "LEFT", 5)
     sent = fill(redelivery_broker, 30)
@@ -206,7 +206,7 @@ def test_no_more_is_held_than_fits(
 def test_a_copy_after_the_answer(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy that comes when the queue was silent, and the broker had answered, is accepted; then it answers again."""
+    """A duplicate that arrives after the broker's answer is accepted; then the broker is asked again."""
     sent = fill(redelivery_broker, 2)
     die_at(0, redelivery_broker, **given)
     late: list[Any] = []
@@ -243,7 +243,9 @@ def test_what_is_like_a_copy(
     after: float,
     count: int,
 ) -> None:
-    """Without marks a message that is like one in the drain is a copy in a connection's first minute, and then none."""
+    """Without marks, a message equal to one of the drain is a duplicate in a connection's first minute, and then a new
+    one.
+    """
     monkeypatch.setattr(module, "ROWS", 1)
     for name in ("same", "last", "next"):
         redelivery_broker.send("orders", name, headers={"id": name})
@@ -266,7 +268,7 @@ def test_what_is_like_a_copy(
 def test_a_segment_of_two_connections(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was taken over a connection that was lost before it was published is known when it comes again."""
+    """Messages of a connection that was lost before they were published are redelivered, and each is a row once."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     original, calls = DeadLetterConsumer.take, 0
@@ -287,7 +289,7 @@ def test_a_segment_of_two_connections(
 def test_a_cut_costs_no_message_whose_id_was_used_before(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another body is another message, also where one with its id has just been accepted."""
+    """Another body is another message, also if one with its id has just been accepted."""
     monkeypatch.setattr(module, "BYTES", 1)
     for number in range(4):
         redelivery_broker.send("orders", f"reading {number}", headers={"id": "sensor"})

@@ -1,4 +1,4 @@
-"""Where a drain ends: at messages that it cannot keep, and with a producer that goes on."""
+"""End of a drain: at messages that it cannot keep, and with a producer that does not stop."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, str]:
-    """The options of a drain."""
+    """Options of a drain."""
     return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
 
 
 def test_what_is_behind_those_that_are_not_whole(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds as many as it may, cannot tell whether there are more, and does not call that the end."""
+    """A drain that keeps as many messages as it may cannot see behind them, and does not count that as the end."""
     monkeypatch.setattr(module, "ROWS", 4)
     monkeypatch.setattr(module, "LEFT", 5)
     for number in range(12):
         redelivery_broker.send("orders", f"part-{number}".encode(), body_kind="partial")
     fill(redelivery_broker, 3)
-    with pytest.raises(AdapterError, match="9 of its messages do not arrive whole"):
+    with pytest.raises(AdapterError, match="9 messages do not arrive whole"):
         read(redelivery_broker, **given, incomplete="accept")
     assert redelivery_broker.depth("orders") == 15
 
@@ -44,7 +44,7 @@ def test_what_is_behind_those_that_are_not_whole(
 def goes_on(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[float], None]:
-    """Have a producer send a message whenever the drain has waited for so many seconds."""
+    """Make a producer send a message whenever the drain has waited for so many seconds."""
 
     def begin(pause: float) -> None:
         take, numbers = DeadLetterConsumer.take, itertools.count()
@@ -74,7 +74,7 @@ def test_a_producer_that_goes_on(
     *,
     timed: bool,
 ) -> None:
-    """It ends a minute after its beginning; without time stamps only if the producer is slow."""
+    """A drain ends a minute after its beginning; without send times only if the producer is slow."""
     monkeypatch.setattr(module, "ROWS", 100)
     if not timed:
         monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
@@ -94,14 +94,14 @@ def test_a_slow_broker_is_no_slow_producer(
     monkeypatch: pytest.MonkeyPatch,
     redelivery_clock: ManualClock,
 ) -> None:
-    """What comes one by one, and without a pause, was there."""
+    """Messages that arrive one by one, without a pause, were on the queue."""
     monkeypatch.setattr(module, "COMPANY", 0.0)
     sent = fill(redelivery_broker, 250)
     take = DeadLetterConsumer.take
 
     def taking(self: DeadLetterConsumer, timeout: float) -> Any:
         if timeout == 0.0:
-            return None  # no company
+            return None  # no second message
         redelivery_clock.advance(0.4)
         return take(self, timeout)
 

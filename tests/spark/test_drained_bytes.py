@@ -1,4 +1,4 @@
-"""`spark.read`, mode=drain: its segments hold the bytes of messages, and rows are made of them when they are shown."""
+"""`spark.read`, mode=drain: its segments hold the bytes of messages, and reads make rows of them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def given(tmp_path: Path) -> dict[str, str]:
-    """The options of a drain."""
+    """Options of a drain."""
     return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
 
 
 def test_a_drain_of_the_first_design_is_refused(
     redelivery_broker: MemoryBroker, given: dict[str, str]
 ) -> None:
-    """Its segments cannot be read: the sentence names the run, and the way out; nothing is taken from the queue."""
+    """Segments of an old version are refused by the name of the run, with the way out; no message is taken."""
     fill(redelivery_broker, 1)
     folder = Path(given["walDir"]) / "drains" / "drain"
     folder.mkdir(parents=True)
     bound = {"brokers": ["memory://b"], "selector": None}
     (folder / "drain.json").write_text(json.dumps(bound), encoding="utf-8")
-    words = r"run=drain: .* another version of this package has begun; read it with that version, or give this one"
+    words = r"run=drain: .* begun by another version of this package; read it with that version, or use another run"
     with pytest.raises(ConfigurationError, match=words):
         read(redelivery_broker, **given)
     assert redelivery_broker.depth("orders") == 1
@@ -47,7 +47,7 @@ def test_a_drain_of_the_first_design_is_refused(
 
 
 def test_a_segment_holds_what_came(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """Its columns are the bytes of messages, not their parts: each action makes the columns that it shows of them."""
+    """A segment's columns are the bytes of messages, not their parts: each action makes the columns that it shows."""
     redelivery_broker.send("orders", "{}", headers={"n": "1", "redeliveryCause": "crash"}, correlation_id="c")
     reader = planned(redelivery_broker, **given)
     (row,) = rows(reader)
@@ -66,7 +66,7 @@ def test_a_segment_holds_what_came(redelivery_broker: MemoryBroker, given: dict[
 def test_messages_without_an_id_are_numbered(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are called by the run, the queue, the segment and their row, which is the same at each action."""
+    """Messages without an id are named by run, queue, segment and row, the same at each action."""
     monkeypatch.setattr(MemoryDelivery, "identity", property(lambda _: None))
     monkeypatch.setattr(module, "ROWS", 3)
     monkeypatch.setattr(module, "SHOWN", 2)
@@ -80,7 +80,7 @@ def test_messages_without_an_id_are_numbered(
 def test_a_cut_costs_no_message_of_other_properties(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that a producer sent is compared: one id, one time and one body with another property is another message."""
+    """All that a producer sent is compared: the same id, time and body with another property is another message."""
     monkeypatch.setattr(module, "BYTES", 1)
     original = DrainedQueue.publish
 
@@ -105,7 +105,7 @@ def test_a_connection_lost_before_a_segment_is_published(
     *,
     reconnected: bool,
 ) -> None:
-    """What was taken over it is not published, whether there is another one or not; the broker redelivers it, once."""
+    """Messages of a lost connection are not published; the broker redelivers them, once."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     original = module._wire_of

@@ -1,4 +1,4 @@
-"""What a failure of Spark's is called in the log and in a dead letter."""
+"""Texts of Spark's failures in the log and in a dead letter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (c
 
 
 def test_a_task_that_failed() -> None:
-    """Its own error is what says most, and not that a job of Spark's was aborted."""
+    """The text of a failed task is its own error, not Spark's about an aborted job."""
     died = f"{LOST}{CRASHED}\n\tat org.apache.spark.api\nCaused by: java.io.EOFException\n\tat java.io\n"
     assert brief(died) == CRASHED
     assert brief_error(RuntimeError(died)) == CRASHED
@@ -30,7 +30,7 @@ def test_a_task_that_failed() -> None:
 
 
 def test_an_error_of_the_driver() -> None:
-    """The last error of a traceback, the first line of what has none, and at most 300 characters."""
+    """The text is the last error of a traceback, or the first line, and has at most 300 characters."""
     assert brief("Traceback\n  x\nKeyError: a\nDuring …\nValueError: two") == "ValueError: two"
     assert brief("something\nelse") == "something"
     assert brief("no space on /data (disk 2): giving up") == "no space on /data (disk 2): giving up"

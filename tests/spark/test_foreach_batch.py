@@ -1,4 +1,4 @@
-"""`foreach_batch`: which failures of a sink are evidence against a batch."""
+"""`foreach_batch`: the failures of a sink that count against a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def guard(folder: Path, error: Exception) -> None:
-    """Have a sink fail over batch 4."""
+    """Run a sink that fails over batch 4."""
     store_at(str(folder)).prepare("failures")
 
     def write(*_: object) -> None:
@@ -33,13 +33,13 @@ def guard(folder: Path, error: Exception) -> None:
 
 
 def test_a_sink_that_fails_leaves_evidence(tmp_path: Path) -> None:
-    """What it says is in the log, and the error is raised."""
+    """A failure of the sink is marked in the log, and raised."""
     guard(tmp_path, RuntimeError("no space left  and a plan"))
     assert Records(store_at(str(tmp_path))).failures() == ["RuntimeError: no space left"]
 
 
 def test_a_frame_that_does_not_say_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As behind an aggregation: it is written all the same, and a failure is raised; that it has no mark is logged."""
+    """A frame without its walDir, as after an aggregation, is written; a failure is raised, and logged as unmarked."""
     frame: Any = source(tmp_path, "a")
     frame.schema = StructType([StructField(each.name, each.dataType) for each in frame.schema.fields])
     seen: list[int] = []
@@ -54,12 +54,13 @@ def test_a_frame_that_does_not_say_its_log(tmp_path: Path, caplog: pytest.LogCap
         foreach_batch(write)(frame, 5)
     assert seen == [4, 5]
     assert (
-        "batch 5 failed, and the log has no mark of it: ConfigurationError: foreach_batch: the" in caplog.text
+        "batch 5: failed, and the failure cannot be marked in walDir (ConfigurationError: foreach_batch:"
+        in caplog.text
     )
 
 
 def test_a_stopped_query_leaves_none(tmp_path: Path) -> None:
-    """A write that was interrupted or cancelled says nothing of its rows."""
+    """A write that was interrupted or cancelled is not marked."""
     for said in (
         "An error occurred while calling o1.save.\n: java.lang.InterruptedException",
         "[SPARK_JOB_CANCELLED] Job 5 cancelled part of cancelled job group 7c2a SQLSTATE: XXKDA",
@@ -82,4 +83,4 @@ def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCapture
 
     with pytest.raises(RuntimeError, match="the sink"):
         foreach_batch(write)(frame, 4)
-    assert "batch 4 failed, and the log has no mark of it" in caplog.text
+    assert "batch 4: failed, and the failure cannot be marked in walDir" in caplog.text

@@ -1,4 +1,4 @@
-"""Starts of a query that has nothing to do: what they leave in lane 0, and what that means for batches."""
+"""Starts of a query without messages: their segments in lane 0, and the effect on batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["stores"]
 
 
 def a_query(broker: MemoryBroker) -> Query:
-    """Return a query whose log no lock keeps others from."""
+    """Return a query whose log has no lock."""
     return Query(broker, "sound://bucket/log", uri=FAST)
 
 
@@ -50,7 +50,7 @@ def numbers(query: Query, lane: int = 0) -> list[int]:
 def test_starts_without_a_message_leave_two_segments(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their numbers go on, and a start reads no more than those two, each once."""
+    """Starts without messages leave two segments; numbers continue, and a start reads only those two, each once."""
     query = a_query(redelivery_broker)
     idle_starts(query, 9)
     read, real = list[str](), ObjectStore.read
@@ -66,7 +66,7 @@ def test_starts_without_a_message_leave_two_segments(
 
 
 def test_a_batch_that_names_numbers_which_are_gone_has_its_rows(redelivery_broker: MemoryBroker) -> None:
-    """Spark planned it before; it is replayed with the same rows, and a later batch goes on behind it."""
+    """A batch that Spark planned before is replayed with the same rows, and a later batch follows it."""
     query = a_query(redelivery_broker)
     idle_starts(query, 4)
     redelivery_broker.send("orders", "one")
@@ -85,7 +85,7 @@ def test_a_batch_that_names_numbers_which_are_gone_has_its_rows(redelivery_broke
 def test_rows_that_are_delivered_again_stay_behind_starts_without_any(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """Nothing is removed from the first segment with rows on."""
+    """No segment is removed from the first one with rows on."""
     query = a_query(redelivery_broker)
     redelivery_broker.send("orders", "late")
     query.step(fails_first)
@@ -107,7 +107,7 @@ def test_rows_that_are_delivered_again_stay_behind_starts_without_any(
 def test_an_old_runner_that_finds_a_number_free_again_delivers_nothing(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """It stood still over several starts; what it has published there no later start reads."""
+    """A later start does not read segments of a runner that stood still over several starts."""
     redelivery_broker.send("orders", "late")
     old, new = a_query(redelivery_broker), a_query(redelivery_broker)
     old.step(fails_first)

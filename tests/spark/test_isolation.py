@@ -1,4 +1,4 @@
-"""isolate=split: a batch that keeps failing is replayed empty, and its rows are tried again in groups."""
+"""isolate=split: a batch that fails repeatedly is replayed empty, and its rows are tried again in groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fill(broker: MemoryBroker, count: int, **bad: int) -> None:
 
 
 def fail(query: Query, times: int) -> None:
-    """Have the batch fail so often, seen."""
+    """Run the batch so often with a failure, and mark each."""
     for _ in range(times):
         with pytest.raises(KillsQuery):
             query.step(_down, evidence=True)
@@ -49,12 +49,15 @@ def _late(row: Row) -> None:
 def test_after_so_many_failures_its_rows_come_in_eight_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own replay is empty; each group is a batch by itself, with the rows in their order, uncharged."""
+    """The replay is empty; each group is a batch, with the rows in their order, uncharged."""
     fill(redelivery_broker, 20)
     query = make_query(**SPLIT)
     fail(query, 2)
     assert query.step() == []
-    assert "a batch of 20 messages is given up (good-0): they are tried again in 8 groups" in caplog.text
+    assert (
+        "a batch of 20 messages failed repeatedly (good-0); its messages are tried again in 8 groups"
+        in caplog.text
+    )
     redelivery_broker.send("orders", "fresh")
     query.drain()
     sizes = [len(rows) for rows in query.output.values()]
@@ -67,7 +70,7 @@ def test_after_so_many_failures_its_rows_come_in_eight_groups(
 def test_one_failure_less_changes_nothing(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """The batch is whole, and its marks are gone with it."""
+    """One failure less leaves the batch whole, and its marks are removed with it."""
     fill(redelivery_broker, 6)
     query = make_query(**SPLIT)
     fail(query, 1)
@@ -81,7 +84,7 @@ def test_one_failure_less_changes_nothing(
 def test_marks_of_a_batch_that_went_through_are_no_evidence_against_the_next(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """A mark that was made just before a batch went through says nothing of the next one."""
+    """A mark that was made just before a batch succeeded does not count against the next one."""
     segments_of(3)
     fill(redelivery_broker, 6)
     query = make_query(maxRowsPerTrigger=3, **SPLIT)
@@ -97,7 +100,7 @@ def test_marks_of_a_batch_that_went_through_are_no_evidence_against_the_next(
 def test_a_killer_is_found_in_smaller_and_smaller_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], *, wait: bool
 ) -> None:
-    """It is charged alone, and dead-lettered; all others pass once, uncharged."""
+    """A killer is charged alone, and dead-lettered; all other rows pass once, uncharged."""
     fill(redelivery_broker, 100, killer=42)
     query = make_query(uri=f"{FAST}&redelivery.maximumDeferrals=3", **SPLIT)
     deliveries: Counter[str] = Counter()
@@ -132,9 +135,9 @@ def test_a_death_between_the_state_and_the_groups(
     published: int,
     waiting: bool,
 ) -> None:
-    """The next start publishes the groups that are missing, and no others: each row passes once.
+    """The next start publishes the missing groups only: each row passes once.
 
-    Rows that are delivered again in that batch, which the state knows, are in the groups and wait no more.
+    Redelivered rows of that batch, which the state knows, are in the groups and no longer wait.
     """
     query = make_query(**SPLIT)
     if waiting:
@@ -172,7 +175,7 @@ def test_a_death_between_the_state_and_the_groups(
 def test_a_row_keeps_its_count_over_a_batch_that_is_given_up(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock, end: str
 ) -> None:
-    """It was delivered again in that batch, and is in one of the groups: that delivery counts once."""
+    """A row that was redelivered in a split batch is in one of the groups, and that delivery counts once."""
     query = make_query(**SPLIT)
     redelivery_broker.send("orders", "bad")
     query.step(fails_bad)
@@ -196,7 +199,7 @@ def test_a_row_keeps_its_count_over_a_batch_that_is_given_up(
 def test_a_verdict_on_a_batch_that_was_given_up_says_nothing_of_its_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A task that ends after its batch was split comes too late, before the empty replay is committed and after."""
+    """A task that ends after its batch was split is ignored, before and after the empty replay is committed."""
     fill(redelivery_broker, 4)
     query = make_query(**SPLIT)
     assert query.plan()
@@ -216,7 +219,7 @@ def test_a_verdict_on_a_batch_that_was_given_up_says_nothing_of_its_groups(
 def test_a_row_over_which_processes_died_comes_alone(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It is charged, and shares its batches with no other row, also where others are due or fresh; without isolate."""
+    """A row over which processes died is charged, and is alone in its batches, also without isolate."""
     fill(redelivery_broker, 4)
     query = make_query()
     assert query.plan()
@@ -245,7 +248,7 @@ def test_a_row_over_which_processes_died_comes_alone(
 def test_suspects_take_turns_with_the_others(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A message that kills the query does not keep fresh ones waiting."""
+    """A message that kills the query does not block new messages."""
     query = make_query(
         uri="jms.redeliveryPolicy.redeliveryDelay=0&jms.redeliveryPolicy.initialRedeliveryDelay=0",
         isolate="split",

@@ -1,4 +1,4 @@
-"""One lane of the log: numbered segments, what is found of them, and when they go."""
+"""One lane of the log: numbered segments, their discovery, and their removal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def again(*, alone: bool = False) -> pa.Table:
 
 
 def test_segments_are_numbered_from_one(store: Folder) -> None:
-    """A later start finds them, with what is to be known of them."""
+    """A later start finds the segments, with their facts."""
     lane = Lane(store, 1)
     first, second = lane.publish(rows(2)), lane.publish(rows(3, "d"))
 
@@ -60,7 +60,7 @@ def test_segments_are_numbered_from_one(store: Folder) -> None:
 
 
 def test_what_must_be_alone_is_known_without_its_rows(store: Folder) -> None:
-    """The mark is in what a start reads of each segment."""
+    """The mark of a segment that must be alone is in the facts that a start reads."""
     Lane(store, REDELIVERIES).publish(again(alone=True))
     found = Lane(store, REDELIVERIES)
     found.load()
@@ -69,7 +69,7 @@ def test_what_must_be_alone_is_known_without_its_rows(store: Folder) -> None:
 
 
 def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
-    """What another process has published under it may have been accepted, so it is read, and in order."""
+    """A segment of another process under the next number may be accepted, and is read in order."""
     mine, other = Lane(store, 1), Lane(store, 1)
     other.publish(rows(2, "other"))
     other.publish(rows(3, "other"))
@@ -88,7 +88,9 @@ def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
 
 
 def test_in_lane_0_a_number_that_is_taken_means_another_start(store: Folder) -> None:
-    """Its rows would be delivered twice; only what comes first may find others before it."""
+    """In lane 0 a number in use is an error, because rows would be delivered twice; only the first segment may find
+    others.
+    """
     old, new = Lane(store, REDELIVERIES), Lane(store, REDELIVERIES)
     old.publish(again())
     assert new.publish(again(), first=True).number == 2
@@ -98,7 +100,7 @@ def test_in_lane_0_a_number_that_is_taken_means_another_start(store: Folder) -> 
 
 
 def test_what_another_process_publishes_is_found_by_looking(store: Folder) -> None:
-    """Nothing has to be published here for it."""
+    """A segment of another process is found without a publication here."""
     mine, other = Lane(store, 1), Lane(store, 1)
     assert not mine.look()
     other.publish(rows(2))
@@ -109,7 +111,7 @@ def test_what_another_process_publishes_is_found_by_looking(store: Folder) -> No
 
 
 def test_numbers_that_were_used_are_not_used_again(store: Folder) -> None:
-    """Segments may be gone that an offset names."""
+    """Used numbers are not used again, also if their segments are gone."""
     lane = Lane(store, 1)
     lane.go_on_from(9)
     lane.go_on_from(4)
@@ -118,7 +120,7 @@ def test_numbers_that_were_used_are_not_used_again(store: Folder) -> None:
 
 
 def test_settled_segments_go_but_for_the_newest(store: Folder) -> None:
-    """By the newest one a later start knows which numbers were used."""
+    """Settled segments are removed except the newest, which shows a later start the used numbers."""
     lane = Lane(store, REDELIVERIES)
     for _ in range(3):
         lane.publish(again())
@@ -130,12 +132,12 @@ def test_settled_segments_go_but_for_the_newest(store: Folder) -> None:
 
     assert store.names("s0") == ["s0/000000000003.arrow"]
     assert (lane.ahead, lane.after(0)[0].number) == (0, 3)
-    with pytest.raises(RedeliveryError, match=r"the write-ahead log has no s0/000000000001\.arrow"):
+    with pytest.raises(RedeliveryError, match=r"s0/000000000001\.arrow is missing"):
         lane.read(1)
 
 
 def test_settled_segments_of_a_reader_stay_until_it_says_which(store: Folder) -> None:
-    """Until then nobody knows which of them are in doubt; unsettled ones stay whatever is said."""
+    """Settled segments of a reader stay until the reader has named those in doubt; unsettled ones stay anyway."""
     lane = Lane(store, 1)
     for _ in range(6):
         lane.publish(rows(1))
@@ -149,7 +151,7 @@ def test_settled_segments_of_a_reader_stay_until_it_says_which(store: Folder) ->
 
 
 def test_what_another_process_removes_is_not_remembered(store: Folder) -> None:
-    """Of what its reader's process has published and Spark has settled the runner knows how far it has come."""
+    """The runner remembers only the position of segments that the reader's process removes."""
     lane, child = Lane(store, 1), Lane(store, 1)
     lane.removes = False
     for _ in range(5):
@@ -166,7 +168,7 @@ def test_what_another_process_removes_is_not_remembered(store: Folder) -> None:
 def test_what_two_threads_find_at_once_is_counted_once(
     store: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runner looks at a lane, and its reader learns what is in doubt there."""
+    """A segment that the runner and its reader find at the same time is counted once."""
     lane, other = Lane(store, 1), Lane(store, 1)
     for _ in range(2):
         other.publish(rows(1))
@@ -185,7 +187,7 @@ def test_what_two_threads_find_at_once_is_counted_once(
 
 
 def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> None:
-    """It tells of a segment that may have been found here already."""
+    """A segment that a process reports, and that was found here already, is counted once."""
     lane, child = Lane(store, 1), Lane(store, 1)
     segment = child.publish(rows(2))
     lane.added(segment)
@@ -195,10 +197,10 @@ def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> 
 
 
 def test_a_folder_with_something_else_in_it_is_no_lane(store: Folder) -> None:
-    """It is said in one sentence."""
+    """A folder with other files is refused with one sentence."""
     table = rows(1).replace_schema_metadata(None)
     Lane(store, 1)._store.publish("s1/000000000001.arrow", _bytes(table))
-    with pytest.raises(RedeliveryError, match="this is no segment of the write-ahead log"):
+    with pytest.raises(RedeliveryError, match="not a segment of the write-ahead log"):
         Lane(store, 1).load()
 
 

@@ -1,4 +1,4 @@
-"""The reader: when a segment is published, when it stops, and what it accepts."""
+"""The reader: when it publishes a segment, when it stops, and which messages it accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reading(query: Query) -> LaneReader:
-    """Start a query, and return its reader before Spark asks for anything."""
+    """Start a query, and return its reader before Spark asks for a batch."""
     source = query.start()
     source.begin({})
     reader = readers_of(source).reader
@@ -33,7 +33,7 @@ def reading(query: Query) -> LaneReader:
 def test_while_spark_is_at_work_a_segment_waits_for_more(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """A second from its first row on; while Spark waits for rows, a moment."""
+    """A segment waits for a second after its first row; while Spark waits for rows, for a moment."""
     reader = reading(make_query())
     for wanted, longest in ((False, 1.0), (True, 0.005)):
         reader.wanted = wanted
@@ -48,7 +48,7 @@ def test_while_spark_is_at_work_a_segment_waits_for_more(
 def test_a_question_of_spark_ends_the_wait(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """What has been taken by then is published at once."""
+    """Messages that are taken when Spark asks are published at once."""
     query = make_query()
     reader = reading(query)
     redelivery_broker.send("orders", "good")
@@ -66,7 +66,7 @@ def test_a_segment_that_is_complete_waits_for_nothing(
     redelivery_clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By its rows, and by its bytes."""
+    """A segment that is full by its rows, or by its bytes, is published at once."""
     monkeypatch.setattr("redelivery_spark.stream.lane_reader.MOST_ROWS", 3)
     monkeypatch.setattr("redelivery_spark.stream.lane_reader.MOST_BYTES", 100)
     reader = reading(make_query())
@@ -82,7 +82,7 @@ def test_a_segment_that_is_complete_waits_for_nothing(
 def test_nothing_is_accepted_before_it_is_published(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker has it until the log has it."""
+    """A message stays on the broker until the log has it."""
     query = make_query()
     reader = reading(query)
     redelivery_broker.send("orders", "good")
@@ -103,7 +103,7 @@ def test_nothing_is_accepted_before_it_is_published(
 def test_a_full_disk_ends_the_query_and_nothing_is_accepted(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next start finds all of it at the broker."""
+    """After a full disk the next start finds all messages on the broker."""
     query = make_query()
     for number in range(3):
         redelivery_broker.send("orders", f"good-{number}")
@@ -125,7 +125,7 @@ def test_a_full_disk_ends_the_query_and_nothing_is_accepted(
 def test_a_reader_on_a_thread_says_what_ended_it(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is raised where Spark asks next."""
+    """The error of a reader on a thread is raised at Spark's next call."""
     query = make_query()
     query.start().begin({})
     readers = readers_of(query.start())
@@ -136,7 +136,7 @@ def test_a_reader_on_a_thread_says_what_ended_it(
 
     monkeypatch.setattr(readers.reader.lane, "publish", full)
     readers._run()
-    with pytest.raises(RedeliveryError, match=r"nothing more is read: .*No space left"):
+    with pytest.raises(RedeliveryError, match=r"reading has stopped: .*No space left"):
         readers.published()
     assert redelivery_broker.depth("orders") == 1
 
@@ -144,7 +144,7 @@ def test_a_reader_on_a_thread_says_what_ended_it(
 def test_bytes_ahead_stop_the_reader_and_a_batch_frees_it(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """The broker keeps what there is no room for, and a batch does not wait for more."""
+    """At the limit of bytes messages stay on the broker, and a batch does not wait for more."""
     segments_of(1)
     query = make_query(
         maxBytesAhead=5000,
@@ -172,7 +172,7 @@ def test_bytes_ahead_stop_the_reader_and_a_batch_frees_it(
 def test_what_came_over_a_lost_connection_and_was_not_published_comes_again(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """It is in one segment, that of the later connection."""
+    """Messages of a lost connection that were not published are in one segment, that of the later connection."""
     query = make_query()
     reader = reading(query)
     redelivery_broker.send("orders", "good")
@@ -189,7 +189,7 @@ def test_what_came_over_a_lost_connection_and_was_not_published_comes_again(
 def test_a_message_that_no_row_can_be_made_of_is_dead_lettered(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its body did not arrive whole, so the log could hold no copy of it; it is counted, and others pass."""
+    """A message whose body did not arrive whole is dead-lettered and counted, and others pass."""
     monkeypatch.setattr(
         MemoryDelivery, "body_kind", property(lambda d: "object" if d.body == b"odd" else "text")
     )
@@ -212,7 +212,7 @@ def test_a_message_that_no_row_can_be_made_of_is_dead_lettered(
 def test_a_segment_that_is_a_part_of_a_small_window_waits_for_nothing(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """The broker sends no more before some are accepted; and with AvailableNow that is not the end of all there is."""
+    """A segment that fills a part of a small window is published at once; with AvailableNow that is not the end."""
     reader = reading(make_query(uri="redelivery.credit=8"))
     reader.available = AvailableNow(redelivery_clock)
     for number in range(6):

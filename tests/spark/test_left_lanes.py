@@ -1,4 +1,4 @@
-"""Lanes that no reader of this start appends to: an older start that had more of them may, for a moment."""
+"""Lanes without a reader: an older start that had more readers can append to them for a moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Older:
-    """The second reader of an older start, which does not know yet that the log is another's."""
+    """Second reader of an older start, which does not know yet that another start has the log."""
 
     def __init__(self, query: Query) -> None:
         query.store.prepare(folder_of(2))
@@ -36,7 +36,7 @@ class Older:
         self._lane.publish(stored_table([head for head, _ in stored], [body for _, body in stored], facts))
 
     def append(self, *bodies: str) -> None:
-        """Publish messages that nobody else has had."""
+        """Publish messages that no other reader has had."""
         with MemoryBroker() as broker:
             self.publish(*sent(broker, *bodies))
 
@@ -57,7 +57,7 @@ def older(query: Query) -> Older:
 def test_what_an_older_start_appends_at_a_takeover_comes_into_a_batch(
     redelivery_clock: ManualClock, query: Query, older: Older, *, used: bool
 ) -> None:
-    """Also in a lane that was never used before, and within seconds."""
+    """A segment of an older start is in a batch within seconds, also in an unused lane."""
     if used:
         older.append("before")
     query.drain()
@@ -73,7 +73,7 @@ def test_what_an_older_start_appends_at_a_takeover_comes_into_a_batch(
 def test_a_batch_that_takes_longer_than_these_seconds(
     redelivery_clock: ManualClock, query: Query, older: Older
 ) -> None:
-    """There is a look after it; none after that."""
+    """The lanes are checked once after a long batch, and not again."""
     query.step()
     older.append("late")
     redelivery_clock.advance(100)
@@ -88,7 +88,7 @@ def test_a_batch_that_takes_longer_than_these_seconds(
 def test_a_look_each_second_at_lanes_that_are_used(
     redelivery_clock: ManualClock, query: Query, older: Older, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a request to the store: all the others are looked at once."""
+    """Used lanes are checked each second, all others once: each check is a request to the store."""
     older.append("before")
     looks: list[int] = []
     look = Lane.look
@@ -109,7 +109,7 @@ def test_a_look_each_second_at_lanes_that_are_used(
 def test_what_an_older_start_has_not_accepted_is_no_second_row(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, query: Query, older: Older, how: str
 ) -> None:
-    """It published it, and then found that the log is another's: this start has it from the broker, too."""
+    """A message that an older start published and did not accept is no second row when the broker redelivers it."""
     query.drain()
     redelivery_broker.send("orders", "late")
     reader = readers_of(query.start()).reader

@@ -1,4 +1,4 @@
-"""A row of the log as the engine takes it: the message as it came, known by its place."""
+"""A row of the log as the engine takes it: the original message, identified by its place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLD = (
 
 
 def test_it_says_what_its_message_says(redelivery_broker: MemoryBroker) -> None:
-    """A dead letter of it has all that a copy of the message would have."""
+    """A row has all properties that a dead letter of the message needs."""
     row = stored_row(
         redelivery_broker,
         "text",
@@ -41,7 +41,7 @@ def test_it_says_what_its_message_says(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_it_is_known_by_its_place(redelivery_broker: MemoryBroker) -> None:
-    """Two rows of equal messages are two: their ids say nothing."""
+    """Two rows of equal messages are different: their ids do not count."""
     one = stored_row(redelivery_broker, "same")
     two = replace(one, place=one.place + 1)
     first, second = LoggedDelivery(one), LoggedDelivery(two)
@@ -52,7 +52,7 @@ def test_it_is_known_by_its_place(redelivery_broker: MemoryBroker) -> None:
 
 
 def test_its_next_delivery_has_the_next_count(redelivery_broker: MemoryBroker) -> None:
-    """1 at first; one more than it has failed."""
+    """The count of the next delivery is 1 at first, and one more after each failure."""
     delivery = LoggedDelivery(stored_row(redelivery_broker, "x"))
     assert delivery.count == 1
     delivery.record = Record()
@@ -61,7 +61,7 @@ def test_its_next_delivery_has_the_next_count(redelivery_broker: MemoryBroker) -
 
 
 def test_a_protocol_that_is_not_installed_is_named(redelivery_broker: MemoryBroker) -> None:
-    """A log that was written elsewhere may need a package that is not here."""
+    """A log from elsewhere that needs a missing package is refused with its name."""
     row = replace(stored_row(redelivery_broker, "x"), wire=json.dumps({"scheme": "nowhere"}))
     with pytest.raises(ConfigurationError, match="nowhere"):
         LoggedDelivery(row)

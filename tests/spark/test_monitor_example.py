@@ -1,4 +1,4 @@
-"""The part of `examples/spark_monitor.py` that needs no query: what is read of a report, and what is wrong by it."""
+"""The part of `examples/spark_monitor.py` without a query: reading a report, and its alarms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WELL = {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
 def test_what_the_source_reports_is_read(
     make_query: Callable[..., Query], redelivery_broker: MemoryBroker
 ) -> None:
-    """The four numbers are those of the report of a query that has begun."""
+    """The four numbers are those of the report of a running query."""
     redelivery_broker.send("orders", "one")
     query = make_query()
     query.drain()
@@ -33,7 +33,7 @@ def test_what_the_source_reports_is_read(
 
 @pytest.mark.parametrize("said", [None, "null", "", "3", '{"orders": {"0": 12}}'])
 def test_another_source_is_left_out(said: str | None) -> None:
-    """An offset that this source has not reported has no numbers."""
+    """An offset of another source has no numbers."""
     assert EXAMPLE["reported"](said) == {}
 
 
@@ -51,5 +51,5 @@ def test_another_source_is_left_out(said: str | None) -> None:
     ],
 )
 def test_what_is_wrong(reports: list[dict[str, Any]], alarms: list[str]) -> None:
-    """A lost connection is an alarm at once, and a backlog when each of five reports has more than the one before."""
+    """A lost connection is an alarm at once; a backlog is one when each of five reports has more than the last."""
     assert EXAMPLE["alarms"](reports) == alarms

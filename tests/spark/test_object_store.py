@@ -1,4 +1,4 @@
-"""The log in an object store: what one must be able to do, and who may write after another start."""
+"""The log in an object store: the required operations, and writes after another start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def stores() -> Iterator[None]:
-    """All stores are there, and empty."""
+    """All stores, empty."""
     sound.register()
     yield
     sound.register()
@@ -48,13 +48,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> WalStore:
 
 
 def bad(row: Row) -> None:
-    """Refuse what is bad."""
+    """Refuse bad rows."""
     if row["body"].startswith(b"bad"):
         raise ValueError(row["body"])
 
 
 def test_a_store_holds_what_was_published_first(store: WalStore) -> None:
-    """A name is taken once; it is listed, in order; it can be removed, and then taken again."""
+    """A name can be created once; it is listed, in order; after its removal it can be created again."""
     assert store.publish("a/2", b"two")
     assert not store.publish("a/2", b"other")
     assert store.publish("a/1", memoryview(b"one"))
@@ -71,7 +71,7 @@ def test_a_store_holds_what_was_published_first(store: WalStore) -> None:
 
 
 def test_what_goes_to_executors_is_a_url(store: WalStore) -> None:
-    """A store is pickled as where it is, and finds the same things again."""
+    """A store is pickled as its location, and finds the same objects again."""
     store.publish("a/1", b"one")
     written = pickle.dumps(store)
     assert len(written) < 300
@@ -80,10 +80,10 @@ def test_what_goes_to_executors_is_a_url(store: WalStore) -> None:
 
 
 def test_a_store_without_exclusive_creation_is_refused() -> None:
-    """By trying, in one sentence: whether it ignores the condition, looks first, or writes bit by bit."""
+    """A store that ignores the condition, checks first, or writes in parts is found out by trying, and refused."""
     for url, said in {
-        "deaf://bucket": "walDir=deaf://bucket cannot hold a log: a name can be taken twice there, so that attempts",
-        "looks://bucket": "walDir=looks://bucket cannot hold a log: of 8 who took a name at once . were told",
+        "deaf://bucket": "walDir=deaf://bucket: cannot hold a log, because a name can be created twice there",
+        "looks://bucket": "walDir=looks://bucket: cannot hold a log, because of 8 concurrent creations",
         "plain://bucket": "walDir=plain://bucket: Plain has no conditional put",
         "nowhere://bucket": "walDir=nowhere://bucket: Protocol not known: nowhere",
     }.items():
@@ -92,28 +92,28 @@ def test_a_store_without_exclusive_creation_is_refused() -> None:
 
 
 def test_an_answer_that_was_lost() -> None:
-    """Who finds its own object in place of an answer was first."""
+    """A writer that finds its own object instead of an answer was first."""
     store = prepared("forgetful://bucket")
     assert store.publish("a/1", b"mine")
     assert not store.publish("a/1", b"other")
 
 
 def test_no_secret_in_the_url() -> None:
-    """Plans and logs show it."""
+    """A secret in the URL is refused: plans and logs show it."""
     for url in ("s3://key:hidden@bucket/log", "s3://bucket/log?secret=hidden"):
-        with pytest.raises(ConfigurationError, match="no password or option belongs into it") as raised:
+        with pytest.raises(ConfigurationError, match="must have no password or options") as raised:
             store_at(url)
         assert "hidden" not in str(raised.value)
 
 
 def test_where_no_name_can_be_created_exclusively() -> None:
-    """HDFS has no such thing that can be reached from here."""
-    with pytest.raises(ConfigurationError, match="walDir=hdfs://…: there no name can be created exclusively"):
+    """HDFS is refused: it has no exclusive creation that can be reached from here."""
+    with pytest.raises(ConfigurationError, match="walDir=hdfs://…: has no exclusive creation"):
         store_at("hdfs://namenode/log")
 
 
 def test_a_query_over_an_object_store(redelivery_broker: MemoryBroker) -> None:
-    """Everything once, dead letters with their counts; over starts, too; and old objects are removed."""
+    """Each message is processed once, also over starts; dead letters have their counts; old objects are removed."""
     for number in range(30):
         redelivery_broker.send("orders", f"{'bad' if number == 7 else 'good'}-{number}")
     with Query(redelivery_broker, "sound://bucket/log", uri=FAST, maxRowsPerTrigger=5) as query:
@@ -137,7 +137,7 @@ def both(broker: MemoryBroker, **options: object) -> tuple[Query, Query]:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, lane: Lane, happens: Callable[[], object]) -> None:
-    """Have something happen before a lane's next segment is published: its process stands still."""
+    """Call `happens` before a lane's next segment is published: its process stands still."""
     publish = lane.publish
 
     def late(table: pa.Table) -> Segment:
@@ -148,7 +148,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, lane: Lane, happens: Callable[[],
 
 
 def follow(new: Query, old: Query) -> None:
-    """Go on from what the old process's Spark has written down."""
+    """Continue from the offsets that the old process's Spark has written."""
     new.planned, new.committed, new.batch, new.output = (
         old.planned,
         old.committed,
@@ -158,14 +158,14 @@ def follow(new: Query, old: Query) -> None:
 
 
 def _go_on(old: Query) -> None:
-    """Run batches. Of these two Sparks only one can write down that one is done, so those of this one do not count."""
+    """Run batches of this Spark. Only one of the two can commit a batch: those of this one do not count."""
     for _ in range(9):
         old.step(bad)
 
 
 @pytest.mark.parametrize("point", ["planned", "read", "committed", "settled", "settled with refusals"])
 def test_a_runner_that_was_given_up_comes_back(redelivery_broker: MemoryBroker, point: str) -> None:
-    """It ends with one sentence before it settles, and nothing is lost or there twice."""
+    """A replaced runner ends with one sentence before it settles, and no message is lost or duplicated."""
     names = ["bad-0", *(f"good-{number}" for number in range(1, 12))]
     for name in names:
         redelivery_broker.send("orders", name)
@@ -199,7 +199,7 @@ def test_a_runner_that_was_given_up_comes_back(redelivery_broker: MemoryBroker, 
 def test_a_runner_that_stood_still_while_it_published(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it appends after it was given up is part of the log, or stays at the broker: it is processed once."""
+    """A segment of a replaced runner is part of the log, or its messages stay on the broker: each is processed once."""
     for number in range(3):
         redelivery_broker.send("orders", f"good-{number}")
     old, new = both(redelivery_broker)
@@ -223,7 +223,7 @@ def test_a_runner_that_stood_still_while_it_published(
 def test_what_an_old_runner_has_appended_and_accepted_is_read(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """It does not know yet that it was given up; nothing more has to come for the new one to see it."""
+    """A segment of a runner that does not know yet that it was replaced is read without any further message."""
     old, new = both(redelivery_broker)
     with old, new:
         old.start()
@@ -247,7 +247,7 @@ def test_what_an_old_runner_has_appended_and_accepted_is_read(
 def test_rows_that_an_old_runner_delivers_again_come_once(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """Both know that a row waits; only one of them has it delivered again, and it passes once."""
+    """A row that waits in both runners is redelivered by one of them only, and passes once."""
     redelivery_broker.send("orders", "late")
 
     def handler(row: Row) -> None:
@@ -271,7 +271,7 @@ def test_rows_that_an_old_runner_delivers_again_come_once(
 
 
 def test_two_starts_at_once(redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them is refused for now, and can try again."""
+    """One of two concurrent starts is refused for now, and can try again."""
     load = States.load
     with (
         Query(redelivery_broker, "sound://bucket/log") as one,
@@ -285,14 +285,14 @@ def test_two_starts_at_once(redelivery_broker: MemoryBroker, monkeypatch: pytest
             return found
 
         monkeypatch.setattr(States, "load", late)
-        with pytest.raises(LogInUse, match="is being written by another start of a query"):
+        with pytest.raises(LogInUse, match="being written by another start of a query"):
             one.start()
         two.die()
         one.start()
 
 
 def test_two_verdicts_at_once(store: WalStore) -> None:
-    """The first counts for both attempts."""
+    """The first of two concurrent verdicts counts for both attempts."""
     records = Records(store)
     first = Verdict([1, 2], {1: Refusal(1, "fail", "no")})
     name = verdict_name(1, "m", [1, 2])

@@ -1,4 +1,4 @@
-"""Offsets as Spark writes them down."""
+"""Offsets as Spark stores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redelivery_spark.stream.offsets import log_of, offset_of, vector_of
 
 @given(st.dictionaries(st.integers(0, 31), st.integers(1, 2**33)))
 def test_an_offset_is_read_as_it_was_written(vector: dict[int, int]) -> None:
-    """Over JSON nothing is lost."""
+    """An offset survives JSON unchanged."""
     offset = json.loads(json.dumps(offset_of(vector, "abc")))
 
     assert (vector_of(offset), log_of(offset)) == (vector, "abc")
@@ -28,6 +28,6 @@ def test_an_offset_of_the_first_design_is_refused_with_the_way_out() -> None:
 
 @pytest.mark.parametrize("offset", [{"orders": {"0": 5}}, {"0": "7"}, {"logOffset": 3}, {"1": True}])
 def test_an_offset_of_another_source_is_refused(offset: dict[str, object]) -> None:
-    """A checkpoint of Kafka's, or of files, is not read as one of ours."""
+    """A checkpoint of Kafka's source, or of files, is refused."""
     with pytest.raises(ConfigurationError, match="not written by this source"):
         vector_of(offset)

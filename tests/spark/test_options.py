@@ -1,4 +1,4 @@
-"""The options of a stream: what they make, and the one sentence of each that makes no sense."""
+"""Options of a stream: the values that they make, and the error of each wrong one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMON = {"url": "memory://b", "destination": "orders", "walDir": "/wal"}
 
 
 def stream(**options: str) -> SourceOptions:
-    """Read options as Spark hands them over: with names in lower case."""
+    """Read options as Spark passes them: with names in lower case."""
     return read_options({name.lower(): value for name, value in (COMMON | options).items()})
 
 
@@ -24,7 +24,7 @@ def drain(**options: str) -> ReadOptions:
 
 
 def test_the_defaults_are_those_of_the_table() -> None:
-    """What is not given is as the table says, and is what the class itself begins with."""
+    """Options that are not given have the defaults of the table, and of the class."""
     made = stream(partitions="2")
     plain = SourceOptions(made.uri, made.settings, "orders", "/wal")
     assert made == plain
@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_table() -> None:
 
 
 def test_every_option_of_a_stream_arrives() -> None:
-    """Each given value is in the options that the source is made with."""
+    """Each given value is in the source's options."""
     made = stream(
         maxRowsPerTrigger="500",
         maxBytesPerTrigger="1m",
@@ -58,10 +58,13 @@ def test_every_option_of_a_stream_arrives() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("2s", 2.0), ("2S", 2.0), ("5m", 300.0), ("1h", 3600.0), ("700", 0.7), (" 3s ", 3.0)],
-)
+    [
+        ("500ms", 0.5), ("2s", 2.0), ("30S", 30.0), ("15m", 900.0), ("2h", 7200.0), ("30d", 2_592_000.0),
+        ("700", 0.7), (" 3s ", 3.0),
+    ],
+)  # fmt: skip
 def test_durations_have_units(text: str, seconds: float) -> None:
-    """A unit is one of four, in any case; a plain number is milliseconds."""
+    """A unit is one of five, in any case; a plain number is milliseconds."""
     assert drain(idle=text).idle == seconds
 
 
@@ -75,94 +78,101 @@ def test_sizes_have_units(text: str, size: int) -> None:
 
 
 def test_the_old_name_of_a_batch_is_accepted() -> None:
-    """The name `maxMessagesPerTrigger` is accepted, and is quoted as it was written; both names are refused."""
+    """The name `maxMessagesPerTrigger` is accepted, and quoted as written; both names together are refused."""
     assert stream(maxMessagesPerTrigger="7").most_rows == 7
-    with pytest.raises(ConfigurationError, match=r"^maxMessagesPerTrigger=0: a whole number, 1 at least$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^maxMessagesPerTrigger=0: must be a whole number, at least 1$"
+    ):
         stream(maxMessagesPerTrigger="0")
-    with pytest.raises(ConfigurationError, match="is the old name of maxRowsPerTrigger, and both are given"):
+    with pytest.raises(
+        ConfigurationError,
+        match="maxMessagesPerTrigger: the old name of maxRowsPerTrigger, and both are given",
+    ):
         stream(maxMessagesPerTrigger="7", maxRowsPerTrigger="7")
-    with pytest.raises(ConfigurationError, match="maxMessagesPerTrigger means nothing here: it is for"):
-        Given({"maxMessagesPerTrigger": "7"}, READ)
+    with pytest.raises(ConfigurationError, match="maxMessagesPerTrigger: has no effect here; it is for"):
+        Given({"maxMessagesPerTrigger": "7"}, READ).mistakes.check()
 
 
 def test_a_batch_is_no_larger_than_what_may_wait() -> None:
-    """With less bytes ahead the default of a batch falls with it; a larger batch that is asked for is refused."""
+    """A lower maxBytesAhead lowers the default of maxBytesPerTrigger; a larger given value is refused."""
     assert stream(maxBytesAhead="1m").most_bytes == 1024**2
-    with pytest.raises(ConfigurationError, match=r"^maxBytesPerTrigger=2m is more than maxBytesAhead=1m: "):
+    with pytest.raises(ConfigurationError, match=r"^maxBytesPerTrigger=2m: more than maxBytesAhead=1m, "):
         stream(maxBytesAhead="1m", maxBytesPerTrigger="2m")
-    with pytest.raises(ConfigurationError, match=r"^maxBytesPerTrigger=1g is more than maxBytesAhead=256m: "):
+    with pytest.raises(ConfigurationError, match=r"^maxBytesPerTrigger=1g: more than maxBytesAhead=256m, "):
         stream(maxBytesPerTrigger="1g")
 
 
 GONE = [
-    ("ack", "wal", "the broker lets go of a message when the log has it, which was ack=wal; leave it out"),
-    ("ack", "commit", "ack is no option any more"),
-    ("consumers", "executors", r"as many connections as readers=N says"),
-    ("consumers", "driver", "consumers is no option any more"),
-    ("pushFilters", "true", "pushFilters is no option any more: Spark filters the rows itself"),
-    ("isolateFanout", "4", "isolateFanout is no option any more: isolate=split makes 8 groups"),
-    ("maxWait", "500", "maxWait is no option any more: use maxTriggerDelay"),
+    ("ack", "wal", "a message is accepted when the write-ahead log has it, as with ack=wal; remove it"),
+    ("ack", "commit", "ack: no longer an option"),
+    ("consumers", "executors", r"over readers=N connections"),
+    ("consumers", "driver", "consumers: no longer an option"),
+    ("pushFilters", "true", "pushFilters: no longer an option: Spark filters the rows itself"),
+    ("isolateFanout", "4", "isolateFanout: no longer an option: isolate=split makes at least 8 groups"),
+    ("maxWait", "500", "maxWait: no longer an option; use maxTriggerDelay"),
 ]
 FOREIGN = [
     (
         "maxOffsetsPerTrigger",
         "5",
-        "^maxOffsetsPerTrigger is no option here; did you mean 'maxRowsPerTrigger'",
+        "^maxOffsetsPerTrigger: not an option here; did you mean 'maxRowsPerTrigger'",
     ),
     ("maxRecordsPerTrigger", "5", "did you mean 'maxRowsPerTrigger'"),
     ("minOffsetsPerTrigger", "5", "did you mean 'minRowsPerTrigger'"),
     ("minPartitions", "5", "did you mean 'partitions'"),
-    ("startingOffsets", "earliest", "^startingOffsets has no equivalent: a queue has no offsets"),
-    ("startingTimestamp", "1", "startingTimestamp has no equivalent"),
+    ("startingOffsets", "earliest", "^startingOffsets: no equivalent here: a queue has no offsets"),
+    ("startingTimestamp", "1", "startingTimestamp: no equivalent here"),
     ("failOnDataLoss", "false", "a query always fails when a part of its walDir is missing"),
-    ("subscribe", "orders", "subscribe is called destination here"),
-    ("topic", "orders", "topic is called destination here"),
-    ("subscribePattern", "o.*", "name what to consume by destination"),
-    ("assign", "{}", "assign has no equivalent"),
-    ("kafka.bootstrap.servers", "b:1", "is a part of the option url here: stomp://broker:61613"),
-    ("host", "b", "host is a part of the option url here"),
+    ("subscribe", "orders", "subscribe: called destination here"),
+    ("topic", "orders", "topic: called destination here"),
+    ("subscribePattern", "o.*", "name the queues or topics in destination"),
+    ("assign", "{}", "assign: no equivalent here"),
+    ("kafka.bootstrap.servers", "b:1", "part of the option url here; use url=stomp://broker:61613"),
+    ("host", "b", "host: part of the option url here"),
     ("kafka.group.id", "g", "subscription names a durable topic subscription"),
-    ("groupIdPrefix", "g", "groupIdPrefix has no equivalent"),
-    ("kafka.max.poll.records", "5", "is for Kafka's client"),
+    ("groupIdPrefix", "g", "groupIdPrefix: no equivalent here"),
+    ("kafka.max.poll.records", "5", "an option of Kafka's client"),
     ("includeHeaders", "true", "the column properties is always there"),
     (
         "password",
         "hush",
-        "^password is no option: name a file by credentialsFile, or set the variables REDELIVERY_USER",
+        "^password: not an option, because Spark may show options; use credentialsFile, or set .* REDELIVERY_USER",
     ),
-    ("user", "app", "user is no option: name a file by credentialsFile"),
-    ("userName", "app", "is no option: name a file by credentialsFile"),
-    ("pasword", "hush", "pasword is no option: name a file by credentialsFile"),
+    ("user", "app", "user: not an option, because"),
+    ("userName", "app", "user[nN]ame: not an option, because"),
+    ("pasword", "hush", "pasword: not an option, because"),
 ]
 SENSELESS = [
-    ("maxRowsPerTriger", "5", "unknown option maxrowspertriger; did you mean 'maxRowsPerTrigger'"),
+    ("maxRowsPerTriger", "5", "maxrowspertriger: unknown option; did you mean 'maxRowsPerTrigger'"),
     ("maxBytesPerTriger", "5", "did you mean 'maxBytesPerTrigger'"),
     ("mxTriggerDelay", "5", "did you mean 'maxTriggerDelay'"),
-    ("quux", "5", "^unknown option quux$"),
-    ("maxRowsPerTrigger", "10k", "^maxRowsPerTrigger=10k: a whole number, 1 at least"),
-    ("readers", "0", "^readers=0: a whole number, 1 to 31$"),
-    ("readers", "32", "^readers=32: a whole number, 1 to 31$"),
-    ("maxTriggerDelay", "5 sec", r"^maxTriggerDelay=5 sec: a duration such as 500ms, .*; did you mean '5s'\?$"),
-    ("maxTriggerDelay", "soon", r"a plain number is milliseconds, 2s at most$"),
-    ("maxTriggerDelay", "5s", r"^maxTriggerDelay=5s: 2s at most, because the runner of a killed Spark lives"),
-    ("maxTriggerDelay", "2001", r"^maxTriggerDelay=2001: 2s at most"),
-    ("maxTriggerDelay", "-1", "^maxTriggerDelay=-1: a duration"),
-    ("maxBytesAhead", "64 MiB", r"^maxBytesAhead=64 MiB: a size such as 512k, .*; did you mean '64m'\?$"),
-    ("maxBytesAhead", "64q", "a plain number is bytes, 1 at least$"),
-    ("maxBytesPerTrigger", "0", "maxBytesPerTrigger=0: a size"),
-    ("minRowsPerTrigger", "adaptive", "minRowsPerTrigger=adaptive: a whole number"),
-    ("minRowsPerTrigger", "200000", r"^minRowsPerTrigger=200000 is more than maxRowsPerTrigger=100000: no batch"),
-    ("isolate", "splitt", "isolate=splitt: one of never, split; did you mean 'split'"),
-    ("isolateAfter", "3", "^isolateAfter means nothing without isolate=split"),
-    ("onDecodeError", "fail", "onDecodeError means nothing without decode"),
-    ("mode", "drain", "mode means nothing here: it is for spark.read"),
+    ("quux", "5", "^quux: unknown option$"),
+    ("maxRowsPerTrigger", "10k", "^maxRowsPerTrigger=10k: must be a whole number, at least 1"),
+    ("readers", "0", "^readers=0: must be a whole number, 1 to 31$"),
+    ("readers", "32", "^readers=32: must be a whole number, 1 to 31$"),
+    ("maxTriggerDelay", "5 sec", r"^maxTriggerDelay=5 sec: must be a duration such as 500ms, .*; did you mean '5s'\?$"),
+    ("maxTriggerDelay", "2 days", r"such as 500ms, 30s, 15m, 2h or 30d, at most 2s; .*; did you mean '2d'\?$"),
+    ("maxTriggerDelay", "1d", r"^maxTriggerDelay=1d: at most 2s"),
+    ("maxTriggerDelay", "soon", r"at most 2s; a plain number is milliseconds$"),
+    ("maxTriggerDelay", "5s", r"^maxTriggerDelay=5s: at most 2s, because the runner of a killed Spark lives"),
+    ("maxTriggerDelay", "2001", r"^maxTriggerDelay=2001: at most 2s"),
+    ("maxTriggerDelay", "-1", "^maxTriggerDelay=-1: must be a duration"),
+    ("maxBytesAhead", "64 MiB", r"^maxBytesAhead=64 MiB: must be a size such as 512k, .*; did you mean '64m'\?$"),
+    ("maxBytesAhead", "64q", "at least 1; a plain number is bytes$"),
+    ("maxBytesPerTrigger", "0", "maxBytesPerTrigger=0: must be a size"),
+    ("minRowsPerTrigger", "adaptive", "minRowsPerTrigger=adaptive: must be a whole number"),
+    ("minRowsPerTrigger", "200000", r"^minRowsPerTrigger=200000: more than maxRowsPerTrigger=100000, and no batch"),
+    ("isolate", "splitt", "isolate=splitt: must be one of never, split; did you mean 'split'"),
+    ("isolateAfter", "3", "^isolateAfter: has no effect without isolate=split"),
+    ("onDecodeError", "fail", "onDecodeError: has no effect without decode"),
+    ("mode", "drain", "mode: has no effect here; it is for spark.read"),
     ("redelivery.rate", "5", "use maxRowsPerTrigger and the trigger's interval"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value", "words"), [*GONE, *FOREIGN, *SENSELESS])
 def test_what_makes_no_sense_is_one_sentence(name: str, value: str, words: str) -> None:
-    """It names the option as the table spells it, says what is right, and never offers an option for a secret."""
+    """An error names the option as the table spells it, says what is right, and suggests no option for a secret."""
     with pytest.raises(ConfigurationError, match=words) as caught:
         stream(**{name: value})
     sentence = str(caught.value)
@@ -173,7 +183,7 @@ def test_what_makes_no_sense_is_one_sentence(name: str, value: str, words: str) 
 
 @pytest.mark.parametrize(("name", "value", "words"), [*GONE, *FOREIGN])
 def test_other_uses_refuse_the_same_names(name: str, value: str, words: str) -> None:
-    """A batch read and a writer know what a name stands for, too."""
+    """A batch read and a writer refuse the same names with the same texts."""
     for made in (read_batch_options, read_write_options):
         with pytest.raises(ConfigurationError, match=words):
             made({"url": "memory://b", "destination": "a", name: value})
@@ -181,34 +191,36 @@ def test_other_uses_refuse_the_same_names(name: str, value: str, words: str) -> 
 
 def test_options_that_contradict_each_other() -> None:
     """A minimum needs a wait, and several connections need a queue and no client id."""
-    with pytest.raises(ConfigurationError, match=r"^minRowsPerTrigger=5 is more than maxRowsPerTrigger=4"):
+    with pytest.raises(ConfigurationError, match=r"^minRowsPerTrigger=5: more than maxRowsPerTrigger=4"):
         stream(minRowsPerTrigger="5", maxRowsPerTrigger="4")
     with pytest.raises(
-        ConfigurationError, match=r"^minRowsPerTrigger=5 means nothing with maxTriggerDelay=0"
+        ConfigurationError, match=r"^minRowsPerTrigger=5: has no effect with maxTriggerDelay=0"
     ):
         stream(minRowsPerTrigger="5", maxTriggerDelay="0")
     for more in ({"destination": "topic://a"}, {"subscription": "s", "jms.clientID": "me"}):
         with pytest.raises(ConfigurationError, match=r"^readers=2: each of several consumers of a topic"):
             stream(readers="2", **more)
-    with pytest.raises(ConfigurationError, match=r"^jms.clientID is of one connection, and readers=2 makes"):
+    with pytest.raises(
+        ConfigurationError, match=r"^jms.clientID: only one connection can use it, and readers=2 makes"
+    ):
         stream(readers="2", **{"jms.clientID": "me"})
     assert stream(readers="1", destination="topic://a", **{"jms.clientID": "me"}).readers == 1
 
 
 def test_several_connections_may_log_in_by_the_url() -> None:
-    """Credentials in the url are no reason against more than one reader."""
+    """Credentials in the url are allowed with more than one reader."""
     made = stream(readers="2", url="stomp://app:hush@b:1")
     assert made.readers == 2
     assert "hush" not in repr(made)
 
 
 def test_spark_has_options_of_its_own() -> None:
-    """The source is handed them as well, and leaves them alone."""
+    """Spark's own options reach the source as well, and are ignored."""
     assert stream(path="/x", schema="a int", checkpointLocation="/c").destination == "orders"
 
 
 def test_a_default_is_a_value() -> None:
-    """What the table names as a default can be written, but for words that stand for a rule."""
+    """A default in the table can be written as a value, except words that stand for a rule."""
     rules = {"", "adaptive", "the driver's processors, 8 at most"}
     for option in TABLE:
         if (

@@ -1,4 +1,4 @@
-"""The table of the source's options in the documentation is made from the one that is read by, and cannot drift."""
+"""The table of options on the page equals the one in the code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row_of(option: SparkOption) -> str:
 
 @pytest.mark.parametrize("option", TABLE, ids=lambda option: option.name)
 def test_every_option_is_on_the_page(option: SparkOption) -> None:
-    """Each option stands there with what it is for, takes, and is by default."""
+    """Each option is on the page, with its uses, values and default."""
     assert row_of(option) in PAGE
 
 
@@ -46,7 +46,7 @@ def test_every_column_is_on_the_page() -> None:
 def test_every_key_of_the_progress_is_on_the_page(
     make_query: Callable[..., Query], redelivery_broker: MemoryBroker
 ) -> None:
-    """What the source reports has a line for each of its keys."""
+    """Each key of the source's report has a line on the page."""
     redelivery_broker.send("orders", "one")
     query = make_query()
     query.drain()

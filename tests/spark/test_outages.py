@@ -1,4 +1,4 @@
-"""A sink that is down is no message's fault: with isolate=split, too."""
+"""Outages of a sink: no message is charged, also with isolate=split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLIT = {"isolate": "split", "isolateAfter": 1}
 
 
 def down(row: Row) -> None:
-    """Fail as a sink does that is down."""
+    """Fail as a sink that is down."""
     del row
     raise KillsQuery("sink down")
 
@@ -27,13 +27,13 @@ def down(row: Row) -> None:
 def test_one_message_and_a_sink_that_is_down(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is tried again and again, uncharged, and the log asks for the sink."""
+    """A message over which a sink fails is tried again, uncharged, and the log names the sink."""
     query = make_query(**SPLIT)
     redelivery_broker.send("orders", "good")
     for _ in range(30):
         with contextlib.suppress(KillsQuery):
             query.step(down, evidence=True)
-    assert "is it in order? sink down" in caplog.text
+    assert "no other batch has succeeded since (sink down)" in caplog.text
     query.drain()
     assert query.bodies() == ["good"]
     assert query.output[max(query.output)][0]["delivery_count"] == 1
@@ -42,7 +42,7 @@ def test_one_message_and_a_sink_that_is_down(
 def test_many_messages_and_a_long_outage(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """None of them is dead-lettered."""
+    """No message is dead-lettered in a long outage."""
     query = make_query(**SPLIT)
     for number in range(6):
         redelivery_broker.send("orders", f"good-{number}")
@@ -57,7 +57,7 @@ def test_many_messages_and_a_long_outage(
 def test_by_default_an_outage_changes_nothing(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """The batch stays as it is for as long as it takes."""
+    """By default the batch stays unchanged for as long as the outage lasts."""
     query = make_query()
     for number in range(6):
         redelivery_broker.send("orders", f"good-{number}")
@@ -70,7 +70,7 @@ def test_by_default_an_outage_changes_nothing(
 
 
 def test_a_killer_among_others(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """It is charged as soon as anything has gone through between two of its failures."""
+    """A killer is charged as soon as a batch has succeeded between two of its failures."""
     query = make_query(**SPLIT)
     redelivery_broker.send("orders", "killer")
     failures = 0
@@ -85,7 +85,7 @@ def test_a_killer_among_others(redelivery_broker: MemoryBroker, make_query: Call
 
 
 def test_nothing_but_killers(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """They end as dead letters past redelivery.maximumDeferrals."""
+    """Killers alone end as dead letters after redelivery.maximumDeferrals."""
     query = make_query(uri=FAST + "&redelivery.maximumDeferrals=4", **SPLIT)
     redelivery_broker.send("orders", "killer")
     query.drain(fails_bad, evidence=True)
@@ -96,7 +96,7 @@ def test_nothing_but_killers(redelivery_broker: MemoryBroker, make_query: Callab
 def test_an_outage_before_a_failure_that_went_through(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """What went through before a row was alone for the first time does not charge it."""
+    """A batch that succeeded before a row was alone for the first time does not charge the row."""
     query = make_query(**SPLIT)
     redelivery_broker.send("orders", "one")
     counts: list[int] = []

@@ -1,4 +1,4 @@
-"""`process`: what a handler gets, what it may return, and the verdict on rows that fail."""
+"""`process`: the arguments and results of a handler, and the verdict on rows that fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frame:
 
 
 def refuses(*ids: str) -> Callable[[Any], object]:
-    """Make a handler that raises over some rows, and returns what came."""
+    """Return a handler that raises over some rows, and returns the others."""
 
     def check(row: Any) -> object:
         if row["message_id"] in ids:
@@ -48,7 +48,7 @@ def refuses(*ids: str) -> Callable[[Any], object]:
 
 
 def refused(folder: Path) -> dict[str, str]:
-    """Return which rows the log has as refused, and why."""
+    """Return the refused rows of the log, with their causes."""
     _, found = Records(store_at(str(folder))).settled_by({}, {1: 1})
     names = dict(zip(places(folder, *"abcdef"), "abcdef", strict=True))
     return {names[at]: of.cause for at, of in found.items()}
@@ -61,12 +61,14 @@ def made(frame: object) -> list[Any]:
 
 
 def apply(frame: object, handler: Callable[[Any], object], *more: Any, **named: Any) -> Any:
-    """Call `process` with what is no real DataFrame."""
+    """Call `process` with a frame that is no real DataFrame."""
     return process(frame, handler, *more, **named)  # type: ignore[arg-type]
 
 
 def test_two_handlers_of_one_factory_have_a_verdict_each(rows: Frame, tmp_path: Path) -> None:
-    """Chained, each refuses its own row; also lambdas of one function, partials, and the same handler again."""
+    """Chained handlers each refuse their own row: of one factory, lambdas of one function, partials, the same one
+    again.
+    """
     first = apply(rows, refuses("a"))
     assert made(apply(first, refuses("b"))) == ["c"]
     assert refused(tmp_path) == {"a": "ValueError: a", "b": "ValueError: b"}
@@ -74,7 +76,7 @@ def test_two_handlers_of_one_factory_have_a_verdict_each(rows: Frame, tmp_path: 
 
 
 def test_handlers_beside_each_other_have_a_verdict_each(rows: Frame) -> None:
-    """In two actions of one batch: made with other values, of other code, or given a name."""
+    """Handlers in two actions of one batch have a verdict each: of other values, of other code, or with a name."""
 
     def check(wrong: str, row: Any) -> object:
         return refuses(wrong)(row)
@@ -101,7 +103,7 @@ def test_handlers_beside_each_other_have_a_verdict_each(rows: Frame) -> None:
 
 
 def test_one_handler_over_two_parts_of_a_batch(rows: Frame, tmp_path: Path) -> None:
-    """Each part has its verdict: a row of the second may fail after the first is decided."""
+    """Each part of a batch has its verdict: a row of the second may fail after the first is decided."""
     handler = refuses("a", "c")
     assert made(apply(rows.filter(lambda row: row["message_id"] < "b"), handler)) == []
     assert made(apply(rows.filter(lambda row: row["message_id"] > "a"), handler)) == ["b"]
@@ -109,9 +111,11 @@ def test_one_handler_over_two_parts_of_a_batch(rows: Frame, tmp_path: Path) -> N
 
 
 def test_a_name_is_used_once(rows: Frame) -> None:
-    """Two handlers in a row cannot have one name, and a name is no empty text."""
+    """Two handlers in a row cannot have one name, and a name cannot be empty."""
     first = apply(rows, refuses("a"), name="check")
-    with pytest.raises(ConfigurationError, match="name='check' is that of another handler of the same rows"):
+    with pytest.raises(
+        ConfigurationError, match="name='check' is the name of another handler of the same rows"
+    ):
         apply(first, refuses("b"), name="check")
     with pytest.raises(ConfigurationError, match="name= is empty"):
         apply(rows, refuses("a"), name=" ")
@@ -120,15 +124,17 @@ def test_a_name_is_used_once(rows: Frame) -> None:
 def test_a_value_that_does_not_fit_fails_its_row(
     rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the wrong type, too large, missing, or of the wrong number: the others are in the result."""
+    """A value of the wrong type, too large, missing, or of the wrong number fails its row; the others are in the
+    result.
+    """
     for number, (wrong, said) in enumerate(
         [
             ("x", "column n int32 of result=: "),
             (2**40, "column n int32 of result=: "),
-            ((None,), "None for the column n of result=, which is not null"),
+            ((None,), "None for the column n of result=, which must not be null"),
             ((1, 2), "the handler returned tuple, which does not fit the 1 columns of result="),
             ([], "the handler returned list, which does not fit"),
-            ({"n": 1, "m": 2}, "the handler returned m, which is no column of result="),
+            ({"n": 1, "m": 2}, "the handler returned m, which is not a column of result="),
         ]
     ):
         in_batch(monkeypatch, number)
@@ -143,14 +149,14 @@ def test_a_value_that_does_not_fit_fails_its_row(
 
 
 def test_what_a_handler_may_return(rows: Frame) -> None:
-    """A tuple, a list, a dict, a single value; None for no row."""
+    """A handler returns a tuple, a list, a dict or a single value; None for no row."""
     values: dict[str, object] = {"a": {"n": 1}, "b": [2], "c": None}
     assert made(apply(rows, lambda row: values[row["message_id"]], COUNT)) == [1, 2]
     assert made(apply(rows, lambda _: 7, COUNT)) == [7, 7, 7]
 
 
 def test_what_a_handler_gets(rows: Frame) -> None:
-    """Properties are a dict, and a timestamp is aware, in UTC; both can be returned."""
+    """A handler gets properties as a dict, and timestamps as aware datetimes in UTC; both can be returned."""
     seen: list[Any] = []
 
     def look(row: Any) -> object:
@@ -165,7 +171,7 @@ def test_what_a_handler_gets(rows: Frame) -> None:
 
 
 def test_nested_values(rows: Frame) -> None:
-    """A map is a dict or pairs, a struct a Row or a dict."""
+    """A map can be returned as a dict or pairs, a struct as a Row or a dict."""
     inner = StructType([StructField("n", IntegerType())])
     kinds = StructType([StructField("m", MapType(StringType(), IntegerType())), StructField("s", inner)])
     values: dict[str, object] = {"a": ({"x": 1}, Row(n=2)), "b": ([("x", 1)], {"n": 2}), "c": (None, None)}
@@ -176,14 +182,14 @@ def test_nested_values(rows: Frame) -> None:
 
 
 def test_a_time_without_a_zone_is_in_utc(rows: Frame) -> None:
-    """As the source's own: a handler on a machine elsewhere returns the same."""
+    """A datetime without a time zone is taken as UTC, on any machine."""
     naive = datetime(2026, 1, 1)  # noqa: DTZ001
     found = made(apply(rows, lambda _: (naive,), StructType([StructField("ts", TimestampType())])))
     assert found == [datetime(2026, 1, 1, tzinfo=UTC)] * 3
 
 
 def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
-    """Poison, Discard and Defer reach the source as what they are."""
+    """Poison, Discard and Defer are in the verdict with their kinds."""
     raised = {"a": Poison("p"), "b": Discard("d"), "c": Defer(5)}
 
     def handler(row: Any) -> object:
@@ -197,7 +203,7 @@ def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
 
 
 def test_outside_of_a_stream_a_failure_is_raised(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing redelivers a row there: the handler's error, or that of its value, ends the job."""
+    """Outside of a stream the handler's error, or that of its value, ends the job: the row cannot be redelivered."""
     in_batch(monkeypatch, None)
     with pytest.raises(ValueError, match="a"):
         made(apply(rows, refuses("a")))
@@ -206,7 +212,7 @@ def test_outside_of_a_stream_a_failure_is_raised(rows: Frame, monkeypatch: pytes
 
 
 def test_a_verdict_is_published_before_its_rows_go_on(rows: Frame, tmp_path: Path) -> None:
-    """A sink that stops after the first rows (`limit`) leaves no refused row behind, and none without a verdict."""
+    """A sink that stops after the first rows (`limit`) leaves no refused row, and no row without a verdict."""
     task = apply(cut(rows, 2), refuses("a", "c")).parts[0]()
     assert next(task).column("message_id").to_pylist() == ["b"]
     assert refused(tmp_path) == {"a": "ValueError: a"}
@@ -216,7 +222,7 @@ def test_a_verdict_is_published_before_its_rows_go_on(rows: Frame, tmp_path: Pat
 
 
 def test_an_empty_arrow_batch_is_passed_on(rows: Frame, tmp_path: Path) -> None:
-    """With its columns, and without a verdict."""
+    """An empty Arrow batch is passed on with its columns, and without a verdict."""
     none = rows.filter(lambda _: False)
     for result, names in ((None, none.columns), (COUNT, ["n"])):
         (batch,) = apply(none, refuses("a"), result).parts[0]()
@@ -225,14 +231,14 @@ def test_an_empty_arrow_batch_is_passed_on(rows: Frame, tmp_path: Path) -> None:
 
 
 def test_rows_of_another_log_are_refused(rows: Frame, tmp_path: Path) -> None:
-    """One sentence says so: their verdicts would be lost."""
+    """Rows of another log are refused: their verdicts would be lost."""
     del rows
     with pytest.raises(ConfigurationError, match="a row is not of the log that the DataFrame names"):
         made(apply(source(tmp_path, "a", log=tmp_path / "other"), refuses()))
 
 
 def test_the_columns_that_it_needs(rows: Frame) -> None:
-    """Without the place of a row there is no verdict on it."""
+    """A frame without the place of a row is refused: there can be no verdict."""
     rows.columns = ["message_id", "body"]
     with pytest.raises(ConfigurationError, match="has no column _place and no column delivery_count; keep"):
         apply(rows, refuses("a"))

@@ -1,4 +1,4 @@
-"""What the package offers."""
+"""Public names of the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import redelivery_spark
 
 
 def test_process_is_a_function_each_time() -> None:
-    """Also when its module, which has the same name, has been imported."""
+    """`process` is a function, also after its module of the same name was imported."""
     pytest.importorskip("pyspark")
     for _ in range(2):
         for name in redelivery_spark.__all__:

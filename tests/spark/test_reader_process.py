@@ -1,4 +1,4 @@
-"""A reader's process: what it says and obeys, over streams in memory and a memory broker."""
+"""A reader's process: its reports and the lines that it obeys, over streams in memory and a memory broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.testing import MemoryBroker
 
-UNHURRIED = 60.0  # seconds that nothing here takes
+UNHURRIED = 60.0  # seconds, longer than anything here
 Said = dict[str, Any]
 Step = tuple["Callable[[Said], object]", "Callable[[], Iterable[Said | str]]"]
 FOREVER: Step = (lambda _: False, list)
@@ -35,7 +35,7 @@ FOREVER: Step = (lambda _: False, list)
 
 
 class Runner:
-    """The other end of both streams: a script of what it waits for, and what it does and says then."""
+    """The runner's end of both streams: a script of the reports that it waits for, and of its answers."""
 
     def __init__(self, config: Said, *steps: Step) -> None:
         self._config = config
@@ -60,10 +60,10 @@ class Runner:
             for line in then():
                 yield line if isinstance(line, str) else json.dumps(line) + "\n"
 
-    # Its standard output.
+    # The child's standard output.
 
     def write(self, line: str) -> None:
-        """Hear a line."""
+        """Handle a line."""
         self.said.append(json.loads(line))
         self._heard.put(self.said[-1])
 
@@ -75,7 +75,7 @@ class Runner:
         """Do nothing."""
 
     def named(self, name: str) -> list[Any]:
-        """Return what it has heard of a kind."""
+        """Return the reports of a kind."""
         return [each[name] for each in self.said if name in each]
 
 
@@ -92,7 +92,7 @@ class Log:
         self._patch = monkeypatch
 
     def run(self, *steps: Step, **more: Any) -> Runner:
-        """Be the reader of lane 1 until the script is at its end; return what it has said."""
+        """Run the reader of lane 1 until the script ends; return its runner."""
         config = {
             "lane": 1, "last": 0, "settled": 0, "log": "log", "start": "S", "siblings": "S.", "name": "S.1.1", **more
         }  # fmt: skip
@@ -105,7 +105,7 @@ class Log:
         return runner
 
     def append(self, lane: int, connection: str, *bodies: str) -> Sequence[Delivery]:
-        """Append a segment of messages that came over a connection; return them."""
+        """Append a segment of messages of a connection; return them."""
         found, wire = sent(self.broker, *bodies)
         stored = [each.stored() for each in found]
         facts = SegmentFacts(1.0, "log", (wire,), connection=connection)
@@ -115,7 +115,7 @@ class Log:
         return found
 
     def rows(self) -> list[int]:
-        """Return how many rows each segment of lane 1 has."""
+        """Return the number of rows of each segment of lane 1."""
         lane = Lane(self.store, 1)
         lane.load()
         return [each.rows for each in lane.after(0)]
@@ -123,22 +123,24 @@ class Log:
 
 @pytest.fixture
 def log(redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    """Return an empty one."""
+    """Return an empty log."""
     return Log(redelivery_broker, tmp_path / "wal", monkeypatch)
 
 
 def state(**wanted: object) -> Callable[[Said], bool]:
-    """Return what sees that a state has these values."""
+    """Return a function that is True for a state with these values."""
     return lambda said: wanted.items() <= said.get("state", {}).items()
 
 
 def segment(said: Said) -> bool:
-    """See that a segment is said."""
+    """Return True for the report of a segment."""
     return "segment" in said
 
 
 def test_what_it_publishes_it_says_and_then_accepts(log: Log) -> None:
-    """The connection bears the name that the runner gave it; it ends when its input does."""
+    """A published segment is reported, and then accepted; the connection has the runner's name; the end of input ends
+    it.
+    """
 
     def send() -> list[Said]:
         log.broker.send("orders", "a")
@@ -153,7 +155,7 @@ def test_what_it_publishes_it_says_and_then_accepts(log: Log) -> None:
 
 
 def test_a_state_is_said_when_it_changes(log: Log) -> None:
-    """It has all that the runner asks of a reader."""
+    """A state is reported when it changes, with all that the runner asks of a reader."""
     runner = log.run((state(connected=True), lambda: [{"wanted": True}]))
     assert runner.named("state")[-1] == {
         "copies": 0, "refused": 0, "set_aside": 0, "connected": True, "full": False, "exhausted": False
@@ -164,7 +166,7 @@ def test_a_state_is_said_when_it_changes(log: Log) -> None:
 
 
 def test_what_an_older_process_published_is_said(log: Log) -> None:
-    """Also where it is there before this one begins, and the runner has not seen it."""
+    """A segment of an older process is reported, also if it was there before and the runner has not seen it."""
     log.append(1, "old", "a")
     log.append(1, "old", "b")
     runner = log.run((lambda said: segment(said) and said["segment"][0] == 2, list), last=1)
@@ -172,14 +174,16 @@ def test_what_an_older_process_published_is_said(log: Log) -> None:
 
 
 def test_it_goes_on_from_the_number_that_the_runner_knows(log: Log) -> None:
-    """Its segments may all be gone."""
+    """Numbers continue after the one that the runner knows, also if the segments are gone."""
     log.broker.send("orders", "a")
     runner = log.run((segment, list), last=7, settled=7)
     assert [each[0] for each in runner.named("segment")] == [8]
 
 
 def test_when_all_has_been_taken(log: Log) -> None:
-    """It says so; and that it goes on, once a sibling's connection has ended: what that one had may come to it."""
+    """A reader reports that all is taken, and the opposite once a sibling's connection has ended: it can get its
+    messages.
+    """
     states: list[bool] = []
 
     def watched(said: Said) -> bool:
@@ -201,7 +205,7 @@ def test_when_all_has_been_taken(log: Log) -> None:
 def test_a_siblings_row_is_in_doubt_once_its_connection_has_ended(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then an equal message is another one."""
+    """A sibling's row is in doubt once its connection has ended; until then an equal message is another one."""
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda each: each.body))
     monkeypatch.setattr(MemoryDelivery, "digest", lambda each: each.body)
     log.append(2, "S.2.1-0", "a")
@@ -217,7 +221,7 @@ def test_a_siblings_row_is_in_doubt_once_its_connection_has_ended(
 
     def after() -> Iterator[Said]:
         yield {"ended": [2, "S.2.1-0"]}
-        # It has obeyed.
+        # The line is handled.
         come("a", "b")
 
     runner = log.run((state(connected=True), before), (segment, after), (state(copies=1), list))
@@ -226,7 +230,7 @@ def test_a_siblings_row_is_in_doubt_once_its_connection_has_ended(
 
 
 def test_its_own_connection_that_ended_is_said(log: Log) -> None:
-    """The runner tells the siblings."""
+    """The end of its own connection is reported, and the runner informs the siblings."""
 
     def cut() -> list[Said]:
         log.broker.cut()
@@ -243,7 +247,9 @@ def test_its_own_connection_that_ended_is_said(log: Log) -> None:
 
 
 def test_settled_segments_are_removed_here(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner says how far; two windows of the connection that stands stay, and what is in doubt."""
+    """Settled segments are removed as the runner reports; two windows of the current connection stay, and rows in
+    doubt.
+    """
     log.broker.send("orders", "a")
     removed: list[int] = []
     settle = Lane.settle
@@ -258,20 +264,20 @@ def test_settled_segments_are_removed_here(log: Log, monkeypatch: pytest.MonkeyP
 
 
 def test_it_ends_when_the_runner_has_another_parent(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner that was killed says nothing any more."""
+    """A process whose runner was killed ends: its parent has changed."""
     parents = iter([1, 1, 1, 2])
     monkeypatch.setattr(os, "getppid", lambda: next(parents, 2))
     assert log.run(FOREVER).named("state")
 
 
 def test_half_a_line_is_the_end(log: Log) -> None:
-    """The runner has died while it wrote it."""
+    """Half a line ends the process: the runner died while it wrote it."""
     runner = log.run((state(connected=True), lambda: ['{"wan']))
     assert not runner.named("error")
 
 
 def test_an_error_of_the_start_is_said_with_its_kind(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else is: the broker is not there, or a file cannot be read."""
+    """An error of the start is reported with its kind, and nothing else: no broker, or a file that cannot be read."""
 
     def refused(_: object) -> None:
         raise ConfigurationError("no such queue", option="x")
@@ -283,7 +289,7 @@ def test_an_error_of_the_start_is_said_with_its_kind(log: Log, monkeypatch: pyte
 
 
 def test_an_error_on_the_way_is_said_with_its_kind(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk: nothing is accepted."""
+    """A full disk is reported with its kind, and nothing is accepted."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -296,7 +302,7 @@ def test_an_error_on_the_way_is_said_with_its_kind(log: Log, monkeypatch: pytest
 
 
 def test_a_log_that_another_start_has_taken_ends_it(log: Log) -> None:
-    """`run` knows that kind: another start does not mend it."""
+    """A log that another start has taken ends the process, with the kind that `run` does not restart."""
 
     def take() -> list[Said]:
         log.store.publish("state/000000000002.json", json.dumps({"start": "T"}).encode())

@@ -1,4 +1,4 @@
-"""Readers as processes, as the runner has them: what it says to them, what it hears, and what it does when one dies."""
+"""Readers as processes, on the runner's side: lines in both directions, and the death of a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def runner(
     redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runner]:
-    """Return one whose processes are started."""
+    """Return a runner whose processes are started."""
     made = Runner(redelivery_broker, tmp_path / "wal")
     monkeypatch.setattr("subprocess.Popen", made.popen)
     made.readers.start()
@@ -35,7 +35,7 @@ def runner(
 
 
 def error_of(runner: Runner) -> RedeliveryError:
-    """Wait for what ends the query."""
+    """Wait for the error that ends the query."""
     while True:
         try:
             seen = runner.readers.published()
@@ -45,7 +45,7 @@ def error_of(runner: Runner) -> RedeliveryError:
 
 
 def test_secrets_go_by_the_input_alone(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    """No argument has them, nor the environment, nor a log."""
+    """Secrets are in the input only: no argument has them, nor the environment, nor a log."""
     for lane in (1, 2):
         child = runner.child(lane)
         assert SECRET in child.config["options"]["uri"]
@@ -58,7 +58,7 @@ def test_secrets_go_by_the_input_alone(runner: Runner, caplog: pytest.LogCapture
 
 
 def test_a_process_finds_what_the_runner_finds(runner: Runner) -> None:
-    """Spark puts what `--py-files` names on the path of the runner alone."""
+    """A process has the runner's path: Spark adds the files of `--py-files` there only."""
     path = runner.child(1).env["PYTHONPATH"].split(os.pathsep)
     assert (
         os.path.dirname(os.path.dirname(reader_processes.__file__)).removesuffix("/redelivery_spark") in path
@@ -66,7 +66,7 @@ def test_a_process_finds_what_the_runner_finds(runner: Runner) -> None:
 
 
 def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
-    """Its lane and how far that has come, whose start it is, and a name that no other connection has."""
+    """A process gets its lane and position, the runner's start, and a unique name."""
     runner.settle_down(2)
     runner.lanes.settle({2: 1})
     first = runner.child(2)
@@ -82,7 +82,7 @@ def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
 
 
 def test_what_is_told_again_when_all_is_settled(runner: Runner) -> None:
-    """The runner remembers no segment that a process removes, and a later start of it goes on behind them all."""
+    """Settled segments are not remembered by the runner, and a later start of the process continues after them."""
     runner.lanes[2].removes = False
     for _ in range(3):
         runner.settle_down(2)
@@ -94,7 +94,7 @@ def test_what_is_told_again_when_all_is_settled(runner: Runner) -> None:
 
 
 def test_what_the_runner_says(runner: Runner) -> None:
-    """Whether Spark waits, what is settled in the lane of each, and that all there is is to be taken."""
+    """The runner reports whether Spark waits, the settled position of each lane, and that all is to be taken."""
     runner.settle_down(1)
     runner.readers.want(wanted=True)
     runner.lanes.settle({1: 1})
@@ -109,7 +109,7 @@ def test_what_the_runner_says(runner: Runner) -> None:
 
 
 def test_a_segment_that_is_said_is_there(runner: Runner) -> None:
-    """It is of its lane, and a wait for more ends."""
+    """A reported segment is in its lane, and a wait for more ends."""
     segment = runner.publish(2, "S.2.1-0", "a", "b")
     seen = runner.readers.published()
     runner.child(2).say(segment=list(segment))
@@ -120,7 +120,9 @@ def test_a_segment_that_is_said_is_there(runner: Runner) -> None:
 
 
 def test_states_are_of_all(runner: Runner) -> None:
-    """One that is full is enough, and one that is not connected; counts are sums."""
+    """One full process is enough for `full`, and one that is not connected for the opposite of `connected`; counts are
+    sums.
+    """
     readers = runner.readers
     assert (readers.full(), readers.connected) == (False, False)
     state = {"copies": 1, "refused": 2, "set_aside": 3, "connected": True, "full": False, "exhausted": False}
@@ -134,7 +136,7 @@ def test_states_are_of_all(runner: Runner) -> None:
 
 
 def test_counts_go_on_over_starts(runner: Runner) -> None:
-    """What was set aside is at the broker, and is counted by whom it comes to."""
+    """Counts continue over starts, except messages set aside: their next reader counts them again."""
     for start in (1, 2):
         runner.child(1, start).say(state={"copies": 1, "refused": 2, "set_aside": 3})
         runner.settle_down(1, start)
@@ -145,7 +147,7 @@ def test_counts_go_on_over_starts(runner: Runner) -> None:
 
 
 def test_all_has_been_taken_when_each_says_so(runner: Runner) -> None:
-    """One that was started again has to say it anew, and learns at its start that it is to."""
+    """All is taken when each process reports it; a restarted process is informed, and must report it anew."""
     available = AvailableNow(runner.clock)
     runner.readers.until_exhausted(available)
     runner.child(1).say(state={"exhausted": True})
@@ -167,7 +169,7 @@ def test_all_has_been_taken_when_each_says_so(runner: Runner) -> None:
 
 @pytest.mark.parametrize("how", ["dies", "says so"])
 def test_all_that_was_taken_may_come_again(runner: Runner, how: str) -> None:
-    """When one dies, or hears of a sibling's death, more is to be taken, and the query does not end."""
+    """After a death, of its own or of a sibling, a process takes more, and the query does not end."""
     available = AvailableNow(runner.clock)
     runner.readers.until_exhausted(available)
     for lane in (1, 2):
@@ -186,7 +188,7 @@ def test_all_that_was_taken_may_come_again(runner: Runner, how: str) -> None:
 
 
 def test_a_process_that_dies_is_started_again_after_pauses_that_grow(runner: Runner) -> None:
-    """From half a second, doubled up to half a minute; one that has published something begins with the first."""
+    """Pauses between restarts grow from 0.5 s to 30 s, and are short again after a published segment."""
     for start in range(1, 9):
         runner.child(1, start).die()
     runner.settle_down(1, 9)
@@ -198,7 +200,7 @@ def test_a_process_that_dies_is_started_again_after_pauses_that_grow(runner: Run
 
 
 def test_the_connections_of_one_that_died_are_said_to_the_others(runner: Runner) -> None:
-    """All that brought rows, also what it had published and not said; itself learns of none."""
+    """Connections of a dead process are reported to the others, also those of segments that it had not reported."""
     runner.settle_down(1)
     unsaid = runner.publish(1, "S.1.1-7", "unsaid")
     runner.child(1).die()
@@ -211,7 +213,7 @@ def test_the_connections_of_one_that_died_are_said_to_the_others(runner: Runner)
 
 
 def test_a_connection_that_ended_is_said_to_the_others_once(runner: Runner) -> None:
-    """And not again when its process dies; one that brought no row is no one's concern."""
+    """An ended connection is reported to the others once; one that brought no row is not."""
     runner.settle_down(1)
     child = runner.child(1)
     child.say(ended="S.1.1-3")
@@ -223,7 +225,7 @@ def test_a_connection_that_ended_is_said_to_the_others_once(runner: Runner) -> N
 
 
 def test_one_that_starts_learns_what_has_ended_before(runner: Runner) -> None:
-    """Both may die at once: what the one had may come to the next start of the other."""
+    """A starting process is informed of connections that ended before: both processes can die at once."""
     runner.settle_down(1)
     runner.settle_down(2)
     runner.child(1).die()
@@ -240,7 +242,7 @@ def test_one_that_starts_learns_what_has_ended_before(runner: Runner) -> None:
 def test_an_error_ends_the_query_with_its_kind(
     runner: Runner, kind: str, wanted: type[RedeliveryError]
 ) -> None:
-    """`run` knows by the kind whether another start would mend it; the process is not started again."""
+    """An error ends the query with its kind, and the process is not started again."""
     child = runner.child(1)
     child.say(error="no", kind=kind)
     child.die()
@@ -252,16 +254,16 @@ def test_an_error_ends_the_query_with_its_kind(
 
 @pytest.mark.parametrize("kind", ["OSError", "near_miss", "E"])
 def test_errors_of_others_end_the_query_too(runner: Runner, kind: str) -> None:
-    """Whatever a process says of its kind."""
+    """An error of any other kind ends the query, too."""
     runner.child(1).say(error="No space left", kind=kind)
     error = error_of(runner)
-    assert (type(error), str(error)) == (RedeliveryError, "nothing more is read: No space left")
+    assert (type(error), str(error)) == (RedeliveryError, "reading has stopped: No space left")
 
 
 def test_a_process_that_cannot_be_started_ends_the_query(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing would read its lane, and nothing would say so."""
+    """A process that cannot be started ends the query: its lane would not be read."""
 
     def none(*_: object, **__: object) -> None:
         raise OSError("no more processes")
@@ -272,7 +274,7 @@ def test_a_process_that_cannot_be_started_ends_the_query(
 
 
 def test_lines_that_are_none_are_passed_over(runner: Runner) -> None:
-    """A process that dies leaves half a line."""
+    """Lines that are not JSON are ignored: a process that dies leaves half a line."""
     child = runner.child(1)
     child._output.write('{"segment": [1, \n')
     runner.settle_down(1)
@@ -280,7 +282,7 @@ def test_lines_that_are_none_are_passed_over(runner: Runner) -> None:
 
 
 def test_the_end_is_said_by_the_end_of_the_input(runner: Runner) -> None:
-    """Each ends by itself, within a time that all share, and is not started again."""
+    """The end of the input ends each process, within a common time, and none is started again."""
     runner.readers.stop()
     for lane in (1, 2):
         assert not runner.child(lane).killed
@@ -290,14 +292,14 @@ def test_the_end_is_said_by_the_end_of_the_input(runner: Runner) -> None:
 
 
 def test_one_that_does_not_end_is_killed(runner: Runner) -> None:
-    """So that the end takes no longer than it may."""
+    """A process that does not end in time is killed."""
     runner.child(1).ends = False
     runner.readers.stop()
     assert [runner.child(lane).killed for lane in (1, 2)] == [True, False]
 
 
 def test_nothing_is_started_once_it_has_ended(runner: Runner) -> None:
-    """A pause of a restart may be on its way then."""
+    """No process is started after the end, also if a pause of a restart is running."""
     runner.end()
     assert runner.readers._processes[0]._begun() is None
     assert len(runner._children[1]) == 1

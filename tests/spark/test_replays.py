@@ -1,4 +1,4 @@
-"""A batch that Spark has planned never changes its content."""
+"""Replays: a batch that Spark has planned never changes its content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flat(tasks: list[list[Row]]) -> list[Row]:
 def test_a_sink_that_fails_sees_the_same_batch_again(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], times: int
 ) -> None:
-    """However often it fails, with its failures marked: the rows, their counts and their places are the same."""
+    """A failed batch is the same each time, also with marks: the rows, their counts and their places."""
     fill(redelivery_broker)
     query = make_query()
     seen: list[list[Row]] = []
@@ -60,7 +60,7 @@ def test_a_sink_that_fails_sees_the_same_batch_again(
 def test_a_restart_with_other_partitions_has_the_same_rows(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], partitions: int
 ) -> None:
-    """Only their tasks are others; so it is where more has arrived, and where limits are lower."""
+    """A restart with other partitions, more messages or lower limits has the same rows, in other tasks."""
     fill(redelivery_broker)
     query = make_query(partitions=3)
     assert query.plan()
@@ -77,7 +77,7 @@ def test_a_restart_with_other_partitions_has_the_same_rows(
 def test_a_batch_of_redelivered_and_fresh_rows_is_the_same_after_a_restart(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """Their counts are in the log, and are charged once."""
+    """A batch of redelivered and new rows is the same after a restart; their counts are charged once."""
     redelivery_broker.send("orders", "bad")
     query = make_query()
     query.step(fails_bad)
@@ -98,7 +98,7 @@ def test_a_batch_of_redelivered_and_fresh_rows_is_the_same_after_a_restart(
 def test_a_death_that_nobody_saw_counts_nothing(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A process that is killed again and again, with isolate=split: no batch is split, and no row is charged."""
+    """A process that is killed repeatedly with isolate=split splits no batch, and charges no row."""
     fill(redelivery_broker)
     query = make_query(isolate="split", isolateAfter=2)
     for _ in range(12):
@@ -117,7 +117,7 @@ def _dies(row: Row) -> None:
 def test_a_verdict_that_comes_late_is_not_carried_out(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], end: str
 ) -> None:
-    """Of a batch that was settled, by a task that Spark had given up, before and after a restart."""
+    """A late verdict of an abandoned task on a settled batch is ignored, before and after a restart."""
     redelivery_broker.send("orders", SENT[0])
     query = make_query()
     query.step()
@@ -138,7 +138,7 @@ def test_a_verdict_that_comes_late_is_not_carried_out(
 def test_verdicts_that_a_death_left_behind_are_carried_out_once(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """The state was written, and the verdicts were not removed: the next start removes them unread."""
+    """Verdicts that a death left behind are carried out once: the next start removes them unread."""
     redelivery_broker.send("orders", "flaky")
     query = make_query()
     query.step(fails_bad)
@@ -159,7 +159,7 @@ def test_verdicts_that_a_death_left_behind_are_carried_out_once(
 def test_a_death_before_the_state_finds_the_segments_of_what_was_refused(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """They go when the state has the rows that wait: the next start settles the batch once more."""
+    """Segments of refused rows are removed after the state has the rows: the next start settles the batch once more."""
     segments_of(1)
     for body in ("flaky", *SENT):
         redelivery_broker.send("orders", body)

@@ -1,4 +1,4 @@
-"""What a review has found: rooms that never empty, readers that turn without a pause, listings and links over NFS."""
+"""Findings of a review: a limit that stays reached, readers that loop without a pause, listings and links over NFS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def test_what_stays_for_copies_does_not_fill_the_room_of_a_later_start(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """It is settled: a start that has nothing to settle reads on."""
+    """Settled segments that stay for duplicates do not fill the limit of a later start: it reads."""
     query = make_query(maxBytesAhead="1k")
     for number in range(50):
         redelivery_broker.send("orders", f"good-{number}")
@@ -42,7 +42,7 @@ def test_what_stays_for_copies_does_not_fill_the_room_of_a_later_start(
 def test_a_segment_is_complete_by_its_part_of_the_window(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """No reader waits for rows that it does not take."""
+    """A segment is full at its part of the window: no reader waits for rows that it does not take."""
     query = make_query(uri="redelivery.credit=8")
     source = query.start()
     source.begin({})
@@ -57,7 +57,7 @@ def test_a_segment_is_complete_by_its_part_of_the_window(
 
 
 def test_a_link_whose_answer_is_lost_is_ones_own(tmp_path: Path) -> None:
-    """NFS sends the request again, which finds the name taken."""
+    """A link whose answer is lost is recognised as one's own: NFS repeats the request, which finds the name in use."""
     folder = Folder(str(tmp_path))
     link = os.link
 
@@ -73,7 +73,7 @@ def test_a_link_whose_answer_is_lost_is_ones_own(tmp_path: Path) -> None:
 def test_what_the_broker_has_taken_back_is_not_published(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """It comes again, and would be there twice."""
+    """Messages that the broker has taken back are not published: they are redelivered, and would be duplicated."""
     query = make_query()
     source = query.start()
     source.begin({})
@@ -91,7 +91,9 @@ def test_what_the_broker_has_taken_back_is_not_published(
 def test_copies_of_one_segment_are_compared_with_one_reading_of_it(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """In an object store each reading is a request for all of it."""
+    """Duplicates of one segment are compared with one reading of it: in an object store each is a request for all of
+    it.
+    """
     query = make_query()
     for number in range(100):
         redelivery_broker.send("orders", f"good-{number}")
@@ -109,7 +111,7 @@ def test_copies_of_one_segment_are_compared_with_one_reading_of_it(
 def test_a_segment_that_is_listed_late_is_in_its_batch_and_in_its_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """Spark's offset names it, and then it is looked for by its name."""
+    """A segment that is listed late is in its batch and in its groups: it is read by the name in Spark's offset."""
     query = make_query(isolate="split", isolateAfter=1, uri=f"{FAST}&redelivery.maximumDeferrals=2")
     for name in ("good", "killer"):
         redelivery_broker.send("orders", name)
@@ -130,7 +132,7 @@ def test_a_segment_that_is_listed_late_is_in_its_batch_and_in_its_groups(
 def test_a_log_with_segments_and_no_state_is_not_begun_anew(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A state that is listed late would be followed by the removal of the rows that wait."""
+    """A log with segments and no state is refused: a state that is listed late would lose the rows that wait."""
     query = make_query()
     redelivery_broker.send("orders", "flaky")
     query.step(fails_bad)
@@ -151,7 +153,9 @@ def test_a_log_with_segments_and_no_state_is_not_begun_anew(
 
 
 def test_whether_a_log_is_a_starts_is_seen_without_reading_what_waits(tmp_path: Path) -> None:
-    """The reader looks each second, and there may be a hundred thousand rows."""
+    """The owner of a log is read without the rows that wait: there can be a hundred thousand, and it is read each
+    second.
+    """
     folder = Folder(str(tmp_path))
     folder.prepare(FOLDER, ROWS)
     states = States(folder)

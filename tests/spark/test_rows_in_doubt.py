@@ -25,7 +25,7 @@ WINDOW = SentAhead(2)
 
 
 class Log:
-    """Two lanes in a folder, and what was appended to them."""
+    """Two lanes in a folder, and their appended segments."""
 
     def __init__(self, broker: MemoryBroker, folder: Path, clock: ManualClock) -> None:
         self._broker = broker
@@ -36,7 +36,7 @@ class Log:
         self.again()
 
     def again(self, own: int = 0, siblings: str = "") -> None:
-        """Find the lanes as a start does. `siblings`: how connections of its other readers begin."""
+        """Find the lanes as a start does. `siblings`: prefix of the connections of its other readers."""
         self.lanes = [Lane(self.store, number) for number in (1, 2)]
         for lane in self.lanes:
             lane.load()
@@ -47,7 +47,7 @@ class Log:
     def append(
         self, connection: str, *bodies: str, lane: Lane | None = None, at: float = 1.0
     ) -> Sequence[Delivery]:
-        """Append a segment of messages that came over a connection; return them. `at`: when, by the wall clock."""
+        """Append a segment of messages of a connection; return them. `at`: time on the wall clock."""
         found, wire = sent(self._broker, *bodies)
         stored = [each.stored() for each in found]
         facts = SegmentFacts(at, "log", (wire,), connection=connection)
@@ -58,31 +58,31 @@ class Log:
         return found
 
     def left(self) -> list[int]:
-        """Settle all, and return the numbers of the segments that stay."""
+        """Settle all segments, and return the numbers of those that stay."""
         self.own.settle(self.own.last)
         return [each.number for each in self.own.after(0)]
 
 
 @pytest.fixture
 def log(redelivery_broker: MemoryBroker, tmp_path: Path, redelivery_clock: ManualClock) -> Log:
-    """Return an empty one."""
+    """Return an empty log."""
     return Log(redelivery_broker, tmp_path, redelivery_clock)
 
 
 def copies(log: Log, deliveries: Sequence[Delivery]) -> list[bytes]:
-    """Return the bodies of those that the log has."""
+    """Return the bodies of the messages that the log has."""
     return [each.body for each in log.doubt.copies(deliveries)]
 
 
 def test_nothing_is_in_doubt_over_the_connection_that_stands(log: Log) -> None:
-    """A broker repeats nothing over it."""
+    """Rows of the current connection are not in doubt: a broker redelivers nothing over it."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a", "b")
     assert copies(log, came) == []
 
 
 def test_rows_of_a_connection_that_ended_are_in_doubt_once_each(log: Log) -> None:
-    """A second one that is equal is another message."""
+    """Rows of an ended connection are in doubt once each: a second equal message is another one."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a", "b")
     log.doubt.begin("two", WINDOW)
@@ -91,7 +91,7 @@ def test_rows_of_a_connection_that_ended_are_in_doubt_once_each(log: Log) -> Non
 
 
 def test_each_connection_may_bring_them_once_more(log: Log) -> None:
-    """The copy's acceptance may have been lost, too."""
+    """Each later connection can bring duplicates once more: an acceptance can be lost again."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
     for connection in ("two", "three"):
@@ -100,7 +100,7 @@ def test_each_connection_may_bring_them_once_more(log: Log) -> None:
 
 
 def test_only_the_newest_two_windows_of_a_connection_are_in_doubt(log: Log) -> None:
-    """The broker sends no further ahead of what it has seen accepted."""
+    """Only the newest two windows of a connection are in doubt: the broker sends no further ahead of acceptances."""
     log.doubt.begin("one", WINDOW)
     came = [delivery for body in "abcdef" for delivery in log.append("one", body)]
     log.doubt.begin("two", WINDOW)
@@ -108,7 +108,7 @@ def test_only_the_newest_two_windows_of_a_connection_are_in_doubt(log: Log) -> N
 
 
 def test_a_window_in_bytes_holds_more_rows(log: Log) -> None:
-    """Both of its limits are reached before nothing more comes."""
+    """A window in bytes holds more rows: both limits must be reached."""
     log.doubt.begin("one", window := SentAhead(1, 1 << 20))
     came = [delivery for body in "abcdef" for delivery in log.append("one", body)]
     log.doubt.begin("two", window)
@@ -116,7 +116,7 @@ def test_a_window_in_bytes_holds_more_rows(log: Log) -> None:
 
 
 def test_segments_in_doubt_stay_although_they_are_settled(log: Log) -> None:
-    """Two windows of the connection that stands, and what was in doubt when it began."""
+    """Segments in doubt stay although they are settled: two windows of the current connection, and those before it."""
     log.doubt.begin("one", WINDOW)
     for body in "abcdef":
         log.append("one", body)
@@ -127,7 +127,7 @@ def test_segments_in_doubt_stay_although_they_are_settled(log: Log) -> None:
 
 
 def test_a_start_knows_them_by_what_stayed(log: Log) -> None:
-    """After a crash, and after a second one before any copy has come."""
+    """A start knows the rows in doubt by the segments that stayed, also after a second crash."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a", "b")
     log.left()
@@ -140,7 +140,7 @@ def test_a_start_knows_them_by_what_stayed(log: Log) -> None:
 
 
 def test_rows_of_all_readers_lanes_are_in_doubt(log: Log) -> None:
-    """A later start may have fewer readers; the broker repeats to any of its consumers."""
+    """Rows of all readers' lanes are in doubt: a later start can have fewer readers, and any consumer can get them."""
     log.doubt.begin("one", WINDOW)
     came = log.append("other", "a", lane=log.lanes[1])
     log.again()
@@ -149,7 +149,7 @@ def test_rows_of_all_readers_lanes_are_in_doubt(log: Log) -> None:
 
 
 def test_a_byte_that_differs_is_another_message(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one id the body decides, and all else that the producer has said."""
+    """A body, or any other part that the producer sent, that differs makes another message."""
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda _: "X"))
     log.doubt.begin("one", WINDOW)
     log.append("one", "reading 1")
@@ -164,7 +164,7 @@ def log_like(log: Log, body: str) -> Sequence[Delivery]:
 
 
 def test_a_message_without_an_id_is_a_row_each_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing says that two equal ones are one."""
+    """A message without an id is a row each time: two equal ones need not be one."""
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda _: None))
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
@@ -175,7 +175,7 @@ def test_a_message_without_an_id_is_a_row_each_time(log: Log, monkeypatch: pytes
 def test_an_id_of_a_producer_without_a_time_is_a_copy_only_if_the_broker_says_so(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two messages of such a producer may be alike in every byte; with a time they are one message."""
+    """Without a send time only a marked message is a duplicate if its producer made the id; with one, any equal one."""
     monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: False))
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a", "b")
@@ -188,7 +188,7 @@ def test_an_id_of_a_producer_without_a_time_is_a_copy_only_if_the_broker_says_so
 
 
 def test_the_doubt_is_over_when_the_destination_is_empty(log: Log) -> None:
-    """Once the connection has stood for longer than a broker takes to notice the end of another one."""
+    """The doubt ends when the destination is empty, after the time in which a broker notices an ended connection."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
     log.append("one", "b")
@@ -206,7 +206,7 @@ def test_the_doubt_is_over_when_the_destination_is_empty(log: Log) -> None:
 
 
 def test_the_doubt_is_over_when_more_has_come_than_can_have_been_before_a_copy(log: Log) -> None:
-    """A destination that is never empty ends it, too."""
+    """The doubt ends when more messages have arrived than can have been before a duplicate."""
     log.doubt.begin("one", WINDOW)
     log.append("one", "a")
     log.doubt.begin("two", WINDOW)
@@ -220,7 +220,7 @@ def test_the_doubt_is_over_when_more_has_come_than_can_have_been_before_a_copy(l
 
 
 def test_a_doubt_that_is_over_stays_over(log: Log) -> None:
-    """A later connection does not look at what was settled long ago, also where its segment is still there."""
+    """A doubt that has ended does not begin again with the next connection, also if the segment is still there."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
     log.doubt.begin("two", WINDOW)
@@ -231,7 +231,7 @@ def test_a_doubt_that_is_over_stays_over(log: Log) -> None:
 
 
 def test_what_other_readers_appended_goes_when_the_doubt_is_over(log: Log) -> None:
-    """Their lanes keep nothing for this one any longer."""
+    """Segments of other readers' lanes are removed when the doubt is over."""
     log.append("gone", "a", lane=log.lanes[1])
     log.append("gone", "b", lane=log.lanes[1])
     log.doubt.begin("two", WINDOW)
@@ -244,7 +244,7 @@ def test_what_other_readers_appended_goes_when_the_doubt_is_over(log: Log) -> No
 
 
 def test_a_connection_that_is_lost_again_and_again_leaves_no_more_behind(log: Log) -> None:
-    """What ended long since is in doubt no longer, though no connection has stood for as long."""
+    """A connection that is lost repeatedly leaves a bounded number of segments: an old end is no longer in doubt."""
     for number in range(40):
         log.doubt.begin(f"c{number}", WINDOW)
         log.append(f"c{number}", "a")
@@ -255,7 +255,7 @@ def test_a_connection_that_is_lost_again_and_again_leaves_no_more_behind(log: Lo
 
 
 def test_a_destination_that_is_never_empty_does_not_keep_a_doubt_for_ever(log: Log) -> None:
-    """After ten minutes it is over in any case."""
+    """A doubt ends after ten minutes also if the destination is never empty."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
     log.doubt.begin("two", WINDOW)
@@ -265,7 +265,7 @@ def test_a_destination_that_is_never_empty_does_not_keep_a_doubt_for_ever(log: L
 
 
 def test_what_ended_long_before_a_start_is_over_as_soon_as_all_has_come(log: Log) -> None:
-    """Its segments go at once: a query that processes what is there, and ends, settles nothing later."""
+    """Connections that ended long before a start are out of doubt, and without segments, as soon as all has arrived."""
     came = log.append("one", "a", "b")
     log.left()
     log.again()
@@ -282,7 +282,7 @@ def test_what_ended_long_before_a_start_is_over_as_soon_as_all_has_come(log: Log
 
 @pytest.mark.parametrize(("ago", "arrived"), [(LONGEST - 1, 1), (-3600.0, 1), (LONGEST + 1, 0)])
 def test_what_may_still_come_stays_in_doubt_in_a_short_run(log: Log, ago: float, arrived: int) -> None:
-    """It ended just now; or a clock was ahead; or the broker has not begun to send."""
+    """A doubt stays in a short run if the end was just now, a clock was ahead, or the broker has not begun to send."""
     came = log.append("one", "a", at=log.clock.time() - ago)
     log.again()
     log.doubt.begin("two", WINDOW)
@@ -294,7 +294,7 @@ def test_what_may_still_come_stays_in_doubt_in_a_short_run(log: Log, ago: float,
 
 
 def test_a_connection_of_this_start_goes_by_its_end_alone(log: Log) -> None:
-    """That its last rows are old does not tell that the broker has noticed its end."""
+    """A connection of this start is in doubt by its end, not by the age of its last rows."""
     log.doubt.begin("one", WINDOW)
     came = log.append("one", "a")
     log.doubt.begin("two", WINDOW)
@@ -303,7 +303,7 @@ def test_a_connection_of_this_start_goes_by_its_end_alone(log: Log) -> None:
 
 
 def test_rows_of_several_short_runs_end_a_doubt_together(log: Log) -> None:
-    """Where none of them finds the destination empty."""
+    """Rows of several short runs end a doubt together, also if none finds the destination empty."""
     now = log.clock.time()
     came = log.append("one", "a", at=now - 3 * LONGEST)
     for number in range(2):

@@ -1,4 +1,4 @@
-"""`run`: what is started again, and after which pause."""
+"""`run`: failures after which a query is started again, and the pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Ended:
-    """A query that has run: with an error, or well."""
+    """A query that has ended: with an error, or without."""
 
     def __init__(self, error: str | None, *ends: int) -> None:
         self._error = error
@@ -43,7 +43,7 @@ class Ended:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that are made, which take no time."""
+    """Pauses that were made, without taking time."""
     made: list[float] = []
     monkeypatch.setattr("redelivery_spark.api.run._rest", made.append)
     return made
@@ -56,7 +56,7 @@ def supervise(*queries: Ended, **named: Any) -> Ended:
 
 
 def test_pauses_grow_until_a_batch_ends(pauses: list[float]) -> None:
-    """From 0.5 s to 30 s. A batch whose offsets stand still is Spark's own, and no progress."""
+    """Pauses grow from 0.5 s to 30 s until a batch ends; a batch whose offsets do not advance is Spark's own."""
     last = Ended(None)
     assert (
         supervise(*[Ended("boom", 0) for _ in range(8)], Ended("boom", 0, 5, 5), Ended("boom"), last) is last
@@ -65,7 +65,7 @@ def test_pauses_grow_until_a_batch_ends(pauses: list[float]) -> None:
 
 
 def test_our_own_refusals_end_it(pauses: list[float]) -> None:
-    """A wrong option, a broker that refuses, a log that is another start's; but no class of the same name elsewhere."""
+    """A wrong option, a refusing broker or a taken log end `run`; a class of the same name elsewhere does not."""
     for name in ("redelivery.errors.ConfigurationError", "redelivery.errors.AdapterError",
                  "redelivery_spark.wal.store.LogTaken"):  # fmt: skip
         with pytest.raises(StreamingQueryException, match=name):
@@ -81,7 +81,7 @@ def test_our_own_refusals_end_it(pauses: list[float]) -> None:
 
 
 def test_a_checkpoint_that_spark_refuses_ends_it(pauses: list[float]) -> None:
-    """Of a query that was killed before its first batch: each start would fail alike."""
+    """A checkpoint that Spark refuses ends `run`: each start would fail alike."""
     text = "[STREAM_FAILED] Query terminated: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] should be empty"
     with pytest.raises(StreamingQueryException, match="LOCATION_NOT_EMPTY"):
         supervise(Ended(text))
@@ -89,21 +89,21 @@ def test_a_checkpoint_that_spark_refuses_ends_it(pauses: list[float]) -> None:
 
 
 def test_a_query_is_started_again_so_often(pauses: list[float]) -> None:
-    """max_restarts bounds the starts after the first one."""
+    """max_restarts limits the starts after the first one."""
     with pytest.raises(StreamingQueryException, match="third"):
         supervise(Ended("first"), Ended("second"), Ended("third"), Ended(None), max_restarts=2)
     assert len(pauses) == 2
 
 
 def test_the_names_are_those_of_our_classes() -> None:
-    """`run` knows failures by the names of classes that exist."""
+    """The names of classes by which `run` recognises failures exist."""
     kinds = (ConfigurationError, AdapterError, UndecodableBody, LogTaken)
     assert tuple(f"{kind.__module__}.{kind.__qualname__}:" for kind in kinds) == HOPELESS
     assert f"{TransportError.__module__}.{TransportError.__qualname__}:" in NOT_OF_THE_BATCH
 
 
 def failures(folder: Path, *queries: Ended, **named: Any) -> list[str]:
-    """Run queries with a log; return the failures that are marked there."""
+    """Run queries with a log; return the failures that are marked in it."""
     store_at(str(folder)).prepare("failures")
     with suppress(StreamingQueryException):
         supervise(*queries, wal_dir=str(folder), **named)
@@ -111,7 +111,7 @@ def failures(folder: Path, *queries: Ended, **named: Any) -> list[str]:
 
 
 def test_failures_are_marked_in_the_log(tmp_path: Path, pauses: list[float]) -> None:
-    """Each by the line that says most, the last one too; without a log nothing is marked."""
+    """Each failure is marked with its most informative line, also the last one; without a log there are no marks."""
     del pauses
     assert failures(tmp_path, Ended("one"), Ended("Traceback\n  x\nValueError: two"), max_restarts=1) == [
         "one", "ValueError: two",
@@ -121,7 +121,7 @@ def test_failures_are_marked_in_the_log(tmp_path: Path, pauses: list[float]) -> 
 
 
 def test_what_is_not_marked(tmp_path: Path, pauses: list[float]) -> None:
-    """A query that was stopped, a broker that is away, a refusal of our own: the batch has no part in these."""
+    """A stopped query, an unreachable broker and a refusal by this package are not marked: no batch is the cause."""
     texts = (
         "redelivery.errors.TransportError: no broker",
         "redelivery_spark.stream.startup.LogInUse: busy",
@@ -133,7 +133,7 @@ def test_what_is_not_marked(tmp_path: Path, pauses: list[float]) -> None:
 
 
 def test_a_failure_is_marked_once(tmp_path: Path, pauses: list[float]) -> None:
-    """What `foreach_batch` has marked in this run of the query is not marked again; a mark from before is another."""
+    """A failure that `foreach_batch` has marked in this run is not marked again; an older mark does not count."""
     del pauses
     records = Records(store_at(str(tmp_path)))
 
@@ -149,8 +149,8 @@ def test_a_failure_is_marked_once(tmp_path: Path, pauses: list[float]) -> None:
 def test_a_log_that_cannot_be_marked(
     tmp_path: Path, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The query is started again, and a warning says so."""
+    """A log that cannot be marked is a warning, and the query is started again."""
     last = Ended(None)
     assert supervise(Ended("boom"), last, wal_dir=str(tmp_path / "none")) is last
-    assert "failures of the query cannot be marked in the log" in caplog.text
+    assert "failures of the query cannot be marked in walDir" in caplog.text
     assert len(pauses) == 1

@@ -1,4 +1,4 @@
-"""Messages whose producer uses ids again: each is handled by itself."""
+"""Messages whose producer repeats ids: each is handled by itself."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def send(broker: MemoryBroker, *bodies: str) -> None:
 
 @pytest.fixture
 def all_marked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Have all that comes from now on be marked as sent before: to others, perhaps."""
+    """Mark all messages that arrive from now on as redelivered: perhaps to other consumers."""
     return lambda: monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda _: True))
 
 
 def test_one_waits_and_one_is_fresh(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """Both fail in one batch, and both become dead letters."""
+    """A row that waits and a new one with its id fail in one batch, and both become dead letters."""
     send(redelivery_broker, "bad-1")
     query = make_query()
     query.step(fails_bad)
@@ -50,7 +50,7 @@ def test_one_waits_and_one_is_fresh(
 def test_the_one_that_waits_passes(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """The fresh one fails in the same batch, and becomes a dead letter by itself."""
+    """A row that waits passes, and the new one with its id fails in the same batch and is dead-lettered by itself."""
     send(redelivery_broker, "late")
     query = make_query()
 
@@ -69,7 +69,7 @@ def test_the_one_that_waits_passes(
 
 
 def test_two_in_one_batch(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """Both have the id that they were sent with, and so has the dead letter of one."""
+    """Two messages in one batch keep their id, and so does the dead letter of one."""
     send(redelivery_broker, "good-1", "bad-2")
     query = make_query()
     seen: list[str] = []
@@ -89,7 +89,7 @@ def test_two_in_one_batch(redelivery_broker: MemoryBroker, make_query: Callable[
 def test_a_restart_takes_neither_for_the_other(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """One waits and another is in the batch on its way when the process dies."""
+    """A restart with one row that waits and one in the current batch confuses neither with the other."""
     query = make_query()
     send(redelivery_broker, "bad-1")
     query.step(fails_bad)
@@ -108,7 +108,7 @@ def test_another_body_is_no_copy(
     all_marked: Callable[[], None],
     end: str,
 ) -> None:
-    """A message that comes marked, with the id of one that is in the log, is another one if a byte differs."""
+    """A marked message with an id of the log is another one if a byte of its body differs."""
     send(redelivery_broker, "good-1")
     query = make_query()
     query.step()
@@ -123,7 +123,7 @@ def test_another_body_is_no_copy(
 def test_another_header_is_no_copy(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], all_marked: Callable[[], None]
 ) -> None:
-    """All that the producer has said counts, not the body alone."""
+    """A marked message is another one if a header differs."""
     send(redelivery_broker, "good")
     query = make_query()
     query.drain()
@@ -145,7 +145,7 @@ def test_a_dead_letter_that_is_put_back(
     *,
     marked: bool,
 ) -> None:
-    """It is handled again, with its id and its body, soon after a restart or a cut; one that comes marked, later."""
+    """A redriven message is handled again, with its id and body, soon after a restart or a cut; a marked one, later."""
     query = make_query(uri=AT_ONCE)
     send(redelivery_broker, "bad-1")
     query.drain(fails_bad)
@@ -167,7 +167,7 @@ def test_a_dead_letter_that_is_put_back(
 def test_a_message_that_is_marked_when_the_batches_before_are_gone(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], all_marked: Callable[[], None]
 ) -> None:
-    """Soon after a start, but some batches later: it is no copy of what the log has, and no batch fails of that."""
+    """A marked message soon after a start, some batches later, is no duplicate, and fails no batch."""
     query = make_query(maxRowsPerTrigger=1)
     names = [f"good-{n}" for n in range(10)]
     for at, name in enumerate(names):
@@ -185,7 +185,7 @@ def test_a_message_that_is_marked_when_the_batches_before_are_gone(
 def test_equal_messages_are_all_rows(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], *, marks: bool
 ) -> None:
-    """A producer that says the same under one id all the time is heard each time, and once each over a cut."""
+    """Equal messages of one id are all rows, and over a cut each is one once."""
     with nullcontext() if marks else no_marks():
         query = make_query()
         send(redelivery_broker, *["alive"] * 15)
@@ -203,7 +203,7 @@ def test_equal_messages_are_all_rows(
 def test_a_log_that_is_begun_anew(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """What was in a log that was removed is in none."""
+    """Rows of a removed log are in no new one."""
     names = [f"reading-{n}" for n in range(6)]
 
     def day(order: list[str]) -> list[str]:
@@ -223,7 +223,7 @@ def test_a_log_that_is_begun_anew(
 def test_a_link_that_breaks_costs_no_message_whose_id_is_ahead(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """Of three with one id some are taken and not published: all of them come again, and are handled once."""
+    """Of three messages with one id that are taken and not published, all are redelivered, and handled once."""
     segments_of(2)
     query = make_query(maxRowsPerTrigger=2)
     query.start()
@@ -247,7 +247,7 @@ def test_a_day_later_nothing_is_a_copy_of_what_was_accepted_before(
     *,
     marks: bool,
 ) -> None:
-    """A copy would have come soon: what is equal, and marked, was sent to others."""
+    """A day later a marked equal message is no duplicate: it would have arrived soon."""
     with nullcontext() if marks else no_marks():
         query = make_query()
         send(redelivery_broker, "alive")

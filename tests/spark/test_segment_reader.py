@@ -1,4 +1,4 @@
-"""From segments to columns: the same values as the message itself has, whatever is asked for, and row by row."""
+"""Conversion of segments to columns: the same values as those of the message, for any columns, row by row."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_columns_of_a_message(store: WalStore) -> None:
 
 
 def test_a_redelivered_row(store: WalStore) -> None:
-    """It has the count that the log has, and the wire that it came over; without an id it keeps its first name."""
+    """A redelivered row has the log's count and the wire of its arrival; without an id it keeps its first name."""
     origin = place(1, tag_of(store.url), 7, 4)
     part = again(
         store, 2, [(head(), b"1"), (head(message_id="", destination="/queue/old"), b"2")], [0, 1], [1, origin]
@@ -96,7 +96,7 @@ def test_a_redelivered_row(store: WalStore) -> None:
 
 
 def test_what_needs_no_message_to_be_restored(store: WalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that asks for bodies and the log's own columns reads no header."""
+    """A query for bodies and the log's own columns reads no header."""
     monkeypatch.setattr("redelivery_spark.executors.segment_reader.restorer", None)
     cheap = ("body", "_place", "delivered_at", "delivery_count")
     assert read(store, publish(store, 1, [(b"", b"1")]), columns=cheap)[0]["body"] == b"1"
@@ -115,12 +115,12 @@ def test_parts_of_segments(store: WalStore) -> None:
     ]  # fmt: skip
     assert len(read(store, one, two)) == 12
     assert read(store, SegmentPart(1, 1, 2, 2)) == []
-    with pytest.raises(RedeliveryError, match=r"has no s1/000000000003\.arrow"):
+    with pytest.raises(RedeliveryError, match=r"s1/000000000003\.arrow is missing"):
         read(store, SegmentPart(1, 3, 0, 1))
 
 
 def test_no_arrow_batch_is_large(store: WalStore) -> None:
-    """At most 10,000 rows, as many as Spark makes of its own."""
+    """An Arrow batch has at most 10,000 rows, as Spark's own."""
     part = publish(store, 1, [(b"", b"")] * 12_000)
     batches = list(rows_of(SegmentSlice(store.url, (part,), ("body",))))
     assert [batch.num_rows for batch in batches] == [10_000, 2_000]
@@ -131,7 +131,7 @@ def test_no_arrow_batch_is_large(store: WalStore) -> None:
     [("text", "UnicodeDecodeError: invalid start byte at byte 0"), ("json", "JSONDecodeError: ")],
 )
 def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str) -> None:
-    """They are refused before the others go on, marked, or end the query, as is asked for."""
+    """Bodies that cannot be decoded are refused before the others pass, shown, or end the query, as the option says."""
     good = b'{"n": 1}'
     part = publish(
         store, 1, [(head(), good), (head(), b"\xff" if decode == "text" else b"{"), (head(), good)]
@@ -139,9 +139,7 @@ def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str)
     shown = read(store, part, columns=ALL, decode=decode, on_decode_error="permissive")
     assert [row["text"] for row in shown] == [good.decode(), None, good.decode()]
     assert shown[1]["_error"].startswith(f"cannot be decoded as {decode}: {wrong}")
-    with pytest.raises(
-        RedeliveryError, match=f"message 17 of queue://orders cannot be decoded as {decode}: "
-    ):
+    with pytest.raises(RedeliveryError, match=f"queue://orders: message 17 cannot be decoded as {decode}: "):
         read(store, part, columns=("body",), decode=decode, on_decode_error="fail")
     assert store.names("verdicts") == []
     for columns in ((*PLAIN, "text"), ("body", "delivery_count")):
@@ -155,15 +153,15 @@ def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str)
 
 
 def test_nothing_is_dropped_outside_of_a_query(store: WalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that cannot be refused, because no batch is known, is not left out in silence."""
+    """A row that cannot be refused, because no batch is known, is an error, and not left out."""
     in_batch(monkeypatch, None)
     part = publish(store, 1, [(head(), b"\xff")])
-    with pytest.raises(RedeliveryError, match="in a batch of its query only"):
+    with pytest.raises(RedeliveryError, match="only in a batch of its query"):
         read(store, part, decode="text")
 
 
 def test_what_a_body_is_decoded_to() -> None:
-    """Text is UTF-8; JSON is checked and stays text; what is wrong quotes nothing of the body."""
+    """Text is UTF-8; JSON is checked and stays text; an error quotes nothing of the body."""
     assert decoded("ü".encode(), "text") == ("ü", None)
     assert decoded(b" [1] ", "json") == (" [1] ", None)
     assert decoded(b"secret", "json") == (
@@ -174,12 +172,12 @@ def test_what_a_body_is_decoded_to() -> None:
 
 
 def test_facts_of_a_segment(store: WalStore) -> None:
-    """All that is written with a segment is read back; another file is refused in one sentence."""
+    """All facts of a segment are read back; another file is refused in one sentence."""
     facts = SegmentFacts(0.1 + 0.2, "cd" * 16, (ARTEMIS, CLASSIC), True, "broker-ü")
     store.publish("s1/x.arrow", written(stored_table([b"h"], [None], facts)))
     assert facts_of(read_table(store, "s1/x.arrow").schema) == facts
     for wrong in ({}, {"at": "x", "log": "", "wires": "[]"}, {"at": "1", "log": "", "wires": "{"}):
-        with pytest.raises(RedeliveryError, match="this is no segment of the write-ahead log"):
+        with pytest.raises(RedeliveryError, match="not a segment of the write-ahead log"):
             facts_of(pa.schema([]).with_metadata(wrong))
 
 
@@ -231,7 +229,7 @@ def test_columns_are_what_the_messages_say(
     asked: set[str],
     few: int,
 ) -> None:
-    """For any headers, of one shape or several, and any choice of columns: as the message restored alone says it."""
+    """For any headers, of one shape or several, and any columns, values are those of each message restored alone."""
     store = store_at(str(tmp_path_factory.mktemp("wal")))
     store.prepare("s0", "s1")
     rows: list[Stored] = [(stored, body) for stored, body, _ in given_rows]
@@ -250,7 +248,7 @@ def test_columns_are_what_the_messages_say(
 
 
 def test_a_segment_of_rabbitmq_is_read_shape_by_shape(store: WalStore) -> None:
-    """Rows keep their order, and those that are odd are read one by one."""
+    """Rows of a RabbitMQ segment keep their order, and those of odd shape are read one by one."""
     wire = {**ARTEMIS, "broker": "rabbitmq"}
     kinds = (
         {"amqp_message_id": "a"},

@@ -1,4 +1,4 @@
-"""Which task reads which rows."""
+"""Slices of a batch for its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redelivery_spark.wal.lane import Segment
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 9))
 def test_every_row_is_read_once_and_in_order(rows: list[int], tasks: int) -> None:
-    """Slices are neighbours, about equal, and no more than there are tasks."""
+    """Slices are neighbours, about equal, and no more than the tasks."""
     segments = [(1, Segment(number, count, 0)) for number, count in enumerate(rows, 1)]
 
     slices = sliced(segments, tasks)
@@ -24,5 +24,5 @@ def test_every_row_is_read_once_and_in_order(rows: list[int], tasks: int) -> Non
 
 
 def test_a_batch_without_rows_has_no_slices() -> None:
-    """A batch that was given up has no task."""
+    """A batch without rows has no slices."""
     assert sliced([], 4) == []

@@ -1,4 +1,4 @@
-"""The rows of a batch that is given up, in groups."""
+"""Groups of the rows of a failed batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start that fails, and one that comes too early."""
+"""A start that fails, and one that is too early."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_start_that_fails_leaves_the_log_free(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Credentials that cannot be read are said each time; and the log is free for a start that has them."""
+    """A start that fails over credentials names them each time, and leaves the log unlocked."""
     del redelivery_broker
     monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
     query = make_query(credentialsFile=str(tmp_path / "none"))
@@ -47,7 +47,7 @@ def test_a_start_that_fails_leaves_the_log_free(
 def test_a_log_in_use_can_be_waited_for(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error of its own: the runner of a Spark that was killed ends by itself."""
+    """A log in use has an error of its own: the runner of a killed Spark ends by itself."""
     del redelivery_broker
     monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
     first = make_query()
@@ -61,14 +61,14 @@ def test_a_log_in_use_can_be_waited_for(
 def test_a_log_of_the_first_design_is_refused(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """By its state, in one sentence with the way to drain it; the log is as it was, and free."""
+    """A log of the first design is refused with the way to drain it; it stays unchanged and unlocked."""
     redelivery_broker.send("orders", "good")
     state = tmp_path / "wal" / "state"
     state.mkdir(parents=True)
     (state / "000000000003.json").write_text('{"log": "x", "settled": 3, "facts": []}')
     for _ in range(2):
         with pytest.raises(
-            ConfigurationError, match=r"first design of this source: drain it with .* AvailableNow"
+            ConfigurationError, match=r"first design of this source; drain it with .* AvailableNow"
         ):
             make_query().start()
     assert [path.name for path in state.iterdir()] == ["000000000003.json"]
@@ -78,7 +78,7 @@ def test_a_log_of_the_first_design_is_refused(
 def test_an_offset_of_the_first_design_is_refused(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A new walDir does not make an old checkpoint a new one."""
+    """A checkpoint of the first design is refused with a new walDir, too."""
     del redelivery_broker
     reader = RedeliveryStreamReader(make_query().options)
     for ask in (
@@ -86,7 +86,7 @@ def test_an_offset_of_the_first_design_is_refused(
         lambda: reader.partitions({"n": 3}, {"n": 4}),
     ):
         with pytest.raises(
-            ConfigurationError, match=r"first design of this source: drain its walDir with the version"
+            ConfigurationError, match=r"first design of this source; drain its walDir with the version"
         ):
             ask()
     reader.stop()
@@ -95,21 +95,21 @@ def test_an_offset_of_the_first_design_is_refused(
 def test_a_checkpoint_of_another_log_is_refused(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """Both logs are named."""
+    """A checkpoint of another log is refused, and both logs are named."""
     del redelivery_broker
     reader = RedeliveryStreamReader(make_query().options)
     with pytest.raises(
-        ConfigurationError, match=r"holds the log [0-9a-f]{32}, and the checkpoint was written with other"
+        ConfigurationError, match=r"has the log [0-9a-f]{32}, and the checkpoint was written with other"
     ):
         reader.latestOffset({"log": "other", "1": 4}, None)
     reader.stop()
 
 
 def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told by `load()`, in one sentence."""
+    """A folder that this user may not write in is refused by `load()`, in one sentence."""
     monkeypatch.setattr("os.access", lambda *_: False)
     given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
-    with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
+    with pytest.raises(ConfigurationError, match=f"walDir={tmp_path}: cannot be written: Permission denied"):
         RedeliveryDataSource(given).schema()
 
 
@@ -117,19 +117,19 @@ def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: p
 def test_a_store_that_is_away_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """It is no mistake in the configuration: `run` tries again."""
+    """A store that is away for a moment is no ConfigurationError: `run` tries again."""
 
     def away(*_: object, **__: object) -> bool:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Folder, "publish", away)
-    with pytest.raises(TransportError, match=f"walDir={tmp_path} cannot be written: {os.strerror(number)}"):
+    with pytest.raises(TransportError, match=f"walDir={tmp_path}: cannot be written: {os.strerror(number)}"):
         prepared(str(tmp_path))
 
 
 @pytest.mark.parametrize("use", ["readStream", "read", "write"])
 def test_a_scheme_that_no_adapter_serves(tmp_path: Path, use: str) -> None:
-    """It is told before anything is done: the Java client's is what people have in their settings."""
+    """A scheme without an adapter, such as the Java client's, is refused before anything connects."""
     given = {"url": "tcp://localhost:61616", "destination": "orders"}
     if use == "readStream":
         given["waldir"] = str(tmp_path)
@@ -139,23 +139,23 @@ def test_a_scheme_that_no_adapter_serves(tmp_path: Path, use: str) -> None:
 
 
 def test_what_a_stream_is_not_given() -> None:
-    """Spark is told when it asks for the first batch: of a reader that cannot be made its runner says another thing."""
+    """A stream without walDir is refused at Spark's first call: its runner hides errors of the constructor."""
     reader = RedeliveryDataSource({"url": "memory://b", "destination": "orders"}).streamReader(StructType([]))
     for ask in (
         reader.initialOffset,
         reader.getDefaultReadLimit,
         lambda: reader.latestOffset({}, None),
     ):
-        with pytest.raises(ConfigurationError, match="option walDir is missing"):
+        with pytest.raises(ConfigurationError, match=r"^walDir: missing; for instance"):
             ask()
     reader.stop()
 
 
 def test_what_may_be_for_a_stream() -> None:
-    """Without a walDir nothing tells a stream from a read: what only a read refuses is said with that."""
+    """Without a walDir an error of a read also says that a stream needs one."""
     given = {"url": "stomp://b?jms.userName=u&jms.password=p", "destination": "orders"}
     with pytest.raises(
-        ConfigurationError, match=r"^the url has cred.*if this is for readStream, option walDir is miss"
+        ConfigurationError, match=r"^url: it has cred.*if this is for readStream, walDir is miss"
     ):
         RedeliveryDataSource(given).schema()
     with pytest.raises(ConfigurationError, match=r"where executors run$"):
@@ -164,7 +164,7 @@ def test_what_may_be_for_a_stream() -> None:
 
 @pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
 def test_a_package_that_is_not_installed(missing: str) -> None:
-    """It is named, with the extra that brings it; Spark finds the source all the same, and says it."""
+    """A missing package is named with its extra, and Spark finds the source all the same."""
     program = f"""
         import sys
         sys.modules[{missing!r}] = None

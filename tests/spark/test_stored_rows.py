@@ -1,4 +1,4 @@
-"""Rows between the log's files and the engine."""
+"""Conversion of rows between the log's files and the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_rows_of_a_segment_are_those_that_came(redelivery_broker: MemoryBroker) -> None:
-    """Each has its place, and when it came; only the rows asked for are made, in that order."""
+    """Each row of a segment has its place and arrival; only requested rows are made, in that order."""
     deliveries, wire = sent(redelivery_broker, "a", "b", "c")
     stored = [each.stored() for each in deliveries]
     table = stored_table(
@@ -35,7 +35,7 @@ def test_rows_of_a_segment_are_those_that_came(redelivery_broker: MemoryBroker) 
 
 
 def test_redelivered_rows_keep_what_they_came_with(redelivery_broker: MemoryBroker) -> None:
-    """Place, arrival and wire are those of the first time, and the count is that of this delivery."""
+    """Redelivered rows keep their first place, arrival and wire, and have the count of this delivery."""
     one = stored_row(redelivery_broker, "one")
     two = replace(stored_row(redelivery_broker, "two", row=1), arrived=6.0)
 
@@ -47,7 +47,7 @@ def test_redelivered_rows_keep_what_they_came_with(redelivery_broker: MemoryBrok
 
 
 def test_rows_that_came_over_other_wires_share_a_segment(redelivery_broker: MemoryBroker) -> None:
-    """Each names its own."""
+    """Rows of several wires share a segment, and each has its own."""
     one = stored_row(redelivery_broker, "one")
     other = replace(one, wire=json.dumps(json.loads(one.wire) | {"more": "x"}, sort_keys=True))
 
@@ -57,7 +57,7 @@ def test_rows_that_came_over_other_wires_share_a_segment(redelivery_broker: Memo
 
 
 def test_rows_that_begin_to_wait_are_read_as_those_of_lane_0(redelivery_broker: MemoryBroker) -> None:
-    """A start knows by them what it has to deliver again."""
+    """Rows that begin to wait are stored as those of lane 0, and a start reads its waiting rows from them."""
     row = stored_row(redelivery_broker, "x")
     table = waiting_table([LoggedDelivery(row)], at=1.0, log="log")
 

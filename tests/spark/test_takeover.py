@@ -1,4 +1,4 @@
-"""A runner that stands still while another start takes the log over: what both of them have is processed once."""
+"""Takeover: a runner stands still while another start takes the log; the rows of both are processed once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["stores"]
 def test_a_runner_that_stood_still_has_its_messages_processed_by_the_next(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker has given them to the new start meanwhile: the old one publishes them under no other number."""
+    """A runner that stood still publishes none of its messages, because the broker gave them to the new start."""
     for number in range(3):
         redelivery_broker.send("orders", f"good-{number}")
     old, new = both(redelivery_broker)
@@ -49,7 +49,7 @@ def test_a_runner_that_stood_still_has_its_messages_processed_by_the_next(
 def test_what_an_old_runner_has_published_just_before(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """It has not accepted it, so it comes to the new start, which knows it although it was taken already."""
+    """Rows that an old runner published and did not accept are redelivered to the new start, and recognised."""
     old, new = both(redelivery_broker)
     with old, new:
         old.start()

@@ -1,4 +1,4 @@
-"""How long a batch waits to become larger, in virtual time."""
+"""Size of batches: how long one waits to become larger, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redelivery_spark.stream.trigger_size import TriggerSize
 
 
 def asked(least: int | None = None, longest: float = 0.3) -> tuple[ManualClock, TriggerSize]:
-    """Return the clock, and what decides, just asked for a batch."""
+    """Return the clock and the decider, just asked for a batch."""
     clock = ManualClock()
     size = TriggerSize(clock, least, longest)
     size.begin()
@@ -17,14 +17,14 @@ def asked(least: int | None = None, longest: float = 0.3) -> tuple[ManualClock, 
 
 
 def test_a_first_batch_waits_for_nothing() -> None:
-    """Nothing is known of a rate yet."""
+    """A first batch does not wait: no rate is known."""
     _, size = asked()
 
     assert size.enough(1)
 
 
 def test_at_a_thousand_a_second_nothing_waits() -> None:
-    """A batch could hardly grow in the time that it may wait."""
+    """At 1,000 rows a second a batch does not wait: it could hardly grow."""
     clock, size = asked()
     for _ in range(5):
         clock.advance(0.15)
@@ -35,7 +35,7 @@ def test_at_a_thousand_a_second_nothing_waits() -> None:
 
 
 def test_at_a_high_rate_a_batch_waits_for_what_the_rate_promises() -> None:
-    """It waits until it has as many rows as come in the longest wait, or until that is over."""
+    """At a high rate a batch waits for as many rows as arrive in the longest wait, and no longer."""
     clock, size = asked()
     clock.advance(1.0)
     size.gave(20_000)
@@ -52,7 +52,9 @@ def test_at_a_high_rate_a_batch_waits_for_what_the_rate_promises() -> None:
 
 
 def test_a_minimum_of_rows_takes_the_place_of_the_rate() -> None:
-    """It is waited for from the first batch on, and no longer than the longest wait."""
+    """A minimum of rows replaces the rate: a batch waits for it from the first one on, and no longer than the longest
+    wait.
+    """
     clock, size = asked(least=50, longest=2.0)
 
     assert not size.enough(49)
@@ -62,7 +64,7 @@ def test_a_minimum_of_rows_takes_the_place_of_the_rate() -> None:
 
 
 def test_a_rate_that_falls_is_forgotten() -> None:
-    """A batch after a quiet time waits for nothing again."""
+    """A batch after a quiet time does not wait again."""
     clock, size = asked()
     clock.advance(1.0)
     size.gave(20_000)

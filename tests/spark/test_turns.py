@@ -1,4 +1,4 @@
-"""Limits of a batch, whose turn it is, and what is written with a batch."""
+"""Limits of a batch, turns of its lanes, and the files written with a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def test_more_failures_than_a_batch_has_messages(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """Each delivery that fails is charged, also where rows are due while others fail."""
+    """Each failed delivery is charged, also if rows become due while others fail."""
     query = make_query(maxRowsPerTrigger=1)
     redelivery_broker.send("orders", "bad-1")
     seen: Counter[bytes] = Counter()
@@ -42,7 +42,7 @@ def test_more_failures_than_a_batch_has_messages(
 def test_a_clock_that_was_ahead(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """After a restart nothing waits for longer than it was to wait."""
+    """After a restart no row waits for longer than its delay."""
     query = make_query()
     redelivery_broker.send("orders", "flaky")
     query.step(fails_bad)
@@ -50,7 +50,7 @@ def test_a_clock_that_was_ahead(
     query.die()
     (state,) = (tmp_path / "wal" / "state").glob("*.json")
     told = json.loads(state.read_text())
-    told["facts"][0][2] += 10 * 365 * 86400  # it was ten years ahead when that failed
+    told["facts"][0][2] += 10 * 365 * 86400  # ten years ahead at that time
     state.write_text(json.dumps(told))
     for _ in range(30):
         query.step(fails_bad)
@@ -60,7 +60,7 @@ def test_a_clock_that_was_ahead(
 def test_an_expired_row_leaves_nothing_behind(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """What is known of a row that expires while it waits goes with it."""
+    """The facts of a row that expires while it waits are removed with it."""
     query = make_query(uri=FAST + "&redelivery.processExpired=false")
     redelivery_broker.send("orders", "bad-1", expires_at=redelivery_clock.time() + 0.5)
     query.step(fails_bad)
@@ -75,7 +75,7 @@ def test_an_expired_row_leaves_nothing_behind(
 def test_rows_that_wait_are_written_once(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """A state is a file of facts; a row's file goes when none of its rows waits any more."""
+    """A row that waits is written once; its file is removed when none of its rows waits any more."""
     query = make_query()
     for number in range(3):
         redelivery_broker.send("orders", f"bad-{number}" + "x" * 10_000)
@@ -100,7 +100,7 @@ def test_bytes_of_rows_that_are_due_count(
     segments_of: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """MaxBytesPerTrigger bounds a batch with redeliveries too: their segments have limits of their own."""
+    """MaxBytesPerTrigger limits a batch with redeliveries, too, whose segments have their own limits."""
     segments_of(1)
     monkeypatch.setattr("redelivery_spark.stream.journal.MOST_BYTES", 3000)
     query = make_query(maxBytesPerTrigger=5000, maxRowsPerTrigger=100)
@@ -121,7 +121,7 @@ def test_too_much_waits(
     caplog: pytest.LogCaptureFixture,
     segments_of: Callable[[int], None],
 ) -> None:
-    """Past maxParked nothing fresh goes into a batch, which the log and the query's progress say."""
+    """Above maxParked no new message is in a batch; the log and the query's progress report it."""
     segments_of(1)
     query = make_query(uri=HOURS + "&redelivery.maxParked=2", maxRowsPerTrigger=2)
     for number in range(6):
@@ -131,13 +131,13 @@ def test_too_much_waits(
     report = query.start().report()
     assert report is not None
     assert (report["full"], report["waiting"]) == (True, 2)
-    assert caplog.text.count("nothing fresh is processed until there are fewer than 2") == 1
+    assert caplog.text.count("no new messages are processed until fewer than 2 wait") == 1
 
 
 def test_when_less_waits_fresh_rows_go_on(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """What was in the log meanwhile is processed, and nothing is lost."""
+    """New messages are processed when fewer rows wait, and none is lost."""
     segments_of(1)
     query = make_query(uri=FAST + "&redelivery.maxParked=1", maxRowsPerTrigger=1)
     for body in ("flaky-1", "flaky-2", "good-1", "good-2"):
@@ -152,7 +152,7 @@ def test_too_many_bytes_wait(
     monkeypatch: pytest.MonkeyPatch,
     segments_of: Callable[[int], None],
 ) -> None:
-    """What waits is in memory, so large messages wait in smaller numbers."""
+    """Large messages wait in smaller numbers: rows that wait are in memory."""
     segments_of(1)
     monkeypatch.setattr("redelivery_spark.stream.coordinator.MOST_WAITING", 250)
     query = make_query(uri=HOURS, maxRowsPerTrigger=1)

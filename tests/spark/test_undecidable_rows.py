@@ -1,4 +1,4 @@
-"""Rows about which `process` can decide nothing: of an earlier batch, and in a job that belongs to none."""
+"""Rows about which `process` can decide nothing: of an earlier batch, or in a job without a batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frame:
 
 
 def test_a_row_of_an_earlier_batch(rows: Frame, tmp_path: Path) -> None:
-    """An operator with a state has held it back: what is decided about it now would be dropped, so that nothing is."""
+    """A row that an operator with a state has held back is an error: a decision about it would be ignored."""
     store = store_at(str(tmp_path))
     store.prepare("state", "rows")
     lane, _, number, _ = parts_of(places(tmp_path, "a")[0])
@@ -42,7 +42,7 @@ def test_a_row_of_an_earlier_batch(rows: Frame, tmp_path: Path) -> None:
 
 
 def test_a_job_that_belongs_to_no_batch(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that fails there is not redelivered; the error says why, and `run` gives up over it."""
+    """A row that fails in a job without a batch is not redelivered; the error says why, and `run` ends."""
     in_batch(monkeypatch, None)
     assert made(apply(rows, lambda row: row)) == ["a", "b", "c", "d"]
     with pytest.raises(ConfigurationError, match=r"ValueError: b.*InheritableThread"):

@@ -1,4 +1,4 @@
-"""A message whose acceptance was lost is handled once, also where the broker does not mark what it sends again."""
+"""A message whose acceptance was lost is handled once, also if the broker does not mark redeliveries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[True, False], ids=["marks", "no marks"])
 def marks(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Have the broker mark copies, or not."""
+    """True if the broker marks redeliveries; False: a broker that does not."""
     with nullcontext() if request.param else no_marks():
         yield request.param
 
@@ -41,7 +41,7 @@ def unaccepted(broker: MemoryBroker, make_query: Callable[..., Query]) -> Query:
 def test_a_lost_acceptance(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], end: str, *, settled: bool
 ) -> None:
-    """The connection ends between the acceptance and the broker's reading it; no second row is made of it."""
+    """A connection that ends between an acceptance and the broker's reading of it makes no second row."""
     redelivery_broker.send("orders", "good")
     redelivery_broker.drop_accepts(1)
     query = make_query()
@@ -62,7 +62,7 @@ def test_a_lost_acceptance(
 def test_two_deaths_before_a_copy_has_come(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """The first start after the death brings nothing, and ends: its segments stay for the second."""
+    """The first start after a death brings nothing and ends: its segments stay for the second."""
     query = unaccepted(redelivery_broker, make_query)
     query.die()
     redelivery_broker.drop_accepts(1)
@@ -79,7 +79,7 @@ def test_two_deaths_before_a_copy_has_come(
 def test_a_copy_of_a_row_that_waits(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """It is accepted, and charges nothing."""
+    """A duplicate of a row that waits is accepted, and charges nothing."""
     redelivery_broker.send("orders", "late")
     redelivery_broker.drop_accepts(1)
     query = make_query()
@@ -99,7 +99,7 @@ def test_a_copy_of_a_row_that_waits(
 def test_messages_without_an_id_are_rows_each_time(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing shows that two of them are one; the names of their rows differ."""
+    """Messages without an id are rows each time, with different names."""
     monkeypatch.setattr(MemoryDelivery, "identity", property(lambda _: None))
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda _: None))
     query = make_query()
@@ -119,7 +119,7 @@ def test_segments_in_doubt_go_when_the_doubt_is_over(
     redelivery_clock: ManualClock,
     segments_of: Callable[[int], None],
 ) -> None:
-    """Of what is settled two windows stay; after a cut what was before it goes, but not at once."""
+    """Two windows of settled segments stay; after a cut the older ones are removed, but not at once."""
     segments_of(1)
     query = make_query(uri="redelivery.credit=2", maxRowsPerTrigger=1)
     for number in range(9):
@@ -144,10 +144,10 @@ def test_segments_in_doubt_go_when_the_doubt_is_over(
 def test_an_outage_is_no_empty_destination(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """A connection that is down for longer than a doubt lasts has not shown that no copy comes."""
+    """A connection that is down for longer than a doubt lasts does not prove that no duplicate will arrive."""
     query = unaccepted(redelivery_broker, make_query)
     redelivery_broker.cut()
-    # The copy's acceptance is lost, too.
+    # The duplicate's acceptance is lost, too.
     redelivery_broker.drop_accepts(1)
     query.step()
     query.step()

@@ -1,4 +1,4 @@
-"""Attempts of one task, other actions, rows of one place: no row is lost, and none is passed on and redelivered."""
+"""Attempts of one task, other actions, rows of one place: no row is lost, or both passed on and redelivered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frame:
 
 
 def broken() -> tuple[list[str], Callable[[Any], object]]:
-    """Return a handler, and the list of ids over which it raises now."""
+    """Return a handler, and the list of ids over which it currently raises."""
     ids: list[str] = []
 
     def handler(row: Any) -> object:
@@ -47,7 +47,7 @@ def broken() -> tuple[list[str], Callable[[Any], object]]:
 
 
 def test_another_attempt_follows_the_first(rows: Frame, tmp_path: Path) -> None:
-    """What was refused stays out, and what was called good may not fail: the same after a restart."""
+    """A refused row stays out in another attempt, and a passed row may not fail; the same after a restart."""
     ids, handler = broken()
     ids[:] = ["a"]
     assert made(apply(rows, handler)) == ["b", "c", "d"]
@@ -61,7 +61,7 @@ def test_another_attempt_follows_the_first(rows: Frame, tmp_path: Path) -> None:
 
 
 def test_rows_in_other_arrow_batches_follow_too(rows: Frame, tmp_path: Path) -> None:
-    """After a repartition, what was refused stays out. A new refusal of what has passed fails the query, once."""
+    """After a repartition a refused row stays out; a new refusal of a passed row fails the query, once."""
     ids, handler = broken()
     ids[:] = ["a"]
     assert made(apply(rows, handler)) == ["b", "c", "d"]
@@ -78,7 +78,9 @@ def test_rows_in_other_arrow_batches_follow_too(rows: Frame, tmp_path: Path) -> 
 def test_two_attempts_at_one_time_decide_alike(
     rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
 ) -> None:
-    """The attempt that publishes second leaves out what the first refused, and fails over what the first passed on."""
+    """The attempt that publishes second leaves out the first one's refused rows, and fails over the rows that it
+    passed.
+    """
     judge = Records.judge
 
     def judged(records: Records, name: str, verdict: Verdict, *, durable: bool) -> bool:
@@ -96,10 +98,10 @@ def test_two_attempts_at_one_time_decide_alike(
 
 
 def test_two_attempts_with_other_rows(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They learn of each other after they have published.
+    """Two attempts with other rows read each other's verdicts after they have published.
 
-    What the other refused is left out. The retry of one that has refused what the other passed on fails until all run
-    anew.
+    Rows that the other refused are left out. The retry of an attempt that has refused rows that the other passed fails
+    until all of them run again.
     """
     judge = Records.judge
     others = {"b": ["fail"], "c": list[str]()}
@@ -116,14 +118,14 @@ def test_two_attempts_with_other_rows(rows: Frame, tmp_path: Path, monkeypatch: 
     with pytest.raises(ValueError, match="c"):
         made(apply(rows, refuses("c"), name="x"))
     in_batch(monkeypatch, 3, retried=True)
-    with pytest.raises(RedeliveryError, match="passed on by one task and refused by another: the batch runs"):
+    with pytest.raises(RedeliveryError, match="passed on by one task and refused by another; the batch runs"):
         made(apply(rows, refuses(), name="x"))
     in_batch(monkeypatch, 3)
     assert made(apply(rows, refuses(), name="x")) == ["a", "d"]
 
 
 def test_rows_of_one_message_in_two_partitions(rows: Frame, tmp_path: Path) -> None:
-    """If one fails after the other has passed, the query fails once, and then both are left out."""
+    """If one row of a message fails after another has passed, the query fails once; then both are left out."""
     seen: list[str] = []
 
     def every_other(row: Any) -> object:
@@ -149,7 +151,7 @@ def test_a_union_of_a_frame_with_itself(rows: Frame, tmp_path: Path, partitions:
 
 @pytest.mark.parametrize("size", [8, 4, 2])
 def test_one_of_two_rows_of_a_message_fails(rows: Frame, tmp_path: Path, size: int) -> None:
-    """In one Arrow batch both are left out. In two, the query fails once, and then both are left out."""
+    """In one Arrow batch both rows are left out. In two, the query fails once, and then both are left out."""
     seen: list[str] = []
 
     def second(row: Any) -> object:
@@ -175,7 +177,7 @@ def test_one_of_two_rows_of_a_message_fails(rows: Frame, tmp_path: Path, size: i
 def test_no_row_is_both_passed_on_and_refused(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[set[str], int, bool]]
 ) -> None:
-    """Whatever fails at each attempt, and however rows are cut: an attempt that ends passes on what is not refused."""
+    """Whatever fails at each attempt, and however rows are cut, a successful attempt passes on all rows not refused."""
     folder = tmp_path_factory.mktemp("wal")
     store_at(str(folder)).prepare("verdicts")
     with pytest.MonkeyPatch.context() as patch:
@@ -192,7 +194,7 @@ def test_no_row_is_both_passed_on_and_refused(
 
 
 def test_a_verdict_that_a_power_cut_has_emptied(rows: Frame, tmp_path: Path) -> None:
-    """A verdict without a refusal is published without fsync. What is left of it decides nothing."""
+    """A verdict without a refusal is published without fsync. An emptied one decides nothing."""
     assert made(apply(rows, refuses(), name="x")) == ["a", "b", "c", "d"]
     (name,) = store_at(str(tmp_path)).names("verdicts")
     for content in (b"", b"\0" * 40):
@@ -216,7 +218,7 @@ def test_only_a_refusal_is_durable(rows: Frame, tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_settling_makes_of_verdicts(tmp_path: Path) -> None:
-    """Those of settled segments go, lane by lane; of several refusals the mildest counts; what comes late does not."""
+    """Verdicts of settled segments are removed, lane by lane; the mildest refusal counts; a late one does not."""
     store = store_at(str(tmp_path))
     store.prepare("verdicts")
     records = Records(store)
@@ -240,7 +242,7 @@ def test_what_settling_makes_of_verdicts(tmp_path: Path) -> None:
 
 
 def test_marks_of_failures(tmp_path: Path) -> None:
-    """Each is a file of its own, read oldest first, until all are forgotten."""
+    """Each mark of a failure is a file of its own, read oldest first, until all are removed."""
     store_at(str(tmp_path)).prepare("failures")
     records = Records(store_at(str(tmp_path)))
     for error in ("first", "second", "first"):
@@ -257,7 +259,7 @@ def test_marks_of_failures(tmp_path: Path) -> None:
     st.integers(0, ROWS - 1),
 )
 def test_a_place_has_its_parts(lane: int, folder: str, number: int, row: int) -> None:
-    """It is a positive long, and all that it was made of can be read back; no part spills into another."""
+    """A place is a positive long, and its parts can be read back; no part spills into another."""
     tag = tag_of(f"/{folder}")
     at = place(lane, tag, number, row)
     assert 0 <= at < 2**63
@@ -270,7 +272,7 @@ def test_a_place_has_its_parts(lane: int, folder: str, number: int, row: int) ->
 
 @given(st.lists(st.integers(0, 60)))
 def test_runs_have_all_places_and_no_other(found: list[int]) -> None:
-    """They are in order, apart from each other, and as few as can be."""
+    """Runs are in order, apart from each other, and as few as possible."""
     runs = runs_of(found)
     assert [at for first, last in runs for at in range(first, last + 1)] == sorted(set(found))
     assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(runs))
@@ -280,7 +282,7 @@ def test_runs_have_all_places_and_no_other(found: list[int]) -> None:
 def test_a_verdict_is_read_as_it_was_published(
     tmp_path_factory: pytest.TempPathFactory, judged: list[int], data: st.DataObject
 ) -> None:
-    """What is refused is refused, what is not is good, and nothing is known of other places."""
+    """Refused rows are refused, all others of the verdict have passed, and other places are unknown."""
     store = store_at(str(tmp_path_factory.mktemp("wal")))
     store.prepare("verdicts")
     records = Records(store)
@@ -297,7 +299,7 @@ def test_a_verdict_is_read_as_it_was_published(
 
 
 def test_the_mildest_refusal() -> None:
-    """A row that one handler wants redelivered is not dropped because another does not."""
+    """A row that one handler wants redelivered is not dropped because another one does not."""
     kinds = ["discard", "poison", "defer", "fail", DIED]
     for most in range(1, 6):
         found = mildest(Refusal(1, kind, "") for kind in kinds[:most])

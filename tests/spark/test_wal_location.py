@@ -1,4 +1,4 @@
-"""Where the log of a DataFrame is: what its columns say, and what is left of that."""
+"""Location of a DataFrame's log in its columns, and after a selection of some."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def kept(frame: Frame, *names: str) -> Any:
 
 
 def test_the_place_and_the_first_column_say_it(tmp_path: Path) -> None:
-    """Either is enough; a walDir that is given counts before both."""
+    """The place and the first column each carry the location; a given walDir has precedence."""
     frame = source(tmp_path, "a")
     for names in (("_place",), ("timestamp", "_place"), ("message_id",)):
         assert wal_dir_of(kept(frame, *names), None, "x") == str(tmp_path)
     assert wal_dir_of(kept(frame, "timestamp"), "/given", "x") == "/given"
-    with pytest.raises(ConfigurationError, match="x: the DataFrame does not say which log it comes from"):
+    with pytest.raises(ConfigurationError, match="x: the DataFrame does not carry its walDir"):
         wal_dir_of(kept(frame, "timestamp"), None, "x")
 
 
 def test_handlers_are_noted(tmp_path: Path) -> None:
-    """The marks of all handlers that have had the rows; a column without columns has no place for them."""
+    """The marks of all handlers that have had the rows are noted; a schema without columns carries none."""
     frame = source(tmp_path, "a")
     twice = marked(marked(frame.schema, "/wal", ["aa"]), "/wal", ["aa", "bb"])
     assert handlers_of(kept(Frame(twice), "_place")) == ["aa", "bb"]

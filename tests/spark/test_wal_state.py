@@ -1,4 +1,4 @@
-"""What is written of a log's state: the next version reads the names in it, so they are no private matter."""
+"""The files of a log's state: the next version reads their names, which are therefore public."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def waiting() -> pa.Table:
-    """Return rows that wait."""
+    """Return waiting rows."""
     return redelivered_table([b"x"], [None], [1], [1], [0], [1.0], SegmentFacts(1.0, "log", ({},)))
 
 
 def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:
-    """A field that is renamed would make a log that exists unreadable."""
+    """The state has the names that are read: a renamed field would make an existing log unreadable."""
     States(folder).publish(State("log"), None, ())
     (name,) = folder.names(FOLDER)
     told = json.loads(folder.read(name) or b"")
@@ -45,7 +45,7 @@ def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:
 
 
 def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
-    """Vectors, facts, what was given up, and totals."""
+    """A state is read back with its vectors, facts, split batch and totals."""
     facts = [
         Fact(5, Entry(2, "ValueError: no", 1.0, 2.0), 7.5, 2.0, 1, exhausted=True),
         Fact(6, Entry(suspect=True)),
@@ -59,7 +59,7 @@ def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
 
 
 def test_it_is_seen_without_the_rest_how_far_all_is_settled(folder: Folder) -> None:
-    """By an executor: nothing is before the first state; lanes and numbers are those of the newest."""
+    """An executor reads the settled position alone: nothing before the first state, else that of the newest."""
     assert settled_in(folder) == {}
     states = States(folder)
     states.publish(State("log"), None, ())
@@ -69,7 +69,7 @@ def test_it_is_seen_without_the_rest_how_far_all_is_settled(folder: Folder) -> N
 
 
 def test_the_newest_state_counts_and_only_one_can_write_it(folder: Folder) -> None:
-    """Who comes late finds the number taken; the one before it is removed."""
+    """A state number can be written once; the state before it is removed."""
     old, new = States(folder), States(folder)
     old.publish(State("log"), None, ())
     new.load()
@@ -83,7 +83,7 @@ def test_the_newest_state_counts_and_only_one_can_write_it(folder: Folder) -> No
 
 
 def test_who_stood_still_while_several_states_were_written_is_too_late(folder: Folder) -> None:
-    """The number that it had in mind was removed by then, and could be published."""
+    """A start that stood still while several states were written is refused, although its number is free again."""
     old, new = States(folder), States(folder)
     old.publish(State("log"), None, ())
     new.load()
@@ -98,7 +98,7 @@ def test_who_stood_still_while_several_states_were_written_is_too_late(folder: F
 
 
 def test_a_file_of_rows_goes_with_the_last_row_that_waits(folder: Folder) -> None:
-    """It stays while one of its rows does."""
+    """A file of rows stays until none of its rows waits."""
     states = States(folder)
     states.publish(State("log", facts=[Fact(1), Fact(2)]), waiting(), [1, 2])
     assert [table.num_rows for table in states.rows()] == [1]
@@ -109,7 +109,7 @@ def test_a_file_of_rows_goes_with_the_last_row_that_waits(folder: Folder) -> Non
 
 
 def test_a_file_whose_writer_died_before_its_state_is_removed(folder: Folder) -> None:
-    """No state names it."""
+    """A file whose writer died before its state is removed."""
     States(folder).publish(State("log"), None, ())
     folder.publish(f"{ROWS}/000000000002-dead.arrow", b"rows")
     states = States(folder)
@@ -119,10 +119,10 @@ def test_a_file_whose_writer_died_before_its_state_is_removed(folder: Folder) ->
 
 
 def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -> None:
-    """Its state has no format; nothing is written."""
+    """A log of the first design is refused by its missing format, and nothing is written."""
     folder.publish(f"{FOLDER}/000000000007.json", json.dumps({"log": "x", "settled": 7}).encode())
     with pytest.raises(
-        ConfigurationError, match=r"first design of this source: drain it with the version .* new walDir"
+        ConfigurationError, match=r"first design of this source; drain it with the version .* new walDir"
     ):
         States(folder).load()
     assert len(folder.names(FOLDER)) == 1
@@ -130,27 +130,29 @@ def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}'])
 def test_a_state_that_is_damaged_is_named(folder: Folder, content: bytes) -> None:
-    """One sentence says which file."""
+    """A damaged state is refused by the name of its file."""
     folder.publish(f"{FOLDER}/000000000001.json", content)
     with pytest.raises(RedeliveryError, match=r"state/000000000001\.json cannot be read"):
         States(folder).load()
 
 
 def many(*places: int) -> pa.Table:
-    """Return rows that wait, of 1,000 bytes each."""
+    """Return waiting rows, of 1,000 bytes each."""
     count, facts = len(places), SegmentFacts(1.0, "log", ({},))
     heads, bodies = [b"x" * 1000] * count, [None] * count
     return redelivered_table(heads, bodies, places, [1] * count, [0] * count, [1.0] * count, facts)
 
 
 def facts_at(*places: int) -> list[Fact]:
-    """Return what is known of rows."""
+    """Return facts of rows."""
     return [Fact(place) for place in places]
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_the_rest_of_a_file_of_rows_is_written_anew(folder: Folder, *, restart: bool) -> None:
-    """Once less than half of a large one waits; the old one goes with the state that names the new one."""
+    """Once less than half of a large file waits, the rest is written anew; the old file goes with the state of the new
+    one.
+    """
     states, all_of_it = States(folder), range(1000)
     states.publish(State("log", facts=facts_at(*all_of_it)), many(*all_of_it), all_of_it)
     if restart:
@@ -168,7 +170,7 @@ def test_the_rest_of_a_file_of_rows_is_written_anew(folder: Folder, *, restart: 
 
 
 def test_until_a_state_names_the_new_file_the_old_one_is_there(folder: Folder) -> None:
-    """A death between the two leaves the rows where the newest state has them."""
+    """A death before the state of the new file leaves the rows in the old one."""
     states, all_of_it = States(folder), range(1000)
     states.publish(State("log", facts=facts_at(*all_of_it)), many(*all_of_it), all_of_it)
     # Another start has written the next state.

@@ -28,7 +28,7 @@ PROPERTIES = pa.map_(pa.string(), pa.string())
 
 
 def test_rows_become_messages(redelivery_clock: ManualClock) -> None:
-    """Every column is what `send` makes of the argument of its name; what is null is not given."""
+    """Every column is the argument of `send` of its name; null is not given."""
     table = pa.table({
         "body": pa.array([b"one", b"two"]),
         "destination": pa.array(["topic://t", None]),
@@ -66,7 +66,7 @@ def test_text_is_text_and_bytes_are_bytes(redelivery_broker: MemoryBroker) -> No
 
 
 def test_what_was_read_can_be_written(redelivery_broker: MemoryBroker) -> None:
-    """The columns that a read has in common with `send` go back as they are."""
+    """The columns that a read has in common with `send` can be written unchanged."""
     redelivery_broker.send("a", "body", headers={"k": "v"}, correlation_id="c")
     common = ["body", "properties", "content_type", "correlation_id", "reply_to"]
     from redelivery_spark.schema import stream_schema  # noqa: PLC0415
@@ -81,38 +81,40 @@ def test_what_was_read_can_be_written(redelivery_broker: MemoryBroker) -> None:
 
 
 COLUMNS: list[tuple[dict[str, pa.DataType], str]] = [
-    ({"bdy": pa.binary()}, "column bdy: there is nothing of that name to send; did you mean 'body'"),
-    ({}, "column body is missing"),
-    ({"body": pa.int32()}, "column body is int: it must be binary or string"),
-    ({"body": pa.binary(), "message_id": pa.string()}, "column message_id: a message gets it from its broker"),
-    ({"body": pa.binary(), "text": pa.string()}, "column text: what is sent is the column body"),
-    ({"body": pa.binary(), "priority": pa.string()}, "column priority is string: it must be a whole number"),
-    ({"body": pa.binary(), "persistent": pa.int32()}, "column persistent is int: it must be boolean"),
-    ({"body": pa.binary(), "delay": pa.string()}, "column delay is string: it must be a number of seconds"),
-    ({"body": pa.binary(), "properties": pa.map_(pa.string(), pa.binary())}, "column properties is map<string,binary>"),
-    ({"body": pa.binary(), "properties": pa.map_(pa.int32(), pa.string())}, "column properties is map<int,string>"),
+    ({"bdy": pa.binary()}, "column bdy: unknown; did you mean 'body'"),
+    ({}, "column body: missing"),
+    ({"body": pa.int32()}, "column body: is int, and must be binary or string"),
+    ({"body": pa.binary(), "message_id": pa.string()}, "column message_id: set by the broker"),
+    ({"body": pa.binary(), "text": pa.string()}, "column text: not sent, the column body is"),
+    ({"body": pa.binary(), "priority": pa.string()}, "column priority: is string, and must be a whole number"),
+    ({"body": pa.binary(), "persistent": pa.int32()}, "column persistent: is int, and must be boolean"),
+    ({"body": pa.binary(), "delay": pa.string()}, "column delay: is string, and must be a number of seconds"),
+    ({"body": pa.binary(), "properties": pa.map_(pa.string(), pa.binary())}, "column properties: is map<string,bin"),
+    ({"body": pa.binary(), "properties": pa.map_(pa.int32(), pa.string())}, "column properties: is map<int,string>"),
 ]  # fmt: skip
 
 
 def test_columns_are_refused_before_anything_is_sent(redelivery_broker: MemoryBroker) -> None:
-    """One sentence on the driver, for a batch and a stream: unknown, mistyped, missing, nowhere to go, overwriting."""
+    """Unknown, mistyped and missing columns, no destination, and overwriting are refused on the Spark driver."""
     for columns, words in COLUMNS:
         schema = from_arrow_schema(pa.schema(columns))
         for make in ("writer", "streamWriter"):
             with pytest.raises(ConfigurationError, match=words):
                 getattr(source(redelivery_broker, destination="a"), make)(schema, False)
     body = from_arrow_schema(pa.schema({"body": pa.binary()}))
-    with pytest.raises(ConfigurationError, match=r"redelivery\.ledger has no place here"):
+    with pytest.raises(ConfigurationError, match=r"redelivery\.ledger: not supported here"):
         source(redelivery_broker, **{"redelivery.ledger": "sqlite:///x"}).writer(body, False)
-    with pytest.raises(ConfigurationError, match="nobody says where to"):
+    with pytest.raises(ConfigurationError, match="destination: missing"):
         source(redelivery_broker).writer(body, False)
-    with pytest.raises(ConfigurationError, match="mode overwrite has no meaning"):
+    with pytest.raises(ConfigurationError, match="mode=overwrite: messages on a queue cannot be replaced"):
         source(redelivery_broker, destination="a").writer(body, True)
-    with pytest.raises(ConfigurationError, match="output mode complete has no meaning"):
+    with pytest.raises(
+        ConfigurationError, match="outputMode=complete: messages on a queue cannot be replaced"
+    ):
         source(redelivery_broker, destination="a").streamWriter(body, True)
-    with pytest.raises(ConfigurationError, match=r"run means nothing for df\.writeStream"):
+    with pytest.raises(ConfigurationError, match=r"run: has no effect for df\.writeStream"):
         source(redelivery_broker, destination="a", run="x").streamWriter(body, False)
-    with pytest.raises(ConfigurationError, match=r"readers means nothing here: it is for spark\.readStream"):
+    with pytest.raises(ConfigurationError, match=r"readers: has no effect here; it is for spark\.readStream"):
         source(redelivery_broker, destination="a", readers=5).writer(body, False)
 
 
@@ -127,7 +129,7 @@ ROWS: list[tuple[dict[str, Any], str]] = [
 
 
 def test_a_row_that_is_no_message(redelivery_broker: MemoryBroker) -> None:
-    """It fails the task, is named, and nothing of its Arrow batch is sent."""
+    """A row that is no message fails the task by its number, and nothing of its Arrow batch is sent."""
     good = {"body": b"x", "destination": "a", "priority": 4, "delay": 0.0, "properties": [("a", "b")]}
     schema = pa.schema({
         "body": pa.binary(), "destination": pa.string(), "priority": pa.int32(), "delay": pa.float64(),
@@ -143,7 +145,7 @@ def test_a_row_that_is_no_message(redelivery_broker: MemoryBroker) -> None:
 def test_what_the_broker_does_not_confirm_fails_the_task(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A refusal, and a confirmation that does not come, end the task with one sentence."""
+    """A refusal, and a confirmation that does not arrive, fail the task with one sentence."""
     rows = [{"body": str(number)} for number in range(5)]
     redelivery_broker.refuse_sends()
     with pytest.raises(AdapterError):
@@ -160,7 +162,7 @@ def test_what_the_broker_does_not_confirm_fails_the_task(
 def test_confirmations_are_in_flight(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many are sent before the first is waited for, and no more than there is room for, in number and in bytes."""
+    """Many messages are sent before the first confirmation, up to a limit in number and in bytes."""
     monkeypatch.setattr(sending_connection, "MOST", 50)
     flying: list[tuple[int, int]] = []
     original = sending_connection.SendingConnection._await_first
@@ -187,7 +189,7 @@ def test_nothing_to_write_needs_no_broker(redelivery_broker: MemoryBroker) -> No
 
 
 def test_driver_side_of_a_write(redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """Commit and abort say how many messages went, also where a task has left no word."""
+    """Commit and abort log the number of sent messages, also if a task has reported nothing."""
     caplog.set_level("INFO", "redelivery.spark")
     schema = from_arrow_schema(pa.schema({"body": pa.binary()}))
     made = source(redelivery_broker, destination="a")
@@ -231,7 +233,7 @@ def test_equal_ids_mean_equal_content(rows: list[tuple[bytes, int]], order: rand
 
 
 def test_what_is_remembered_of_ids_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past a block of rows equal ones are numbered anew, under other ids."""
+    """After a block of rows equal ones are numbered anew, under other ids."""
     monkeypatch.setattr(identity, "BLOCK", 10)
     ids = Identities("w", 0)
     assert len({ids.of((b"same",)) for _ in range(35)}) == 35

@@ -1,4 +1,4 @@
-"""What failures of a query say, and which of them say nothing about its batch."""
+"""Texts of a query's failures: their essential line, and those that say nothing about the batch."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ STOPPED = (
     "cancelled part of cancelled job group",
     "cancelled because SparkContext was shut down",
 )
-"""What Spark says of a write that `query.stop()`, or the end of its session, has interrupted."""
-# How Spark begins what it says of a task that failed, before its stage, its machine and its error.
+"""Texts in Spark's error of a write that `query.stop()`, or the end of its session, has interrupted."""
+# Start of Spark's text about a task that failed, before the task's stage, machine and error.
 _LOST = "Lost task "
 _TRACEBACK = "Traceback (most recent call last):"
-# Characters of a failure that are written down.
+# Characters of a failure's text that are stored.
 _MOST = 300
 
 
 def was_stopped(text: str) -> bool:
-    """Whether a write failed because its query was stopped, or its job cancelled."""
+    """True if a write failed because its query was stopped, or its job cancelled."""
     return any(name in text for name in STOPPED)
 
 
 def brief_error(error: Exception) -> str:
-    """Return the first line of what an exception says: Spark's go on with plans and stacks."""
+    """Return the first line of an exception's text: Spark appends plans and stacks to it."""
     said = _of_task(str(error))
     return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST] if said is None else _most(said)
 
 
 def brief(text: str) -> str:
-    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
+    """Return the most informative line of a Spark error: the last one of a Python traceback, or the first line."""
     said = _of_task(text)
     return _most(text if said is None else said)
 
 
 def _of_task(text: str) -> str | None:
-    """Return the error of the task over which a job failed, without the task's number and machine."""
+    """Return the error of the task that made a job fail, without the task's number and machine."""
     _, found, task = text.rpartition(_LOST)
     _, ended, said = task.partition("): ")
     return said if found and ended else None
@@ -56,7 +56,7 @@ def _most(text: str) -> str:
 
 
 def _raised(text: str) -> str | None:
-    """Return what stands behind the last traceback of Python's, whatever the exception is called."""
+    """Return the line after the last Python traceback, whatever the name of the exception."""
     _, found, rest = text.rpartition(_TRACEBACK)
     behind = (line for line in rest.splitlines() if line.strip() and not line[0].isspace())
     return next(behind, None) if found else None

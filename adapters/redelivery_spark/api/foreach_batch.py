@@ -1,4 +1,4 @@
-"""`foreach_batch`: a sink that marks its failures in the log, for the source to see at the next start."""
+"""`foreach_batch`: a sink that marks its failures in the write-ahead log, where the next start finds them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,22 @@ logger = logging.getLogger("redelivery.spark")
 def foreach_batch(
     write: Callable[[DataFrame, int], object], *, wal_dir: str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for `writeStream.foreachBatch` that calls `write(df, batch_id)`.
+    """Return a `foreachBatch` function that calls `write(df, batch_id)` and marks its failures.
 
-    When `write` raises, the query fails as ever, and the failure is marked in the write-ahead log. The next start runs
-    the batch again with the same rows. With the option `isolate=split` the source counts the marks: after
-    `isolateAfter` of them it tries the batch's messages in smaller batches. A write that was stopped is not marked.
+    When `write` raises, the query fails as it does without this function, and the failure is marked in the write-ahead
+    log. The next start runs the batch again with the same rows: no message is lost. With the option `isolate=split` the
+    source counts the marks. After `isolateAfter` of them it runs the batch's messages in smaller batches. A write that
+    was interrupted by `query.stop()` or a cancelled job is not marked.
 
     Args:
-        write: what to do with a batch; called again with the same batch after a failure.
-        wal_dir: the source's `walDir`; by default what the DataFrame says, which one does not after an aggregation or a
-            `select` of other columns. Failures are marked there only.
+        write: Writes a batch. It is called again with the same batch after a failure. Its result is ignored.
+        wal_dir: The source's `walDir`. Default: the one that the DataFrame carries in its columns' metadata; it is
+            missing after an aggregation or a `select` of other columns. The failure is then not marked, and a warning
+            is logged.
+
+    Returns:
+        The function for `foreachBatch`. It raises every error of `write` unchanged. A mark that cannot be written is
+        logged as a warning and hides no error.
     """
 
     def guarded(df: DataFrame, batch_id: int) -> None:
@@ -51,4 +57,8 @@ def _mark(df: DataFrame, wal_dir: str | None, batch_id: int, error: Exception) -
     try:
         Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch"))).fail(brief_error(error))
     except Exception as reason:  # noqa: BLE001 - the sink's error is the one that matters
-        logger.warning("batch %d failed, and the log has no mark of it: %s", batch_id, Cause.of(reason).text)
+        logger.warning(
+            "batch %d: failed, and the failure cannot be marked in walDir (%s); isolate=split does not count it",
+            batch_id,
+            Cause.of(reason).text,
+        )

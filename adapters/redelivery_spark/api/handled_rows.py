@@ -1,4 +1,4 @@
-"""Rows as a handler gets them, and what it makes of them as Arrow batches."""
+"""Rows as a handler gets them, and its results as Arrow batches."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Decisions", "handled"]
 
 
 class Decisions(Protocol):
-    """What is decided on the rows of an Arrow batch."""
+    """Decisions on the rows of an Arrow batch."""
 
     def out(self, at: Place) -> bool:
-        """Whether a row is not in the output."""
+        """True if a row is not in the output."""
         ...
 
     def refuse(self, at: Place, count: int, error: Exception) -> None:
-        """Have a row redelivered, or raise."""
+        """Mark a row to be redelivered, or raise."""
 
     def publish(self) -> None:
-        """Publish what was decided, before a row is passed on."""
+        """Publish the decisions, before a row is passed on."""
 
 
 def handled(
@@ -40,9 +40,9 @@ def handled(
     verdict: Decisions,
     crumb: Crumb,
 ) -> pa.RecordBatch:
-    """Return what a handler makes of the rows of an Arrow batch, once the verdict on them is published.
+    """Run a handler over the rows of an Arrow batch; return its results once the verdict on the rows is published.
 
-    `result`: the columns that it returns; None: the rows that pass, as they are.
+    `result`: schema of the columns that the handler returns; None: return the rows that pass, unchanged.
     """
     places: list[Any] = batch.column(PLACE).to_pylist()
     counts: list[Any] = batch.column("delivery_count").to_pylist()
@@ -60,10 +60,10 @@ def handled(
             verdict.refuse(at, counts[number], error)
             continue
         except KeyboardInterrupt:
-            # Of who sits at the console: no row has done it.
+            # Pressed at the console: not the fault of a row.
             raise
         except BaseException:
-            # SystemExit, a panic of native code: the worker ends of it.
+            # SystemExit, a panic of native code: they end the worker process.
             crumb.keep()
             raise
         if result is None or value is not None:
@@ -85,7 +85,7 @@ def _kept(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
 def _fitting(
     made: list[object], schema: pa.Schema, whose: list[tuple[Place, int]], verdict: Decisions
 ) -> tuple[Sequence[int], pa.RecordBatch]:
-    """Return which of the values fit their columns, and those; refuse the rows of the others."""
+    """Return the positions of the values that fit their columns, and the columns; refuse the rows of the others."""
     try:
         return range(len(made)), result_batch(made, schema)
     except Exception:  # noqa: BLE001 - Arrow's are of many kinds, and the values are the user's
@@ -101,7 +101,7 @@ def _fitting(
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the values of a column as a handler gets them: a map is a dict, a point in time is in UTC."""
+    """Return the values of a column as a handler gets them: a map as a dict, a timestamp in UTC."""
     if pa.types.is_map(column.type):
         return [None if each is None else dict(each) for each in column.to_pylist()]
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:

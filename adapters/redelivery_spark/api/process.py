@@ -1,8 +1,8 @@
-"""`process`: a handler for each row, whose failures are redelivered, and never end the query. Runs in executors.
+"""`process`: a handler for each row. Rows that fail are redelivered and do not end the query. Runs in executors.
 
 A batch can run more than once: after a failure of the query, and for each action in `foreachBatch`. The handler is
-called again then, and the first decision on a row counts (`executors/verdict.py`): a row that was refused stays out; a
-row that has passed once, and fails later, raises its error, so that the query fails and runs the same batch again.
+called again then, and the first decision on a row counts (`executors/verdict.py`). A refused row stays out. A row that
+passed once and fails later raises its error: the query fails and runs the same batch again.
 """
 
 from __future__ import annotations
@@ -48,36 +48,49 @@ def process(
     wal_dir: str | None = None,
     errors: Classifier | None = None,
 ) -> DataFrame:
-    """Return what `handler(row)` makes of each row of a source; a row whose handler raises is redelivered.
+    """Return the results of `handler` for each row; a row whose handler raises is redelivered.
 
-    Such a row is not in the result. It is redelivered in a later batch, after its policy's delay, until its
-    redeliveries are used up; then it is dead-lettered with the exception as its cause. `Poison`, `Discard` and `Defer`
-    steer as in any handler.
+    A row whose handler raises is not in the result. Its message is redelivered in a later batch, after the delay of its
+    policy, until its redeliveries are used up. It is then dead-lettered with the exception as its cause. The handler
+    can raise `Poison`, `Discard` and `Defer`, as any handler.
 
-    With each run of a batch the handler is called again: a row that was refused stays out, and one that has passed may
-    not fail later, or the query does. A row over which the process dies twice is refused: of a crash, of a
-    `SystemExit`, of a stop of the query in the middle of it. Rows with one `_place` (after `union`, `explode`) are one
-    message: if one fails, all are left out. Rows that a `limit` does not ask for are not handled, and count as
-    processed. Call it before a join of streams, or another operator with a state: what that holds back for a later
-    batch ends the query.
+    Each run of a batch calls the handler again. A row that was refused stays out. A row that has passed must not fail
+    later, or the query fails. A row is also refused when the process died twice while handling it: a crash,
+    `SystemExit`, a stop of the query. Rows with the same `_place` (after `union`, `explode`) are one message: if one
+    fails, all are left out. Rows that a `limit` leaves out are not handled, and count as processed. Call `process`
+    before a join of streams or another operator with a state: rows that it holds back for a later batch end the query.
 
     Args:
-        df: a streaming DataFrame of the source `redelivery`, or what `foreachBatch` got of it, with at least the
+        df: Streaming DataFrame of the source `redelivery`, or the one that `foreachBatch` got of it, with at least the
             columns `_place` and `delivery_count`.
-        handler: called with a `Row` in an executor: `properties` is a dict, a timestamp is an aware datetime in UTC.
-            Returns a tuple, dict or Row for `result`, or None for no row.
-        result: the columns that the handler returns, as DDL or StructType; None: rows that pass, as they are. A value
-            that does not fit its column fails its row. A datetime without a time zone is taken as UTC.
-        name: what this handler is known by in the log, the same at each start. By default its qualified name and the
-            plain values that it was made with: give one where those change from start to start, or where two handlers
-            of the same rows differ in neither.
-        wal_dir: the source's `walDir`; by default what the DataFrame says.
-        errors: a `redelivery.Classifier`; its policies are not supported here.
+        handler: Called with a `Row` in an executor. `properties` is a dict, a timestamp an aware datetime in UTC. It
+            returns a tuple, list, dict, Row or single value that fits `result`, or None for no row.
+        result: Columns that the handler returns, as DDL or StructType. A value that does not fit fails its row. A
+            datetime without a time zone is taken as UTC. None: the rows that pass, unchanged; results are ignored.
+        name: Name of this handler in the write-ahead log, the same at each start. None: its qualified name and the
+            plain values that it was made with. Give a name if those change from start to start, or if two handlers of
+            the same rows differ in neither.
+        wal_dir: The source's `walDir`. None: the one in the metadata of the DataFrame's columns.
+        errors: A `redelivery.Classifier`, without `retry(policy=…)`. None: each exception fails its row.
+
+    Returns:
+        A DataFrame with the columns of `result`, or of `df`.
 
     Raises:
-        ConfigurationError: an argument cannot be honoured.
+        ConfigurationError: `df` lacks a column; `result` is not a schema; `name` is empty, or another handler's of
+            these rows; `errors` has policies; or `df` does not carry its `walDir` and `wal_dir` is None.
     """
-    classifier = _checked(df, errors)
+    return _mapped(df, handler, result, name, wal_dir, _checked(df, errors))
+
+
+def _mapped(
+    df: DataFrame,
+    handler: Handler,
+    result: str | StructType | None,
+    name: str | None,
+    wal_dir: str | None,
+    classifier: Classifier,
+) -> DataFrame:
     folder = wal_dir_of(df, wal_dir, "process")
     columns = df.schema if result is None else _parsed(result)
     before = handlers_of(df)
@@ -98,7 +111,8 @@ def _checked(df: DataFrame, errors: Classifier | None) -> Classifier:
     classifier = checked_errors(errors) or Classifier()
     if classifier.policies:
         raise ConfigurationError(
-            "errors=: retry(policy=…) is not supported here; give the destination a policy", option="errors"
+            "errors=: retry(policy=…) is not supported here; give the destination a policy in the url",
+            option="errors",
         )
     return classifier
 
@@ -110,12 +124,14 @@ def _parsed(result: str | StructType) -> StructType:
         return cast("StructType", StructType.fromDDL(result))
     except Exception as error:  # noqa: BLE001 - Spark's are of many kinds
         raise ConfigurationError(
-            f"result={result!r} is no schema: {str(error).splitlines()[0]}", option="result"
+            f"result={result!r}: not a schema ({str(error).splitlines()[0]}); use DDL such as 'id string, total "
+            "double'",
+            option="result",
         ) from None
 
 
 class _Task:
-    """What a task runs: over each Arrow batch of its partition, with a verdict for each."""
+    """Function that each task runs over the Arrow batches of its partition, with one verdict for each."""
 
     def __init__(
         self, handler: Handler, result: pa.Schema | None, wal_dir: str, mark: str, classifier: Classifier

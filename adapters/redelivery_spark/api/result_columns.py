@@ -1,4 +1,4 @@
-"""From what handlers return to the columns of `result=`."""
+"""Conversion of handlers' return values to the columns of `result=`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["result_batch"]
 
 
 def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows, each a tuple, list, dict, Row or single value; what a dict does not have is null.
+    """Return an Arrow batch of rows, each a tuple, list, dict, Row or single value. A key that a dict lacks is null.
 
-    Raises RedeliveryError if one does not fit.
+    Raises RedeliveryError if a value does not fit.
     """
     names = schema.names
     rows = [_values(each, names) for each in made]
@@ -29,20 +29,20 @@ def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
 def _array(values: list[Any], field: pa.Field) -> pa.Array:
     try:
         array = pa.array([_plain(value, field.type) for value in values], field.type)
-    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and what the values themselves raise
+    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and those that the values themselves raise
         said = str(error).split("\n", 1)[0]
         raise RedeliveryError(
-            f"the handler returned what does not fit the column {field.name} {field.type} of result=: {said}"
+            f"the handler returned a value that does not fit the column {field.name} {field.type} of result=: {said}"
         ) from None
     if array.null_count and not field.nullable:
         raise RedeliveryError(
-            f"the handler returned None for the column {field.name} of result=, which is not null"
+            f"the handler returned None for the column {field.name} of result=, which must not be null"
         )
     return array
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as Arrow takes it: a map as pairs, a struct as a dict."""
+    """Return a value in the form that Arrow takes: a map as pairs, a struct as a dict."""
     if isinstance(value, dict) and pa.types.is_map(kind):
         return list(cast("Mapping[Any, Any]", value).items())
     if isinstance(value, Row) and pa.types.is_struct(kind):
@@ -55,7 +55,7 @@ def _values(made: object, names: list[str]) -> tuple[Any, ...]:
     if isinstance(made, dict):
         given = cast("Mapping[str, Any]", made)
         if unknown := [str(name) for name in given if name not in names]:
-            raise RedeliveryError(f"the handler returned {unknown[0]}, which is no column of result=")
+            raise RedeliveryError(f"the handler returned {unknown[0]}, which is not a column of result=")
         return tuple(given.get(name) for name in names)
     if isinstance(made, tuple | list):
         values = tuple(cast("list[Any]", made))

@@ -1,4 +1,4 @@
-"""`run`: starts a query again when it fails, for as long as that can help."""
+"""`run`: starts a query again when it fails, unless another start cannot help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 logger = logging.getLogger("redelivery.spark")
-# Seconds between starts: doubled while no batch ends.
+# Seconds between two starts: doubled after each start in which no batch ended.
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 HOPELESS = (
     "redelivery.errors.ConfigurationError:",
@@ -31,9 +31,9 @@ HOPELESS = (
     "redelivery_spark.executors.decoding.UndecodableBody:",
     "redelivery_spark.wal.store.LogTaken:",
 )
-"""What another start does not mend, as a Python traceback names it: our own classes, and no others of those names."""
+"""Errors that another start does not mend, as a Python traceback names them: classes of this package only."""
 REFUSED_BY_SPARK = ("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY]",)
-"""What Spark says at each start: a query was killed before its first batch, and needs a new checkpoint."""
+"""Spark's errors that each start repeats: the query was killed before its first batch, and needs a new checkpoint."""
 NOT_OF_THE_BATCH = ("redelivery.errors.TransportError:", "redelivery_spark.stream.startup.LogInUse:")
 """Failures of the source, which say nothing about the rows of a batch or about their sink."""
 
@@ -41,21 +41,25 @@ NOT_OF_THE_BATCH = ("redelivery.errors.TransportError:", "redelivery_spark.strea
 def run(
     start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None, wal_dir: str | None = None
 ) -> StreamingQuery:
-    """Start a query, wait for its end, and start it again when it fails; return it once it has ended well.
+    """Run a query, and start it again when it fails; return it once it has ended without error.
 
-    Each start runs the batch that failed again, with the same rows. A row over which a process has died twice in
-    `process` is then redelivered alone. Pauses between starts are 0.5 s, and twice as long after each failure until
-    a batch ends, up to 30 s.
+    Blocks the calling thread. Each start runs the failed batch again, with the same rows: no message is lost. A row
+    over which a process has died twice in `process` is then redelivered alone. The first restart is after 0.5 s. The
+    pause is doubled after each failure, up to 30 s, and is 0.5 s again after a start in which a batch ended.
 
     Args:
-        start_query: starts the query, with the same checkpoint each time.
-        max_restarts: how often at most it is started again; None: as often as need be.
-        wal_dir: the source's `walDir`: failures of the query are marked there, for the option `isolate=split`, unless
+        start_query: Starts the query and returns it; it must use the same checkpoint each time.
+        max_restarts: Number of restarts after which a failure is raised. None: no limit.
+        wal_dir: The source's `walDir`. Failures of the query are marked there, for the option `isolate=split`, unless
             `foreach_batch` has marked them. None: they are not marked.
 
+    Returns:
+        The query of the last start, after `stop()` or the end of `availableNow`.
+
     Raises:
-        StreamingQueryException: it failed once more than `max_restarts`, or in a way that another start does not mend.
-        ConfigurationError: the query tracks its progress asynchronously; `wal_dir` is no place for a log.
+        StreamingQueryException: The query failed once more than `max_restarts`, or with an error that another start
+            does not mend, for instance a `ConfigurationError` of the source.
+        ConfigurationError: The query tracks its progress asynchronously, or `wal_dir` cannot be a write-ahead log.
     """
     marks = _Marks(wal_dir)
     restarts, pause = 0, 0.0
@@ -82,14 +86,14 @@ def run(
 
 
 class _Marks:
-    """The marks of failures that `run` makes. An error of the log is logged: the query's own is raised."""
+    """Marks of failures that `run` makes. An error of the write-ahead log is logged only: the query's own is raised."""
 
     def __init__(self, wal_dir: str | None) -> None:
         self._records = None if wal_dir is None else Records(store_at(wal_dir))
         self._before: set[str] = set()
 
     def begin(self) -> None:
-        """Note which marks there are before a start."""
+        """Note the marks that exist before a start."""
         with _logged():
             self._before = set() if self._records is None else set(self._records.marks())
 
@@ -107,25 +111,29 @@ def _logged() -> Generator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - each store has its own
-        logger.warning("failures of the query cannot be marked in the log: %s", Cause.of(error).text)
+        logger.warning(
+            "failures of the query cannot be marked in walDir (%s); isolate=split does not count them",
+            Cause.of(error).text,
+        )
 
 
 def _refuse_asynchronous(query: StreamingQuery) -> None:
-    """Stop a query whose checkpoint would lag behind the log: after a crash the one would be of no use to the other.
+    """Stop a query whose checkpoint can be older than the write-ahead log: after a crash they would not fit.
 
-    A source does not learn of it; only the class of the query shows it.
+    Spark does not report this to a source; only the class of the query shows it.
     """
     wrapped: Any = getattr(query, "_jsq", None)  # None: Spark Connect, or a test
     try:
         kind = str(wrapped.streamingQuery().getClass().getSimpleName())
-    except Exception:  # noqa: BLE001 - of Spark's own insides: without them the query runs, and a restart may be refused
+    except Exception:  # noqa: BLE001 - of Spark's internals: without them the query runs, and a restart can be refused
         return
     if kind.startswith("AsyncProgressTracking"):
-        # Of a query that does not end in time: what is wrong is said all the same.
+        # A query that does not stop in time is no reason to hide the error below.
         with suppress(Exception):
             query.stop()
         raise ConfigurationError(
-            "asyncProgressTrackingEnabled is not supported: after a crash the checkpoint would be older than walDir",
+            "asyncProgressTrackingEnabled: not supported, because after a crash the checkpoint would be older than "
+            "walDir; remove it",
             option="asyncProgressTrackingEnabled",
         )
 
@@ -135,9 +143,9 @@ def _rest(pause: float) -> None:
 
 
 def _progressed(query: StreamingQuery) -> bool:
-    """Whether a batch has ended, be it the one that `isolate=split` empties: messages are split so often, and no more.
+    """True if a batch has ended, also an empty one that `isolate=split` makes: splitting is bounded.
 
-    A batch whose offsets stand still is Spark's own, for a watermark: each start may have one.
+    A batch whose offsets do not advance is Spark's own, for a watermark: each start can have one.
     """
     sources = (source for progress in query.recentProgress for source in progress["sources"])
     return any(source["startOffset"] != source["endOffset"] for source in sources)

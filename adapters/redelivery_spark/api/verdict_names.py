@@ -1,4 +1,4 @@
-"""What a handler's verdict is called: alike in each attempt and after a restart, different for two handlers."""
+"""Names of handlers in verdicts: the same in each attempt and after a restart, different for two handlers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["mark_of"]
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None))
-_DEEPEST = 5  # functions that hold functions
+_DEEPEST = 5  # nested functions
 
 
 def mark_of(handler: object, name: str | None, columns: str, before: Sequence[str]) -> str:
     """Return a handler's mark.
 
-    `name`: what the user calls it; None: it is known by its qualified name, and by the plain values that it was made
-    with, as two functions of one factory, two lambdas or two partials differ in nothing else. `columns`: what it
+    `name`: the user's name for it; None: its qualified name and the plain values that it was made with, because two
+    functions of one factory, two lambdas or two partials differ in nothing else. `columns`: the columns that it
     returns. `before`: the marks of the handlers that have had the rows already. Raises ConfigurationError.
     """
     if name is not None:
         if not name.strip():
-            raise ConfigurationError("process: name= is empty", option="name")
+            raise ConfigurationError("process: name= is empty; give a name, or None", option="name")
         mark = _digest(f"name {name}")
         if mark in before:
             raise ConfigurationError(
-                f"process: name={name!r} is that of another handler of the same rows already; each needs its own",
+                f"process: name={name!r} is the name of another handler of the same rows; give each its own",
                 option="name",
             )
         return mark
@@ -48,10 +48,10 @@ def _digest(text: str) -> str:
 
 
 def _told(value: object, depth: int) -> str:
-    """Describe a value in words that another process would choose, too: no addresses, no order of a set."""
+    """Describe a value as any other process would: no addresses, no order of a set."""
     if isinstance(value, _PLAIN):
         return repr(value)
-    # No list: what it holds may have changed by the next start.
+    # Not a list: its content can change before the next start.
     if depth and isinstance(value, tuple):
         return f"({', '.join(_told(each, depth - 1) for each in cast('tuple[object, ...]', value))})"
     if depth and isinstance(value, functools.partial):
@@ -75,7 +75,7 @@ def _function(function: FunctionType, depth: int) -> str:
 
 
 def _content(cell: object) -> object:
-    """Return what a cell of a closure holds."""
+    """Return the content of a closure's cell."""
     return getattr(cell, "cell_contents", None)
 
 

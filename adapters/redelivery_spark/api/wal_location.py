@@ -1,4 +1,4 @@
-"""Where the log of a DataFrame is: its source says so in the metadata of columns."""
+"""Location of a DataFrame's write-ahead log, which its source writes into the metadata of columns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ HANDLERS = "redelivery.handlers"
 
 
 def marked(schema: StructType, wal_dir: str, handlers: Sequence[str] = ()) -> StructType:
-    """Return a schema that says where the log is, and which handlers have had the rows: at its first column and at
-    _place.
+    """Return a schema with metadata: the log's location, and the marks of the handlers that have had the rows.
 
-    What a query leaves of the two says it to `process` and `foreach_batch`.
+    The first column and `_place` carry it. `process` and `foreach_batch` read it from the one that a query has left.
     """
     noted: dict[str, object] = {WAL_DIR: wal_dir}
     if handlers:
@@ -41,14 +40,14 @@ def marked(schema: StructType, wal_dir: str, handlers: Sequence[str] = ()) -> St
 
 
 def handlers_of(df: DataFrame) -> list[str]:
-    """Return the marks of the handlers that have had the rows of a DataFrame, as far as it says so."""
+    """Return the marks of the handlers that have had the rows of a DataFrame, if its metadata has them."""
     noted = ((field.metadata or {}).get(HANDLERS) for field in df.schema.fields)
     found = [cast("list[str]", each) for each in noted if isinstance(each, list)]
     return max(found, key=len, default=list[str]())
 
 
 def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:
-    """Return the folder of the log that a DataFrame was read from, unless it is given. Raises ConfigurationError."""
+    """Return the given folder, or that of the log that a DataFrame was read from. Raises ConfigurationError."""
     if given is not None:
         return given
     for field in df.schema.fields:
@@ -56,7 +55,7 @@ def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:
         if isinstance(found, str):
             return found
     raise ConfigurationError(
-        f"{caller}: the DataFrame does not say which log it comes from (an aggregation, a join or a select "
+        f"{caller}: the DataFrame does not carry its walDir (an aggregation, a join or a select "
         "has dropped the source's columns, or it was read with a schema of your own); give wal_dir=, the walDir of its "
         "source",
         option="wal_dir",

@@ -1,4 +1,4 @@
-"""`write_once`: Parquet that has each batch once, however often it is tried."""
+"""`write_once`: Parquet that has each batch once, also if the batch is written again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ __all__ = ["write_once"]
 
 
 def write_once(df: DataFrame, path: str, batch_id: int) -> None:
-    """Write a batch as Parquet into `path/batch_id=N`, in place of what an earlier try of it has left there.
+    """Write a batch as Parquet into `path/batch_id=N`, once, also if the batch runs again.
 
-    For use in `foreachBatch`. `spark.read.parquet(path)` reads all batches, with a column `batch_id`.
+    For `foreachBatch`. The files of an earlier run of the batch are replaced. `spark.read.parquet(path)` reads all
+    batches, with a column `batch_id`. Errors of Spark's writer are raised unchanged.
 
     Args:
-        df: the batch.
-        path: a folder on any file system that Spark can write.
-        batch_id: its number, as `foreachBatch` passes it.
+        df: The batch.
+        path: Folder on any file system that Spark can write.
+        batch_id: Number of the batch, as `foreachBatch` passes it.
     """
     df.write.mode("overwrite").parquet(f"{path.rstrip('/')}/batch_id={int(batch_id)}")

@@ -1,1 +1,1 @@
-"""Reading without a stream: `spark.read.format("redelivery")`, which looks at queues or drains them."""
+"""Batch reads: `spark.read.format("redelivery")`, which browses queues or drains them."""

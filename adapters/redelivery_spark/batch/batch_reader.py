@@ -1,4 +1,4 @@
-"""The classes that Spark calls for a batch read: thin ones, over a look and a drain."""
+"""Classes that Spark calls for a batch read: thin ones, over browsing and draining."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BatchReader", "QueuePart", "batch_reader"]
 
 
 class QueuePart(InputPartition):
-    """One queue; None: the broker's own dead-letter queue."""
+    """Partition of one queue; None: the broker's own dead-letter queue."""
 
     def __init__(self, queue: str | None) -> None:
         super().__init__(queue)
@@ -31,7 +31,7 @@ class QueuePart(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """One read. Its options hold nothing secret: each task reads the credentials where it connects."""
+    """Reader of one batch read. Its options hold nothing secret: each task reads the credentials where it connects."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
         return [QueuePart(queue) for queue in self._options.queues]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Go through the rows of a queue, with the columns that were asked for. Raises RedeliveryError."""
+        """Return the rows of a queue as Arrow batches, with the requested columns. Raises RedeliveryError."""
         assert isinstance(partition, QueuePart)
         options, queue = self._options, partition.queue
         columns = ShownColumns(options, self._names)
@@ -56,11 +56,11 @@ def batch_reader(options: ReadOptions, schema: StructType | None = None) -> Batc
     """Return the reader of a batch read.
 
     Args:
-        options: of the read.
-        schema: what Spark hands over: the query's own schema, or all columns; None: all columns.
+        options: Options of the read.
+        schema: The schema that Spark hands over: the query's own, or all columns; None: all columns.
 
     Raises:
-        ConfigurationError: the schema has a column that there is not, or another type of one.
+        ConfigurationError: The schema has a column that does not exist, or has another type.
     """
     there = shown_schema(options)
     if schema is None:

@@ -1,4 +1,4 @@
-"""Looking at a queue, in an executor: the library's dead-letter tools, whose letters become rows."""
+"""Browsing of a queue in an executor, with the library's dead-letter tools. Its messages become rows."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = ["browsed"]
 
-# Bytes of bodies in one Arrow batch, but for one message.
+# Bytes of bodies in one Arrow batch; a single larger message is an Arrow batch of its own.
 BYTES = 8 << 20
 
 
 def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> Iterator[pa.RecordBatch]:
-    """Go through the rows of a queue.
+    """Return the rows of a queue as Arrow batches. The messages stay on the broker.
 
     Raises:
-        ConfigurationError: this broker takes what it shows.
-        AdapterError: the broker refuses the queue, or shows only a part of it.
-        TransportError: the connection was lost.
+        ConfigurationError: This broker cannot show a queue over this protocol without taking its messages.
+        AdapterError: The broker refuses the queue, or shows only a part of it.
+        TransportError: The connection was lost.
     """
     connection = DeadLetterConnection(options.connection_uri())
-    # Executors have no ledger: options refuse one.
+    # Executors have no ledger: its option is refused.
     browser = QueueBrowser(connection, queue, LedgerCauses())
     with connection:
         if not browser.takes_nothing:
             raise ConfigurationError(
-                f"{connection.capabilities.broker} cannot show a queue over this protocol without taking its "
-                "messages; use mode=drain, or a protocol that can",
+                f"mode=browse: {connection.capabilities.broker} cannot show a queue over this protocol without taking "
+                "its messages; use mode=drain, or a protocol that can",
                 option="mode",
             )
         with closing(browser.look(EVERYTHING)) as seen:
@@ -56,7 +56,7 @@ def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> I
                 yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
                 first += len(some)
         if browser.limit is not None and not options.accepts_less:
-            raise AdapterError(f"{browser.limit}; maxMessages or incomplete=accept takes what is shown")
+            raise AdapterError(f"{browser.limit}; set maxMessages or incomplete=accept to read what is shown")
 
 
 def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:

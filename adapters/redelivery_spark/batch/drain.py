@@ -1,4 +1,4 @@
-"""Emptying a queue, in an executor: what was taken is durable before it is accepted, and shown when all of it is."""
+"""Draining of a queue in an executor. Messages are durable before they are accepted; rows appear when all are taken."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ __all__ = ["drained"]
 
 logger = logging.getLogger("redelivery.spark")
 
-# In a segment, and unsettled at once.
+# Messages in a segment, and unsettled at once.
 ROWS = 2000
-# Of bodies in it, but for one message.
+# Bytes of bodies in a segment; a single larger message is a segment of its own.
 BYTES = 32 << 20
-# Seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200).
+# Seconds to wait for one more message: a broker can stop sending until these are accepted (Classic: at 200).
 COMPANY = 0.05
-# Messages that may be held here because they are not whole, or beyond the limit.
+# Messages that are kept here unacknowledged at most: they did not arrive whole, or exceed the limit.
 LEFT = 1000
 
 
 def drained(options: ReadOptions, queue: str, columns: ShownColumns) -> Iterator[pa.RecordBatch]:
-    """Empty a queue, or find that this has been done, and go through the rows: the same at each call.
+    """Drain a queue, unless that has been done, and return the rows as Arrow batches: the same rows at each call.
 
     Raises:
-        ConfigurationError: the folder is of another drain.
-        AdapterError: the broker refuses the queue, or a message does not arrive whole.
-        TransportError: the connection was lost for good.
+        ConfigurationError: The folder belongs to another drain.
+        AdapterError: The broker refuses the queue, or a message does not arrive whole.
+        TransportError: The connection was lost for good.
     """
     drain = _Drain(options, queue)
     drain.carry_out()
@@ -57,7 +57,7 @@ def drained(options: ReadOptions, queue: str, columns: ShownColumns) -> Iterator
 
 
 class _Drain:
-    """One attempt at one queue."""
+    """One attempt to drain one queue."""
 
     def __init__(self, options: ReadOptions, queue: str) -> None:
         self._options = options
@@ -65,26 +65,29 @@ class _Drain:
         self._reading = DeadLetterConnection(options.connection_uri())
         self.log = DrainedQueue(options, queue, self._reading.settings)
         self.ended = 0
-        """Segments with rows, once the drain has ended."""
-        self._next = 0  # the segment to be published
+        """Number of segments with rows, once the drain has ended."""
+        self._next = 0  # segment to publish next
         self._rows = 0
         self._returned = DrainDuplicates(self.log, self._reading.clock)
         self._afterwards = EndOfDrain(self._reading.clock)
-        self._enough = False  # what comes now was sent later
+        # True when the next messages were sent after the drain began.
+        self._enough = False
         self._left = 0
 
     def carry_out(self) -> None:
-        """Go on where the folder ends, until it says that the drain has ended."""
+        """Continue after the last segment in the folder, until the drain has ended."""
         if self._caught_up():
             return
         with self._reading:
             while not self._round():
                 pass
         if self._left:
-            logger.warning("%d messages of %s do not arrive whole and were left", self._left, self._queue)
+            logger.warning(
+                "%s: %d messages did not arrive whole; they stay on the broker", self._queue, self._left
+            )
 
     def _caught_up(self) -> bool:
-        """Read the segments that are new here; return whether the last of them ends the drain."""
+        """Read the segments that are new here; return True if the last one ends the drain."""
         for number in range(self._next, self.log.segments()):
             rows = len(self.log.read(number))
             if not rows:
@@ -95,7 +98,7 @@ class _Drain:
         return False
 
     def _round(self) -> bool:
-        """Take and publish until the queue is empty, or another attempt was first; return whether the drain is over.
+        """Take and publish until the queue is empty, or another attempt was first; return True if the drain is over.
 
         A round also ends when the connection is lost before its messages are published.
         """
@@ -107,7 +110,7 @@ class _Drain:
             while taken := self._some(taker):
                 wire = _wire_of(taker, taken[0].epoch)
                 if wire is None or not self._publish(taken, wire):
-                    # The broker takes back what is unsettled when the taker ends.
+                    # The broker takes unsettled messages back when the taker ends.
                     return self._caught_up()
                 for delivery in taken:
                     taker.drop(delivery)
@@ -119,7 +122,7 @@ class _Drain:
         return self._caught_up()
 
     def _some(self, taker: DeadLetterConsumer) -> list[Delivery]:
-        """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
+        """Take the messages of the next segment; an empty list: the queue is empty, or enough messages are taken."""
         most = 0 if self._enough else min(ROWS, self._missing)
         taken: list[Delivery] = []
         size, asked, began, waited = 0, False, self._now(), 0.0
@@ -129,7 +132,7 @@ class _Drain:
             if delivery is None:
                 if taken or asked:
                     break
-                # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
+                # The broker may only be slow. It must answer a question about the queue, and then be silent once more.
                 self._reading.ask(self._queue)
                 asked = True
                 continue
@@ -137,7 +140,7 @@ class _Drain:
                 self._lose(taker, taken)
                 size = 0
             if self._again(delivery):
-                # The broker is to have read this, too.
+                # The broker must have read this acceptance, too.
                 asked = False
                 taker.drop(delivery)
             elif read_letter(delivery, self._queue, empty_is_whole=self._vouched).whole:
@@ -153,34 +156,36 @@ class _Drain:
         return taken
 
     def _lose(self, taker: DeadLetterConsumer, taken: list[Delivery]) -> None:
-        """Forget what is not in the log when its connection is lost: the broker redelivers it."""
+        """Drop the messages of a lost connection that are not in a segment: the broker redelivers them."""
         for delivery in taken:
             taker.drop(delivery)
         taken.clear()
 
     def _see_behind(self, taker: DeadLetterConsumer) -> None:
-        """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
+        """Raise AdapterError if no more messages can be kept here: the silence then does not mean an empty queue."""
         if taker.port.engine.load.full:
             raise AdapterError(
-                f"{self._queue}: {taker.held:,} of its messages do not arrive whole over this protocol, and what is "
-                "behind them cannot be seen: drain over AMQP"
+                f"{self._queue}: {taker.held:,} messages do not arrive whole over this protocol, and messages behind "
+                "them cannot be received; drain over AMQP"
             )
 
     def _have_accepted(self, taker: DeadLetterConsumer) -> None:
-        """Accept duplicates of what the drain has, and hold all other messages until the end.
+        """Accept duplicates of messages that the drain has, and keep all others unacknowledged until the end.
 
-        A killed attempt's last messages are in the drain, and on the queue. The broker sends them before it is silent.
+        The last messages of a killed attempt are in the drain and also on the queue. The broker sends them before it is
+        silent.
         """
         asked = False
         while True:
-            # Acceptances may be lost here, too.
+            # Acceptances can be lost here, too.
             self._returned.go_on(taker.port.engine.epoch, self._next)
             expected = self._returned.expected and taker.full is None
             delivery = taker.take(self._options.idle) if expected else None
             if delivery is None:
                 if asked:
                     break
-                self._reading.ask(self._queue)  # so it has read the acceptances
+                # The broker answers after it has read the acceptances.
+                self._reading.ask(self._queue)
                 asked = True
                 continue
             asked = False
@@ -196,7 +201,7 @@ class _Drain:
             )
 
     def _again(self, delivery: Delivery) -> bool:
-        """Whether a message is in the drain."""
+        """True if a message is in the drain."""
         self._returned.go_on(delivery.epoch, self._next)
         return self._returned.has(delivery, self._next, marks=self._reading.capabilities.marks)
 
@@ -205,7 +210,7 @@ class _Drain:
 
     @property
     def _missing(self) -> int:
-        """How many messages may still be taken."""
+        """Number of messages that can still be taken."""
         assert self._options.most is not None, "a drain has a limit"
         return self._options.most - self._rows
 
@@ -222,21 +227,21 @@ class _Drain:
         return True
 
     def _leave(self, taker: DeadLetterConsumer, delivery: Delivery) -> None:
-        """Keep a message at the broker that no segment could hold all of."""
+        """Leave on the broker a message that did not arrive whole, or raise AdapterError."""
         if not self._options.accepts_less:
             raise AdapterError(
-                f"message {delivery.identity or '(no id)'} of {self._queue} does not arrive whole over this protocol: "
-                "drain over AMQP, or leave such messages by incomplete=accept"
+                f"{self._queue}: message {delivery.identity or '(no id)'} does not arrive whole over this protocol; "
+                "drain over AMQP, or set incomplete=accept to leave such messages on the broker"
             )
         self._left += 1
         taker.keep(delivery)
 
 
 def _wire_of(taker: DeadLetterConsumer, epoch: int) -> Mapping[str, str] | None:
-    """Return what restores the deliveries of an epoch; None: its connection is lost."""
+    """Return the data that restores the deliveries of an epoch; None: its connection is lost."""
     try:
         wire = taker.port.wire()
     except TransportError:
         return None
-    # Asked last: the wire may be of a later connection than the messages.
+    # Compared last: the data can be of a later connection than the messages.
     return wire if taker.port.engine.epoch == epoch else None

@@ -1,4 +1,4 @@
-"""What the broker sends again although a drain has it: acceptances were lost with a connection, or an attempt."""
+"""Duplicates in a drain: the broker redelivers messages whose acceptances were lost with a connection or an attempt."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["DrainDuplicates"]
 
-# Segments that are kept open: copies come about in the order in which they were taken.
+# Segments that are kept open: duplicates arrive roughly in the order in which the messages were taken.
 OPEN = 4
 # Rows that are restored at once.
 ROWS = 1000
-# Bits for a row's number in its segment.
+# Bits of a row's number in its segment.
 _SHIFT = 20
 
 
 class DrainDuplicates:
-    """The rows that a drain had when a connection began. The broker can redeliver each message of them over it, once.
+    """Rows that a drain had when a connection began. Over this connection the broker can redeliver each once.
 
-    It can do so after all other messages: Classic puts what a dead link held behind what it has paged in. A row can be
-    of any age: what the broker redelivered to one attempt can go back with it, to a third one.
+    It can do so after all other messages: Classic puts the messages of a dead connection behind those that it has paged
+    in. A row can be of any age: messages that the broker redelivered to one attempt can go back with it, and arrive at
+    a third one.
 
-    A row is known by its key, and by the digest of all that the producer sent. The rows are read when the first message
-    arrives that may be a duplicate, and those of each segment once. As a drain may have a million rows, two integers of
-    each are kept, about 110 bytes, no id and no body: a hit is restored and compared.
+    A row is identified by its key, and by the digest of all that the producer sent. The rows are read when the first
+    message arrives that can be a duplicate, and those of each segment once. A drain can have a million rows. Of each
+    only two integers are kept, about 110 bytes, no id and no body: a hit is restored and compared.
     """
 
     def __init__(self, log: DrainedQueue, clock: Clock) -> None:
@@ -40,37 +41,37 @@ class DrainDuplicates:
         self._clock = clock
         self._epoch = 0
         self._since = 0.0
-        # Whose messages may come over this connection.
+        # Segments whose messages can be redelivered over this connection.
         self._segments = 0
         self._known = 0  # segments that are in `_rows`
-        # By the hash of key and digest.
+        # Rows, by the hash of key and digest.
         self._rows: dict[int, int | list[int]] = {}
-        # Rows of which a copy has come over this connection.
+        # Rows of which a duplicate arrived over this connection.
         self._found: set[int] = set()
-        # The one that was used last is the last.
+        # Open segments by number, the most recently used last.
         self._open: dict[int, DrainedSegment] = {}
 
     @property
     def expected(self) -> bool:
-        """Whether a message may come that is in the drain."""
+        """True if a message can arrive that is in the drain."""
         return self._segments > 0
 
     def begin(self, epoch: int, segments: int) -> None:
-        """Learn that from now on, over this connection, messages of so many segments may come."""
+        """Expect messages of the first `segments` segments over the connection of this epoch."""
         self._epoch = epoch
         self._since = self._clock.monotonic()
         self._segments = segments
         self._found.clear()
 
     def go_on(self, epoch: int, segments: int) -> None:
-        """Begin if it is another connection."""
+        """Call `begin` if the connection is another one."""
         if epoch != self._epoch:
             self.begin(epoch, segments)
 
     def has(self, delivery: Delivery, published: int, *, marks: bool) -> bool:
-        """Whether this message is in the drain, of which so much is published. `marks`: as in `Capabilities`.
+        """True if this message is in the first `published` segments. `marks`: as in `Capabilities`.
 
-        A broker that marks none sends duplicates soon after the connection began, or never.
+        A broker that marks no redelivery sends duplicates soon after the connection began, or never.
         """
         if not self._segments or delivery.key is None:
             return False

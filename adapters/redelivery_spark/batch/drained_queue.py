@@ -1,6 +1,7 @@
-"""The folder of one drain: numbered segments of each queue, of which the last one is empty and says that it ended.
+"""Folder of one drain: numbered segments of each queue. The last one is empty and marks the end of the drain.
 
-Attempts of one task agree by the names: each can be published once, and an attempt that finds it taken reads the file.
+Attempts of one task agree by the names of segments: each can be published once. An attempt that finds a name in use
+reads that file.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["DrainedQueue"]
 
 _BOUND = "drain.json"
-# Of what segments hold: 1 was a column for each part of a message, and had no number.
+# Version of the segments' content. Version 1 had a column for each part of a message, and had no version number.
 _FORMAT = 2
 
 
 class DrainedQueue:
-    """What one drain has taken from one queue."""
+    """Segments that one drain has taken from one queue."""
 
     def __init__(self, options: ReadOptions, queue: str, settings: Settings) -> None:
-        """Make the folder, or find it. Raises ConfigurationError: it is of another drain, or cannot be used."""
+        """Make the folder, or find it. Raises ConfigurationError: it belongs to another drain, or cannot be used."""
         assert options.wal_dir is not None, "checked where options are read"
         self.path = f"{options.wal_dir}/drains/{options.run}"
         readable = re.sub(r"[^\w.-]+", "_", queue.partition("://")[2])[:60]
@@ -41,7 +42,7 @@ class DrainedQueue:
         self._bind(options, settings)
 
     def _bind(self, options: ReadOptions, settings: Settings) -> None:
-        """Refuse to show one broker's messages as another's."""
+        """Refuse to show messages of one broker as those of another."""
         own = {
             "format": _FORMAT,
             "brokers": sorted(str(endpoint) for endpoint in settings.endpoints),
@@ -52,31 +53,30 @@ class DrainedQueue:
         there = json.loads(self._store.read(_BOUND) or b"{}")
         if there == own:
             return
-        name = f"run={options.run}: walDir={options.wal_dir} has a drain of that name"
+        name = f"run={options.run}: walDir={options.wal_dir} has a drain of this name"
         if there.get("format") != _FORMAT:
             raise ConfigurationError(
-                f"{name} that another version of this package has begun; read it with that version, or give this one "
-                "another name",
+                f"{name}, begun by another version of this package; read it with that version, or use another run",
                 option="run",
             )
         was = ", ".join(there.get("brokers", ())) or "another broker"
         selected = f" with the selector {there['selector']}" if there.get("selector") else ""
-        raise ConfigurationError(f"{name} from {was}{selected}; give this one another name", option="run")
+        raise ConfigurationError(f"{name} from {was}{selected}; use another run", option="run")
 
     def segments(self) -> int:
-        """Return how many segments there are."""
+        """Return the number of segments."""
         return len(self._store.names(self._folder))
 
     def read(self, number: int) -> DrainedSegment:
-        """Return a segment; one without rows is the last one. Raises RedeliveryError if it is gone."""
+        """Return a segment; the last one has no rows. Raises RedeliveryError if it is gone."""
         return DrainedSegment(read_table(self._store, self._name(number)))
 
     def publish(self, number: int, rows: pa.Table) -> bool:
-        """Publish a segment, durably; False: another attempt has, and what is there counts."""
+        """Publish a segment, durably; return False if another attempt has published it: that one counts."""
         return self._store.publish(self._name(number), written(rows))
 
     def end(self, number: int) -> bool:
-        """Say that there is no more than so many segments; False: another attempt has one more."""
+        """Mark the end of the drain after `number` segments; return False if another attempt has published one more."""
         return self.publish(number, END)
 
     def _name(self, number: int) -> str:

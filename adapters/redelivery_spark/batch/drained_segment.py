@@ -1,4 +1,4 @@
-"""A segment of a drain: the bytes of messages as they came, and the deliveries that are made of them again."""
+"""Segment of a drain: the bytes of messages as they arrived, and the deliveries that are restored from them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["END", "DrainedSegment", "segment_of"]
 
 END = STORED.empty_table()
-"""The last segment of a drain: no rows."""
+"""Last segment of a drain: no rows."""
 
 
 def segment_of(deliveries: Sequence[Delivery], wire: Mapping[str, str], arrived: float, run: str) -> pa.Table:
     """Return messages of one connection as the rows of a segment.
 
     Args:
-        deliveries: they still have their bodies.
-        wire: what restores deliveries of their connection.
-        arrived: when they arrived, in seconds since the Unix epoch.
-        run: name of the drain.
+        deliveries: The messages. They still have their bodies.
+        wire: Data that restores deliveries of their connection.
+        arrived: Time of their arrival, in seconds since the Unix epoch.
+        run: Name of the drain.
     """
     stored = [delivery.stored() for delivery in deliveries]
     facts = SegmentFacts(arrived, run, (wire,))
@@ -35,10 +35,10 @@ def segment_of(deliveries: Sequence[Delivery], wire: Mapping[str, str], arrived:
 
 
 class DrainedSegment:
-    """The rows of a segment. A row is made into a delivery when it is asked for."""
+    """Rows of a segment. A row is restored to a delivery when it is asked for."""
 
     def __init__(self, table: pa.Table) -> None:
-        """Raises RedeliveryError: these are not the rows of a segment."""
+        """Raises RedeliveryError: the table is not a segment."""
         self._table = table
         if table.num_rows:
             facts = facts_of(table.schema)

@@ -1,4 +1,4 @@
-"""The columns of a batch read: a message's, and those of a dead letter's death."""
+"""Columns of a batch read: those of a message, and those about the death of a dead letter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DEATH", "ROWS", "ShownColumns", "shown_schema"]
 
 ROWS = 1000
 """Rows in one Arrow batch at most."""
-# Columns for which no headers are read.
+# Columns that need no headers.
 _CHEAP = frozenset({"body", "delivery_count", TEXT, ERROR})
 _DECODED = (pa.field(TEXT, pa.string()), pa.field(ERROR, pa.string()))
 DEATH: tuple[pa.Field, ...] = (
@@ -53,10 +53,10 @@ def shown_schema(options: ReadOptions) -> pa.Schema:
 
 
 class ShownColumns:
-    """The columns that a query has asked for. Of other columns nothing is computed."""
+    """Columns that a query asked for. Other columns are not computed."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
-        """Args: options: of the read; names: of the columns, in order."""
+        """Args: options: those of the read; names: the columns, in order."""
         self._options = options
         there = shown_schema(options)
         self._schema = pa.schema([there.field(name) for name in names])
@@ -72,14 +72,14 @@ class ShownColumns:
         """Return messages as rows.
 
         Args:
-            deliveries: the messages.
-            queue: where they are, qualified.
-            name: what a message without an id is called, with its number.
-            first: the number of the first message.
-            letters: the messages as dead letters, where the caller has them.
+            deliveries: The messages.
+            queue: Qualified name of their queue.
+            name: Name of a message without an id; its number is appended.
+            first: Number of the first message.
+            letters: The messages as dead letters, if the caller has them.
 
         Raises:
-            RedeliveryError: a body cannot be decoded, and onDecodeError is `fail`.
+            RedeliveryError: A body cannot be decoded, and onDecodeError is `fail`.
         """
         names = set(self._schema.names)
         made = self._decoded(deliveries)
@@ -104,7 +104,9 @@ class ShownColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _decoded(self, deliveries: Sequence[Delivery]) -> dict[str, list[Any]]:
-        """Return the columns of decoded bodies. A body that must not fail is looked at, whatever is shown."""
+        """Return the columns of decoded bodies. With `onDecodeError=fail` each body is checked, also if it is not
+        shown.
+        """
         options = self._options
         if not options.text:
             return {}
@@ -112,6 +114,7 @@ class ShownColumns:
         for delivery, (_, error) in zip(deliveries, found, strict=True):
             if error is not None and not options.error:
                 raise RedeliveryError(
-                    f"message {delivery.identity} {error}; onDecodeError=permissive shows it, with a column _error"
+                    f"message {delivery.identity} {error}; use onDecodeError=permissive to show it, with a column "
+                    "_error"
                 )
         return {TEXT: [text for text, _ in found], ERROR: [error for _, error in found]}

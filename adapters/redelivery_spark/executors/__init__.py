@@ -1,1 +1,1 @@
-"""What runs in executors: segments as columns, and what `process` writes down about the rows that it handles."""
+"""Code that runs in executors: segments as columns, and the files in which `process` records the rows it handles."""

@@ -1,10 +1,11 @@
-"""Crumbs: which row each task is handling, written where the death of its process leaves it.
+"""Crumbs: files that say which row each task is handling, and that survive the death of its process.
 
-A crumb is a file of eight mapped bytes, the place of the row. Its task has a lock on it, which ends with the process,
-and removes it when the task ends in any other way. A crumb without a lock is that of a process that died over its row.
+A crumb is a file of eight mapped bytes: the place of the row. Its task holds a lock on it, which ends with the process.
+The task removes the crumb when it ends in any other way. A crumb without a lock is that of a process that died over its
+row.
 
-In a folder as walDir, crumbs are in the log. With an object store they are in the temporary folder of the machine,
-where only a process of the same machine finds them.
+If walDir is a folder, crumbs are in the write-ahead log. With an object store they are in the temporary folder of the
+machine, where only a process of the same machine finds them.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ __all__ = ["CRUMBS", "DEATHS", "Crumb", "crumb_of", "died_over", "sweep"]
 logger = logging.getLogger("redelivery.spark")
 CRUMBS = "crumbs"
 DEATHS = 2
-"""Processes that die over one and the same row before it is refused. One may be an accident: a host that goes down."""
+"""Processes that die over one row before it is refused. One can be an accident: a host that goes down."""
 _EMPTY = 0
 _warned: set[str] = set()
 
 
 class Crumb:
-    """The crumb of one task. Without a file it remembers nothing: the file system has no locks."""
+    """Crumb of one task. Without a file, because the file system has no locks, it records nothing."""
 
     def __init__(self, content: mmap.mmap | None) -> None:
         self._content = content
         self.kept = False
 
     def handling(self, at: Place) -> None:
-        """Write down which row is being handled."""
+        """Record the row that is being handled."""
         if self._content is not None:
             struct.pack_into("<q", self._content, 0, at)
 
     def rest(self) -> None:
-        """Write down that no row is being handled."""
+        """Record that no row is being handled."""
         self.handling(_EMPTY)
 
     def keep(self) -> None:
-        """Have the crumb stay behind, as if the process had died here."""
+        """Leave the crumb behind, as if the process had died here."""
         self.kept = True
 
 
@@ -80,7 +81,7 @@ class _Name(NamedTuple):
 
 @contextmanager
 def crumb_of(store: WalStore, task: TaskIdentity, mark: str) -> Generator[Crumb]:
-    """Give a task its crumb, and remove it at the end, unless it is to be kept."""
+    """Give a task its crumb, and remove it at the end, unless it is kept."""
     folder = _folder(store)
     made = None if folder is None else _made(folder, _Name(task.batch, mark, task.run, task.stage).new())
     if made is None:
@@ -92,7 +93,7 @@ def crumb_of(store: WalStore, task: TaskIdentity, mark: str) -> Generator[Crumb]
         try:
             yield crumb
         finally:
-            # In this order: a crumb is not without a lock while it is there.
+            # In this order: while the crumb exists, it has a lock.
             if not crumb.kept:
                 path.unlink(missing_ok=True)
             os.close(handle)
@@ -101,8 +102,8 @@ def crumb_of(store: WalStore, task: TaskIdentity, mark: str) -> Generator[Crumb]
 def died_over(store: WalStore, task: TaskIdentity, mark: str) -> dict[Place, int]:
     """Count the processes that have died over each row of a batch, with one handler.
 
-    Spark may kill the process of a task whose rows it does not want any more, as after `limit`. So of the tasks in this
-    run of the query only earlier attempts of the same stage are counted.
+    Spark can kill the process of a task whose rows it no longer needs, as after `limit`. Of the tasks in this run of
+    the query, therefore, only earlier attempts of the same stage are counted.
     """
     folder = _folder(store)
     found: Counter[Place] = Counter()
@@ -119,7 +120,7 @@ def died_over(store: WalStore, task: TaskIdentity, mark: str) -> dict[Place, int
 
 
 def sweep(store: WalStore, upto_batch: int) -> None:
-    """Remove the crumbs of batches up to one of Spark's: they are settled. Of an object store there are none here."""
+    """Remove the crumbs of batches up to this one: they are settled. An object store has none here."""
     local = store.local(CRUMBS)
     if local is not None:
         _remove(Path(local), upto_batch)
@@ -141,7 +142,7 @@ def _crumbs(folder: Path | None) -> list[tuple[Path, _Name]]:
 
 
 def _folder(store: WalStore) -> Path | None:
-    """Return where crumbs are, or None where none can be."""
+    """Return the folder of crumbs, or None if there can be none."""
     local = store.local(CRUMBS)
     try:
         if local is not None:
@@ -169,7 +170,7 @@ def _made(folder: Path, name: str) -> tuple[int, Path] | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        # Written, not only made longer: a full disk is an error here, and not a signal at the first row.
+        # Written, not only extended: a full disk is then an error here, and not a signal at the first row.
         os.write(handle, bytes(8))
     except OSError as error:
         os.close(handle)
@@ -180,7 +181,7 @@ def _made(folder: Path, name: str) -> tuple[int, Path] | None:
 
 
 def _left_at(path: Path) -> Place | None:
-    """Return the row in a crumb whose process is gone, or None: it lives, or has removed its crumb."""
+    """Return the row in a crumb whose process has died; None: the process lives, or has removed its crumb."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -196,12 +197,12 @@ def _left_at(path: Path) -> Place | None:
 
 
 def _warn(where: str, error: OSError) -> None:
-    """Say once in each process what is missing."""
+    """Log once in each process that crumbs are missing."""
     if where not in _warned:
         _warned.add(where)
         logger.warning(
-            "%s: no file locks (%s); a message over which the process dies is not found, and is tried again with its "
-            "batch",
+            "%s: no file locks (%s); if the process dies over a message, the message is not identified, and its whole "
+            "batch runs again",
             where,
             error.strerror or error,
         )

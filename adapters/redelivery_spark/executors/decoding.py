@@ -1,4 +1,4 @@
-"""Bodies as text: what the option `decode` asks for."""
+"""Decoding of bodies to text, as the option `decode` asks for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["UndecodableBody", "decoded"]
 
 
 class UndecodableBody(RedeliveryError):
-    """A body is not what `decode` asks for, and `onDecodeError=fail`: another run of the batch ends the same way."""
+    """A body is not what `decode` asks for, and `onDecodeError=fail`. Another run of the batch would fail, too."""
 
 
 def decoded(body: bytes, decode: str) -> tuple[str | None, str | None]:
-    """Return a body as text, and why it has none; one of the two is None.
+    """Return a body as text, and the reason why it cannot be decoded; one of the two is None.
 
     Args:
-        body: what the message brought.
+        body: Body of the message.
         decode: `text` (UTF-8), or `json` (which is checked, and stays text).
     """
     try:
@@ -31,7 +31,7 @@ def decoded(body: bytes, decode: str) -> tuple[str | None, str | None]:
 
 
 def _where(error: Exception) -> str:
-    """Say where it is wrong, without quoting the body."""
+    """Return the place of the error, without quoting the body."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos}"
     if isinstance(error, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""From segments of the write-ahead log to the columns of Spark's rows. Pure: the same rows at each reading.
+"""Conversion of write-ahead log segments to the columns of Spark's rows. Pure: the same rows at each reading.
 
-Only the columns asked for are made. The place, the times of the log and the body need no message to be restored.
+Only the requested columns are made. The place, the times of the log and the body need no restored message.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["DECODE_MARK", "SegmentPart", "SegmentSlice", "rows_of"]
 
 logger = logging.getLogger("redelivery.spark")
 DECODE_MARK = "decode"
-"""What stands for the handler in the verdict on rows that cannot be decoded."""
-# Rows of one Arrow batch: as many as Spark makes of it by default (spark.sql.execution.arrow.maxRecordsPerBatch).
+"""Name in place of the handler's, in verdicts on rows that cannot be decoded."""
+# Rows of one Arrow batch: Spark's default (spark.sql.execution.arrow.maxRecordsPerBatch).
 _MOST = 10_000
-# Columns that are asked for, from which on all headers are read.
+# Number of requested columns from which on all headers are read at once.
 _MANY = 4
 _ALL = stream_schema(text=True, error=True)
-# Columns that are called otherwise as properties of a delivery.
+# Columns whose name differs from that of the delivery's property.
 _SAID = {"message_id": "identity", "properties": "headers"}
 _SAYING = {
     "identity", "destination", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered", "headers",
@@ -65,9 +65,9 @@ class SegmentSlice(InputPartition):
     """Rows that one task reads, and how. Picklable; it holds no credentials.
 
     Args:
-        wal_dir: the URL of the log.
-        parts: the rows, in the order of the output.
-        columns: names of the columns, in order.
+        wal_dir: URL of the write-ahead log.
+        parts: The rows, in the order of the output.
+        columns: Names of the columns, in order.
         decode: `none`, `text` or `json`.
         on_decode_error: `poison`, `permissive` or `fail`.
     """
@@ -89,11 +89,11 @@ class SegmentSlice(InputPartition):
 
 
 def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a slice, but for those that cannot be decoded.
+    """Return the rows of a slice as Arrow batches, without refused rows that cannot be decoded.
 
     Raises:
-        RedeliveryError: the log cannot be read; a body cannot be decoded, and that is to fail.
-        ConfigurationError: the package of the messages' protocol is not installed here.
+        RedeliveryError: The log cannot be read; or a body cannot be decoded and `on_decode_error` is `fail`.
+        ConfigurationError: The package of the messages' protocol is not installed here.
     """
     store, tag = store_at(given.wal_dir), tag_of(given.wal_dir)
     schema = pa.schema([_ALL.field(name) for name in given.columns])
@@ -169,7 +169,7 @@ class _StoredRows:
         return chunks[0] if chunks else pa.array([], self.table.schema.field(name).type)
 
     def _heads(self) -> tuple[Sequence[HeadColumns], Sequence[int]]:
-        """Return what the messages say, read column by column, and which have to be restored one by one."""
+        """Return the heads of the messages, read column by column, and the rows that must be restored one by one."""
         if self._read is None:
             every = range(len(self.numbers))
             wires = {0} if self._lane else set(self._stored("wire").to_pylist())
@@ -184,7 +184,7 @@ class _StoredRows:
         return self._read
 
     def _order(self) -> list[int]:
-        """Return where each row is if those that were read stand group by group, and before those that were not."""
+        """Return the position of each row in the sequence of all groups' rows, followed by the unread rows."""
         groups, rest = self._heads()
         placed = list(chain(*(group.rows for group in groups), rest))
         return sorted(range(len(placed)), key=placed.__getitem__)
@@ -216,7 +216,7 @@ class _StoredRows:
                 wires, arrived = table.column("wire").to_pylist(), table.column("arrived").to_pylist()
                 each = zip(wires, heads, bodies, arrived, strict=True)
                 made = [restores[wire](head, body, at) for wire, head, body, at in each]
-            # To read all headers at once costs as much as a few of them do one by one.
+            # Reading all headers at once costs as much as reading a few of them one by one.
             if "properties" in self._columns or len(self._columns) >= _MANY:
                 for delivery in made:
                     delivery.read_ahead()
@@ -224,7 +224,7 @@ class _StoredRows:
         return [known[row] for row in rows]
 
     def _of_messages(self, name: str) -> pa.Array:
-        """Return what the messages say."""
+        """Return a column of the messages' own properties."""
         if name == "redelivered" and not self._lane:
             return pa.array([True] * len(self.numbers), pa.bool_())
         return pa.array(self._said(name), _ALL.field(name).type)
@@ -278,7 +278,7 @@ def _map_of(heads: HeadColumns) -> pa.Array:
 
 
 def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _StoredRows:
-    """Add the decoded bodies; leave out, and refuse, rows that have none, if that is what is asked for."""
+    """Add the decoded bodies. Rows that cannot be decoded are left out and refused, if that is asked for."""
     asked = {TEXT, ERROR} & set(given.columns)
     if given.decode == "none" or (given.on_decode_error == "permissive" and not asked):
         return stored
@@ -291,7 +291,10 @@ def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _St
     if given.on_decode_error == "fail":
         row, error = next(iter(wrong.items()))
         identity = stored.column("message_id")[row].as_py()
-        raise UndecodableBody(f"message {identity} of {stored.column('destination')[row].as_py()} {error}")
+        destination = stored.column("destination")[row].as_py()
+        raise UndecodableBody(
+            f"{destination}: message {identity} {error}; use onDecodeError=poison or onDecodeError=permissive"
+        )
     _refuse(stored, wrong, store)
     return stored.only([row for row in range(len(found)) if row not in wrong])
 
@@ -300,7 +303,7 @@ def _refuse(stored: _StoredRows, wrong: Mapping[int, str], store: WalStore) -> N
     """Publish the verdict on rows that cannot be decoded. It is the same in each attempt."""
     task = this_task()
     if task is None:
-        raise RedeliveryError("the rows of a stream can be read in a batch of its query only")
+        raise RedeliveryError("rows of a stream can be read only in a batch of its query")
     places, counts = stored.places(), stored.counts()
     refused = {places[row]: Refusal(counts[row], "poison", error) for row, error in wrong.items()}
     Records(store).judge(

@@ -1,4 +1,4 @@
-"""Which batch of which run of a query the task of this process belongs to, as Spark says it."""
+"""Batch and run of the query to which the task of this process belongs, as reported by Spark."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["TaskIdentity", "this_task"]
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """A task of a streaming query.
+    """Identity of a streaming query's task.
 
-    `batch`: Spark's number of the batch. `run`: a digest that each start of the query has for itself, empty if Spark
-    does not say. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the
-    same job, or runs beside this one.
+    `batch`: Spark's number of the batch. `run`: a digest that differs for each start of the query, empty if Spark does
+    not report it. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the
+    same job, or runs at the same time.
     """
 
     batch: int
@@ -27,12 +27,12 @@ class TaskIdentity:
 
 
 def this_task() -> TaskIdentity | None:
-    """Return what the task of this process is, or None outside of a streaming query."""
+    """Return the identity of this process's task, or None outside of a streaming query."""
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     if context is None or batch is None:
         return None
-    # The group of a query's jobs is called by the id of its run.
+    # Spark names the job group of a query by the id of its run.
     run = context.getLocalProperty("spark.jobGroup.id") or ""
     digest = f"{zlib.crc32(run.encode()):08x}" if run else ""
     return TaskIdentity(

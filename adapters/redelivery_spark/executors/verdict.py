@@ -1,13 +1,13 @@
-"""The verdict on the rows of an Arrow batch: what earlier attempts have decided, what this one adds, and what counts.
+"""Verdict on the rows of an Arrow batch, from the decisions of earlier attempts and of this one.
 
-Rules, in the order of their weight:
+Rules, most important first:
 
-1. A refused row is in no output: refused by any verdict of its batch and handler, it is left out and redelivered.
-2. The first attempt that handles an Arrow batch decides. One that follows may not refuse what was called good: the
-   output of the first may be written. The failure ends the query, which runs the same batch again.
-3. Rows of one place (a union of a frame with itself, `explode`) are one message: all are good, or none is in the
-   output. If one has passed in another Arrow batch before one is refused, the refusal is published and the query fails;
-   the next run of the batch leaves all of them out.
+1. A refused row is in no output. Refused by any verdict of its batch and handler, it is left out and redelivered.
+2. The first attempt that handles an Arrow batch decides. A later one may not refuse a row that the first one passed:
+the output of the first may be written. The failure ends the query, which runs the same batch again.
+3. Rows of one place (a union of a frame with itself, `explode`) are one message: all pass, or none is in the output. If
+one has passed in another Arrow batch before one is refused, the refusal is published and the query fails. The next run
+of the batch leaves all of them out.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ __all__ = ["BatchVerdict", "TaskVerdicts", "Undecided"]
 
 
 class Undecided:
-    """The verdict outside of a streaming query: nothing redelivers a row there, and its error ends the job."""
+    """Verdict outside of a streaming query: a row cannot be redelivered there, and its error ends the job."""
 
     def out(self, at: Place) -> bool:
-        """Whether a row is not in the output."""
+        """True if a row is not in the output."""
         del at
         return False
 
     def refuse(self, at: Place, count: int, error: Exception) -> None:
-        """Raise the error. `run` does not start a query again over it: no row would ever be charged."""
+        """Raise the error. `run` does not start a query again after it: the row would never use up a redelivery."""
         del at, count
         raise ConfigurationError(
-            f"process: a row failed ({Cause.of(error).text}) in a job that belongs to no batch of the query, so "
-            "nothing can redeliver it; a thread that foreachBatch starts has to be a pyspark.InheritableThread",
+            f"process: a row failed ({Cause.of(error).text}) in a job that belongs to no batch of the query, and "
+            "cannot be redelivered; threads that foreachBatch starts must be a pyspark.InheritableThread",
         ) from error
 
     def publish(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class TaskVerdicts:
-    """The verdicts of one handler that a task follows and publishes."""
+    """Verdicts of one handler that a task follows and publishes."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TaskVerdicts:
         deaths: Mapping[Place, int],
         settled: Mapping[int, int],
     ) -> None:
-        """`settled`: up to which segments, by lane, the batches before this one go."""
+        """`settled`: the number of the last segment, by lane, of all earlier batches."""
         self.records = records
         self.task = task
         self.mark = mark
@@ -77,17 +77,17 @@ class TaskVerdicts:
         self._killers = {at for at, times in deaths.items() if times >= DEATHS}
 
     def over(self, places: Sequence[Place | None], counts: Sequence[int]) -> BatchVerdict:
-        """Return the verdict on an Arrow batch that has rows, with what is known of them before they are handled.
+        """Return the verdict on an Arrow batch that has rows, with the decisions that exist before they are handled.
 
         Raises:
-            ConfigurationError: a row is of another log, of none, or of an earlier batch.
-            RedeliveryError: this attempt of the task cannot end well, another run of the batch can.
+            ConfigurationError: A row is of another log, of none, or of an earlier batch.
+            RedeliveryError: This attempt of the task cannot succeed; another run of the batch can.
         """
         known = [self._checked(at) for at in places]
         self.earlier.look(min(known), max(known))
         if self.task.retried and any(self.earlier.torn(at) for at in known):
             raise RedeliveryError(
-                "a message was passed on by one task and refused by another: the batch runs again without it"
+                "a message was passed on by one task and refused by another; the batch runs again without it"
             )
         verdict = BatchVerdict(self, known, self._name(known))
         for at, count in zip(known, counts, strict=True):
@@ -105,11 +105,11 @@ class TaskVerdicts:
         if at is None or tag_within(at) != self._tag:
             raise ConfigurationError(
                 "process: a row is not of the log that the DataFrame names (its column _place was computed anew, or "
-                "DataFrames of two sources were united); call process on each source before",
+                "DataFrames of two sources were united); call process on each source first",
                 option="wal_dir",
             )
         if within(at, self._settled):
-            # What is decided about it now would come too late: its batch has been done with.
+            # A decision about it would be too late: its batch has ended.
             raise ConfigurationError(
                 "process: a row is of an earlier batch, which a join or another operator with a state has held back; "
                 "call process before that operator",
@@ -119,7 +119,7 @@ class TaskVerdicts:
 
 
 class BatchVerdict:
-    """The verdict on the rows of one Arrow batch."""
+    """Verdict on the rows of one Arrow batch."""
 
     def __init__(self, task: TaskVerdicts, places: Sequence[Place], name: str) -> None:
         self._task = task
@@ -128,11 +128,11 @@ class BatchVerdict:
         self._name = name
         self._refused: dict[Place, Refusal] = {}
         self._errors: dict[Place, Exception] = {}
-        # Another attempt has had the same rows: what it has called good, this one may not refuse.
+        # True if another attempt has had the same rows: this one may not refuse a row that the other has passed.
         self._follows = self._earlier.by(self._name)
 
     def out(self, at: Place) -> bool:
-        """Whether a row is not in the output."""
+        """True if a row is not in the output."""
         return at in self._refused or at in self._earlier.refused
 
     def died(self, at: Place, count: int) -> None:
@@ -141,7 +141,7 @@ class BatchVerdict:
         self._refused[at] = Refusal(count, DIED, cause)
 
     def refuse(self, at: Place, count: int, error: Exception) -> None:
-        """Have a row redelivered, as its error says. Raises the error where the row was called good before."""
+        """Refuse a row with its error, to be redelivered. Raises the error if the row has passed before."""
         if self._follows and self._earlier.passed(at, self._name):
             raise error
         kind, cause, delay = self._task.classifier.verdict(error)
@@ -149,16 +149,16 @@ class BatchVerdict:
         self._errors[at] = error
 
     def publish(self) -> None:
-        """Publish what was decided here, before a row is passed on. Afterwards `out` is final.
+        """Publish the decisions, before a row is passed on. Afterwards `out` is final.
 
         Raises:
-            Exception: that of a row which is refused here, and may have been passed on elsewhere.
+            Exception: Error of a row that is refused here, and may have been passed on elsewhere.
         """
         decided = {at for at in self._places if at not in self._earlier.refused}
         if self._follows and self._refused:
-            # The verdict that is there does not have these rows: without another one they would be lost.
+            # The published verdict lacks these rows: without another one they would be lost.
             raise RedeliveryError(
-                "the verdict on these rows is not that of an earlier attempt: was walDir changed?"
+                "this attempt refuses rows that an earlier one has passed in the same verdict; was walDir changed?"
             )
         if not decided or self._follows:
             return

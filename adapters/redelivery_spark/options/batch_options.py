@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `spark.read.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING, Literal, cast
 from redelivery import parse_uri
 from redelivery.core.destination import Destination
 from redelivery.driver.port import single
-from redelivery.errors import ConfigurationError
-from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
-from redelivery_spark.options.spark_option import READ, Given
-from redelivery_spark.wal.store import store_at
+from redelivery_spark.options.credentials import checked_url, logged_in, refuse_shipped
+from redelivery_spark.options.spark_option import READ, Given, refuse_without_decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["ReadOptions", "checked_run", "read_batch_options"]
 
-# Of a queue whose producers are faster than a drain, which must end.
+# Messages. Limit of a drain whose producers are faster: it must end.
 MOST_DRAINED = 1_000_000
 _RUN = re.compile(r"\w[\w.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """All options of a batch read. They go to executors: nothing in them is secret. Durations are seconds.
+    """Options of a batch read. They are sent to executors: nothing in them is secret. Durations are in seconds.
 
-    `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: of each.
+    `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: messages of each queue at most.
     """
 
     uri: str = field(repr=False)
@@ -47,12 +45,12 @@ class ReadOptions:
 
     @property
     def text(self) -> bool:
-        """Whether there is a column with the decoded body."""
+        """True if there is a column with the decoded body."""
         return self.decode != "none"
 
     @property
     def error(self) -> bool:
-        """Whether there is a column with decoding errors."""
+        """True if there is a column with decoding errors."""
         return self.text and self.on_decode_error == "permissive"
 
     def connection_uri(self) -> str:
@@ -61,86 +59,82 @@ class ReadOptions:
 
 
 def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a batch read: names in any case, values as text.
+    """Check the options of a batch read. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: Options are missing, unknown, contradictory or out of their ranges; it lists all of them.
     """
     found = Given(given, READ)
     found.require("url")
-    uri, settings = connectable(found.ours["url"], found.uri)
-    refuse_shipped(settings)
+    uri, settings = checked_url(found.text("url"), found.uri, found.mistakes)
+    if settings is not None:
+        found.mistakes.attempt(lambda: refuse_shipped(settings), None)
     mode = found.choice("mode")
     _refuse_of_mode(found, mode)
-    decode = found.choice("decode")
-    if "onDecodeError" in found and decode == "none":
-        raise ConfigurationError(
-            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
-        )
-    on_error = found.choice("onDecodeError") if "onDecodeError" in found else "fail"
-    if on_error == "poison":
-        raise ConfigurationError(
-            "onDecodeError=poison is for spark.readStream: a batch read dead-letters nothing; use permissive or fail",
-            option="onDecodeError",
-        )
     queues = _queues(found)
     most = found.whole("maxMessages") if "maxMessages" in found else None
-    return ReadOptions(
+    options = ReadOptions(
         uri=uri,
         queues=queues,
         mode=cast('Literal["browse", "drain"]', mode),
-        wal_dir=_wal_dir(found, mode),
+        wal_dir=found.folder("walDir") if mode == "drain" else None,
         run=checked_run(found, "drain"),
         most=MOST_DRAINED if most is None and mode == "drain" else most,
         idle=found.duration("idle"),
         credentials_file=found.text("credentialsFile"),
-        decode=cast('Literal["none", "text", "json"]', decode),
-        on_decode_error=cast('Literal["permissive", "fail"]', on_error),
+        decode=cast('Literal["none", "text", "json"]', found.choice("decode")),
+        on_decode_error=_on_decode_error(found),
         dead_letters=found.choice("deadLetters") == "true" if "deadLetters" in found else queues == (None,),
         accepts_less=found.choice("incomplete") == "accept",
         selector=found.text("selector"),
     )
+    found.mistakes.check()
+    return options
 
 
 def checked_run(found: Given, default: str) -> str:
-    """Return the name of a run, which is also a folder's. Raises ConfigurationError."""
+    """Return the name of a run, which is also the name of a folder."""
     run = found.text("run")
-    if run is None:
-        return default
-    if not _RUN.fullmatch(run):
-        raise ConfigurationError(
-            f"run={run}: a name of letters, digits, '_', '-' and '.', of 100 at most", option="run"
+    if run is not None and not _RUN.fullmatch(run):
+        found.refuse(
+            "run", f"run={run}: must be 1 to 100 letters, digits, '_', '-' or '.', the first no '-' or '.'"
         )
-    return run
+    return default if run is None else run
+
+
+def _on_decode_error(found: Given) -> Literal["permissive", "fail"]:
+    refuse_without_decode(found)
+    chosen = found.choice("onDecodeError") if "onDecodeError" in found else "fail"
+    if chosen == "poison" and not found.mistakes.concern("onDecodeError"):
+        found.refuse(
+            "onDecodeError",
+            "onDecodeError=poison: a batch read dead-letters nothing; use permissive or fail",
+        )
+    return cast('Literal["permissive", "fail"]', chosen)
 
 
 def _refuse_of_mode(found: Given, mode: str) -> None:
     if mode == "drain":
-        return found.require("destination", "walDir")
-    for name in ("walDir", "run", "idle", "selector"):
-        if name in found:
-            raise ConfigurationError(f"{name} means nothing without mode=drain", option=name)
-    return None
-
-
-def _wal_dir(found: Given, mode: str) -> str | None:
-    if mode != "drain":
-        return None
-    path = found.ours["walDir"].rstrip("/")
-    store_at(path)
-    return path
+        found.require("destination", "walDir")
+    elif not found.mistakes.concern("mode"):
+        for name in ("walDir", "run", "idle", "selector"):
+            if name in found:
+                found.refuse(name, f"{name}: has no effect without mode=drain; add mode=drain, or remove it")
 
 
 def _queues(found: Given) -> tuple[str | None, ...]:
-    """Return what a comma list names, each once."""
+    """Return the queues of a comma-separated list, each once."""
     text = found.text("destination")
     if text is None:
         return (None,)
-    members = [single(str(each)) for each in Destination.parse(text).members]
+    none: list[Destination] = []
+    members = found.mistakes.attempt(
+        lambda: [single(str(each)) for each in Destination.parse(text).members], none
+    )
     for each in members:
         if each.is_topic or each.is_temporary:
-            raise ConfigurationError(
-                f"destination={each}: a batch read is of queues, which keep what is sent; use spark.readStream",
-                option="destination",
+            found.refuse(
+                "destination",
+                f"destination={each}: a batch read needs queues, which keep their messages; use spark.readStream",
             )
     return tuple(dict.fromkeys(str(each) for each in members))

@@ -1,4 +1,4 @@
-"""The columns that a query asks for: `.schema("message_id string, body binary")` before `load()`."""
+"""Columns that a query asks for: `.schema("message_id string, body binary")` before `load()`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["NEEDS", "chosen"]
 
 NEEDS = {TEXT: "decode=text or decode=json", ERROR: "decode and onDecodeError=permissive"}
-"""Columns that there are with other options only, and the options."""
+"""Columns that exist with other options only, and those options."""
 
 
 def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = NEEDS) -> list[str]:
     """Return the names of the columns that a schema asks for, in its order.
 
     Args:
-        schema: what Spark hands to `reader` and `streamReader`: the query's own schema, or all columns.
-        available: the columns that there are, with the options as they are given.
-        needs: for columns of other options: the options that they need.
+        schema: The schema that Spark hands to `reader` and `streamReader`: the query's own, or all columns.
+        available: Columns that exist with the given options.
+        needs: For columns of other options: the options that they need.
 
     Raises:
-        ConfigurationError: a column is unknown, of another type, or asked for twice; or there is none.
+        ConfigurationError: A column is unknown, of another type, or named twice; or there is none.
     """
     there = {field.name: field.dataType for field in from_arrow_schema(available)}
     found: list[str] = []
@@ -44,11 +44,11 @@ def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = 
         kind, right = field.dataType.simpleString(), there[name].simpleString()
         if kind != right:
             raise ConfigurationError(
-                f"schema: column {name} is {right}, and not {kind}; say {name} {right}", option="schema"
+                f"schema: column {name} {kind}: its type is {right}; use '{name} {right}'", option="schema"
             )
         if name in found:
-            raise ConfigurationError(f"schema: column {name} is there twice", option="schema")
+            raise ConfigurationError(f"schema: column {name} is named twice; name it once", option="schema")
         found.append(name)
     if not found:
-        raise ConfigurationError("schema: name one column at least", option="schema")
+        raise ConfigurationError("schema: no column is named; name at least one", option="schema")
     return found

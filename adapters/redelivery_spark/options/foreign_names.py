@@ -1,4 +1,4 @@
-"""Names that are no options: those of the first design, Spark's own, Kafka's, and of secrets. Each has its sentence."""
+"""Names that are not options here, with an advice for each: removed ones, Spark's, Kafka's, and those of secrets."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ if TYPE_CHECKING:
 __all__ = ["LOGIN", "OLD_NAMES", "SPARKS_OWN", "foreign", "login", "without_login"]
 
 SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
-"""Spark hands them to the source as well."""
+"""Spark hands these to the source as well."""
 OLD_NAMES = {"maxmessagespertrigger": ("maxMessagesPerTrigger", "maxRowsPerTrigger")}
-"""Accepted for now: an old name as it was written, and its successor."""
+"""Old names that are still accepted: by the name in lower case, its spelling and its successor."""
 LOGIN = ("password", "user", "username", "userName", "passwd", "pwd")
-"""Names under which people look for an option of credentials."""
+"""Names under which users look for an option of credentials."""
 
 
 class _Advice(NamedTuple):
-    """Options with one sentence."""
+    """Names with the same advice."""
 
     names: tuple[str, ...]
     words: str
 
 
 _GONE = (
-    _Advice(("ack",), "is no option any more: the broker lets go of a message when the log has it, which was ack=wal; "
-           "leave it out"),
-    _Advice(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
-           "leave it out, or use readers"),
-    _Advice(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
-    _Advice(("isolateFanout",), "is no option any more: isolate=split makes 8 groups or more; leave it out"),
-    _Advice(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
+    _Advice(("ack",), "no longer an option: a message is accepted when the write-ahead log has it, as with ack=wal; "
+           "remove it"),
+    _Advice(("consumers",), "no longer an option: the Spark driver consumes, over readers=N connections; remove it, or "
+           "use readers"),
+    _Advice(("maxWait",), "no longer an option; use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
+    _Advice(("isolateFanout",), "no longer an option: isolate=split makes at least 8 groups; remove it"),
+    _Advice(("pushFilters",), "no longer an option: Spark filters the rows itself; remove it"),
 )  # fmt: skip
 _KAFKAS = (
     _Advice(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
             "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-           "has no equivalent: a queue has no offsets to begin at, and a stream takes what the broker has; leave it "
-           "out"),
-    _Advice(("failOnDataLoss",), "has no equivalent: a query always fails when a part of its walDir is missing; leave "
-           "it out"),
-    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "is called destination here: queue://orders, or "
-           "topic://prices"),
-    _Advice(("subscribePattern", "assign"), "has no equivalent: name what to consume by destination"),
+           "no equivalent here: a queue has no offsets, and a stream takes all messages that the broker has; remove "
+           "it"),
+    _Advice(("failOnDataLoss",), "no equivalent here: a query always fails when a part of its walDir is missing; "
+           "remove it"),
+    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "called destination here; use "
+           "destination=queue://orders or destination=topic://prices"),
+    _Advice(("subscribePattern", "assign"), "no equivalent here; name the queues or topics in destination"),
     _Advice(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
-           "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672"),
-    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "has no equivalent: queries on one queue share its "
-           "messages, and subscription names a durable topic subscription"),
-    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "is no option here; did you mean "
+           "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672"),
+    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "no equivalent here: queries on one queue share "
+           "its messages; subscription names a durable topic subscription"),
+    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "not an option here; did you mean "
            "'maxRowsPerTrigger'?"),
-    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "is no option here; did you mean 'minRowsPerTrigger'?"),
-    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "is no option here; did you mean 'partitions'?"),
-    _Advice(("includeHeaders",), "has no equivalent: the column properties is always there; leave it out"),
+    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "not an option here; did you mean 'minRowsPerTrigger'?"),
+    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "not an option here; did you mean 'partitions'?"),
+    _Advice(("includeHeaders",), "no equivalent here: the column properties is always there; remove it"),
 )  # fmt: skip
 _BY_NAME = {name.lower(): (name, group.words) for group in (*_GONE, *_KAFKAS) for name in group.names}
 _KAFKA = (
     "kafka.bootstrap.servers",
-    "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672",
+    "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672",
 )
 
 
 def foreign(written: str) -> tuple[str, str] | None:
-    """Return the right spelling of a name that is known and no option, and the sentence that follows it; or None."""
+    """Return the spelling of a name that is known but not an option, and the advice that follows it; or None."""
     name = written.lower()
     if name in map(str.lower, LOGIN):
         return written, login()
@@ -71,18 +71,18 @@ def foreign(written: str) -> tuple[str, str] | None:
         return _KAFKA
     found = _BY_NAME.get(name)
     if found is None and name.startswith("kafka."):
-        return written, "is for Kafka's client: options of a connection are part of the url here"
+        return written, "an option of Kafka's client; here, options of the connection are part of the url"
     return found
 
 
 def login() -> str:
-    """Return what to do with credentials."""
+    """Return the advice for credentials."""
     return (
-        "is no option: name a file by credentialsFile, or set the variables "
-        f"{USER} and {PASSWORD}, where the connection is made"
+        "not an option, because Spark may show options; use credentialsFile, or set the variables "
+        f"{USER} and {PASSWORD} where the connection is made"
     )
 
 
 def without_login(names: Iterable[str]) -> list[str]:
-    """Return the names that a misspelt one may be taken for: no secret is to be written into an option."""
+    """Return the names to suggest for a misspelt one, without those of secrets: no secret belongs into an option."""
     return [name for name in names if not name.lower().endswith((".password", ".username"))]

@@ -1,4 +1,4 @@
-"""The options of the data source, and how they are read: which there are, what for, and of what kind."""
+"""Table of the data source's options, and their parsing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
 from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
+from redelivery_spark.options.mistakes import Mistakes
 from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
+from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["LONGEST_DELAY", "READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "named", "use_told"]
+__all__ = [
+    "LONGEST_DELAY",
+    "READ",
+    "STREAM",
+    "TABLE",
+    "WRITE",
+    "Given",
+    "SparkOption",
+    "missing",
+    "named",
+    "refuse_without_decode",
+    "use_told",
+]
 
 STREAM, READ, WRITE = "readStream", "read", "write"
 _ALL = (STREAM, READ, WRITE)
@@ -22,7 +36,7 @@ LONGEST_DELAY = 2000
 
 
 class SparkOption(NamedTuple):
-    """One option. `low` and `high` are milliseconds or bytes of a quantity; `uses`: where it means something."""
+    """One option. `low` and `high`: limits, of a quantity in milliseconds or bytes. `uses`: where it has a meaning."""
 
     name: str
     kind: Literal["text", "integer", "choice", "duration", "size"]
@@ -35,60 +49,64 @@ class SparkOption(NamedTuple):
 
 
 TABLE: tuple[SparkOption, ...] = (
-    SparkOption("url", "text", "", "Connection URI, with the options of every other consumer. Required.", uses=_ALL),
-    SparkOption("destination", "text", "", "What to consume, to look at, or where to send. Required, but to look at "
-                "the broker's dead letters, and for rows that have a column `destination`.", uses=_ALL),
-    SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, which all "
+    SparkOption("url", "text", "", "Connection URI, with the options of every consumer. Required.", uses=_ALL),
+    SparkOption("destination", "text", "", "Queue or topic to read or to write. Required, except to browse the "
+                "broker's dead letters, and to write rows with a column `destination`.", uses=_ALL),
+    SparkOption("walDir", "text", "", "Place of the write-ahead log: a folder or an object store's URL that all "
                 "executors share. Required for a stream, and for mode=drain.", uses=(STREAM, READ)),
-    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows in a batch at most, but for one segment (5,000 at "
-                "most). The old name `maxMessagesPerTrigger` is accepted for now.", 1),
-    SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages in a batch, but for one segment of the log. By "
-                "default no more than `maxBytesAhead`.", 1),
-    SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows that a batch waits for, for `maxTriggerDelay` at "
-                "most. By default as many as the rate of arrival promises within that time.", 1),
-    SparkOption("maxTriggerDelay", "duration", "300ms", "The longest wait for `minRowsPerTrigger`, 2s at most.", 0,
+    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows of a batch at most; a batch has at least one segment, "
+                "which has up to 5,000 rows. The old name `maxMessagesPerTrigger` is accepted for now.", 1),
+    SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages of a batch at most; a batch has at least one "
+                "segment. By default no more than `maxBytesAhead`.", 1),
+    SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows for which a batch waits, up to `maxTriggerDelay`. "
+                "By default as many as the rate of arrival predicts for that time.", 1),
+    SparkOption("maxTriggerDelay", "duration", "300ms", "Longest wait for `minRowsPerTrigger`, 2s at most.", 0,
                 LONGEST_DELAY),
-    SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed; with more "
-                "the source stops taking.", 1),
-    SparkOption("readers", "integer", "1", "Connections that consume at once. More than 1 are processes, and for "
+    SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed. At this "
+                "limit the source stops receiving.", 1),
+    SparkOption("readers", "integer", "1", "Connections that consume in parallel. More than 1 are processes, and for "
                 "queues only.", 1, 31),
     SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Tasks of a batch.", 1),
-    SparkOption("isolate", "choice", "never", "What becomes of a batch that fails without evidence against a row: it "
-                "is replayed, or split into 8 groups or more. Splitting may write rows twice in some sinks.",
+    SparkOption("isolate", "choice", "never", "Handling of a batch that fails without evidence against a row: `never` "
+                "replays it, `split` splits it into 8 groups or more. Splitting can write rows twice in "
+                "some sinks.",
                 choices=("never", "split")),
     SparkOption("isolateAfter", "integer", "5", "Failures of a batch until it is split. Only with `isolate=split`.", 1),
-    SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the driver for readStream, "
-                "else on each executor.", uses=_ALL),
-    SparkOption("decode", "choice", "none", "What a body must be; a column `text` has it decoded.",
+    SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the Spark driver for "
+                "readStream, else on each executor.", uses=_ALL),
+    SparkOption("decode", "choice", "none", "Format of bodies. A column `text` has the decoded body.",
                 choices=("none", "text", "json"), uses=(STREAM, READ)),
-    SparkOption("onDecodeError", "choice", "poison", "What becomes of one that is not; fail is read's default.",
+    SparkOption("onDecodeError", "choice", "poison", "Handling of a body that cannot be decoded: dead-letter it, show "
+                "it with a column `_error`, or fail. Default of read: fail.",
                 choices=("poison", "permissive", "fail"), uses=(STREAM, READ)),
-    SparkOption("selector", "text", "", "A JMS selector, evaluated by the broker.", uses=(STREAM, READ)),
+    SparkOption("selector", "text", "", "JMS selector, evaluated by the broker.", uses=(STREAM, READ)),
     SparkOption("subscription", "text", "", "Name of a durable topic subscription; needs jms.clientID."),
-    SparkOption("mode", "choice", "browse", "Look at queues, or take what is on them.",
+    SparkOption("mode", "choice", "browse", "Browse queues, or drain them.",
                 choices=("browse", "drain"), uses=(READ,)),
-    SparkOption("maxMessages", "integer", "all; 1000000 for mode=drain", "Messages of each queue, at most, that are "
-                "looked at or taken.", 1, uses=(READ,)),
-    SparkOption("idle", "duration", "2s", "Silence after which a queue that is drained is at its end.", 1,
+    SparkOption("maxMessages", "integer", "all; 1000000 for mode=drain", "Messages of each queue that are browsed or "
+                "drained at most.", 1, uses=(READ,)),
+    SparkOption("idle", "duration", "2s", "Silence after which a drained queue counts as empty.", 1,
                 uses=(READ,)),
-    SparkOption("deadLetters", "choice", "true without destination, else false", "Whether there are columns that "
-                "say why a message died.", choices=("true", "false"), uses=(READ,)),
-    SparkOption("incomplete", "choice", "fail", "What becomes of a read that cannot be whole: a broker shows only so "
-                "many, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
-    SparkOption("run", "text", "", "Name of a drain, or of a write, so that doing it again is the same one.",
+    SparkOption("deadLetters", "choice", "true without destination, else false", "True adds columns that say why a "
+                "message died.", choices=("true", "false"), uses=(READ,)),
+    SparkOption("incomplete", "choice", "fail", "Handling of a read that cannot be complete: the broker shows only a "
+                "part of a queue, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
+    SparkOption("run", "text", "", "Name of a drain or of a write. Done again under the same name, it is the same "
+                "one.",
                 uses=(READ, WRITE)),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in TABLE}
 _OURS = [option.name for option in TABLE]
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
+_EXAMPLES = {
+    "url": "stomp://broker:61613",
+    "destination": "queue://orders",
+    "walDir": "/shared/orders-wal",
+}
 
 
-def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what is given of the table's options, and of the URI's, each by its own name.
-
-    Raises:
-        ConfigurationError: there is no such option.
-    """
+def named(given: Mapping[str, str], mistakes: Mistakes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the given options of the table, and those of the URI, each by its own name; note unknown ones."""
     ours: dict[str, str] = {}
     uri: dict[str, str] = {}
     for written, value in given.items():
@@ -98,15 +116,15 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         elif name in _URI_NAMES:
             uri[_URI_NAMES[name]] = value
         elif name not in SPARKS_OWN and name not in OLD_NAMES:
-            _refuse_unknown(written)
+            error, meant = _unknown(written)
+            mistakes.add(error, about=meant)
     for old, successor in OLD_NAMES.values():
         found = _value_of(given, old)
         if found is None:
             continue
         if successor in ours:
-            raise ConfigurationError(
-                f"{old} is the old name of {successor}, and both are given: leave {old} out", option=old
-            )
+            text = f"{old}: the old name of {successor}, and both are given; remove {old}"
+            mistakes.add(ConfigurationError(text, option=old))
         ours[successor] = found
     return ours, uri
 
@@ -115,31 +133,35 @@ def _value_of(given: Mapping[str, str], name: str) -> str | None:
     return next((value for written, value in given.items() if written.lower() == name.lower()), None)
 
 
-def _refuse_unknown(written: str) -> None:
-    """Raise ConfigurationError: it names the option, and what to use."""
+def _unknown(written: str) -> tuple[ConfigurationError, list[str]]:
+    """Return the error of an option that does not exist, and the options of the table that its name may stand for."""
     found = foreign(written)
     if found is not None:
         name, words = found
-        raise ConfigurationError(f"{name} {words}", option=name)
+        return ConfigurationError(f"{name}: {words}", option=name), []
     lowered = written.lower()
     for prefix in (MAP_PREFIX, OUR_MAP_PREFIX):
         if lowered.startswith(prefix.lower()):
-            raise ConfigurationError(
-                f"{prefix}… belongs into the url: Spark forgets the case of option names, and patterns have one",
-                option=prefix[:-1],
-            )
+            text = f"{prefix}…: Spark changes option names to lower case, and patterns have a case; use it in the url"
+            return ConfigurationError(text, option=prefix[:-1]), []
     hint = near_miss(written, [*without_login([*_OURS, *OPTIONS]), *LOGIN])
     if hint.endswith(tuple(f"{name!r}?" for name in LOGIN)):
-        raise ConfigurationError(f"{written} {login()}", option=written)
-    raise ConfigurationError(f"unknown option {written}{hint}", option=written)
+        return ConfigurationError(f"{written}: {login()}", option=written), []
+    meant = [name for name in _OURS if hint.endswith(f"{name!r}?")]
+    return ConfigurationError(f"{written}: unknown option{hint}", option=written), meant
+
+
+def missing(name: str) -> str:
+    """Return the text over an option that is required and missing."""
+    return f'{name}: missing; for instance .option("{name}", "{_EXAMPLES[name]}")'
 
 
 def use_told(given: Mapping[str, str]) -> str | None:
-    """Return whether options are of a stream that is read, or of a read; None: they may be of either.
+    """Return `readStream` or `read` if only that use has all these options; None if both have.
 
-    Spark does not tell when it asks for the columns. Raises ConfigurationError: there is no such option.
+    Spark does not report the use when it asks for the columns. Unknown options are ignored.
     """
-    ours, _ = named(given)
+    ours, _ = named(given, Mistakes())
     uses = [_BY_NAME[name.lower()].uses for name in ours]
     if any(STREAM not in each for each in uses):
         return READ
@@ -147,90 +169,107 @@ def use_told(given: Mapping[str, str]) -> str | None:
 
 
 class Given:
-    """The options of one use of the source, as they were given."""
+    """Given options of one use of the source. A wrong value is added to the mistakes, and its default returned."""
 
     def __init__(self, given: Mapping[str, str], use: str) -> None:
-        """Raises ConfigurationError: there is no such option, or not for this."""
-        self.ours, self.uri = named(given)
+        """Note options that do not exist, or not for this use."""
+        self.mistakes = Mistakes()
+        self.ours, self.uri = named(given, self.mistakes)
         self._spelt = {new: old for old, new in OLD_NAMES.values() if _value_of(given, old) is not None}
-        for name in self.ours:
+        for name in list(self.ours):
             uses = _BY_NAME[name.lower()].uses
             if use not in uses:
                 where = " and ".join(f"spark.{each}" if each != WRITE else "df.write" for each in uses)
-                raise ConfigurationError(
-                    f"{self.spelt(name)} means nothing here: it is for {where}", option=name
-                )
+                self.refuse(name, f"{self.spelt(name)}: has no effect here; it is for {where}, remove it")
+                del self.ours[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self.ours
+
+    def refuse(self, option: str, text: str, *, about: Iterable[str] = ()) -> None:
+        """Note a mistake over an option; `about`: more options that are wrong by it."""
+        self.mistakes.add(ConfigurationError(text, option=option), about=about)
 
     def spelt(self, name: str) -> str:
         """Return the name under which an option was given: its old one, or its own."""
         return self._spelt.get(name, name)
 
     def shown(self, name: str) -> str:
-        """Return an option with its value, for a sentence about it: `maxBytesAhead=1g`."""
+        """Return an option with its value, for an error about it: `maxBytesAhead=1g`."""
         return f"{self.spelt(name)}={self.ours.get(name, _BY_NAME[name.lower()].default).strip()}"
 
     def require(self, *names: str) -> None:
-        """Refuse to do without. Raises ConfigurationError."""
+        """Note which of these options are missing, but for those that a misspelt option is taken for."""
         for name in names:
-            if not self.ours.get(name, "").strip():
-                doc = _BY_NAME[name.lower()].doc
-                raise ConfigurationError(f"option {name} is missing: {doc}", option=name)
+            if not self.ours.get(name, "").strip() and not self.mistakes.concern(name):
+                self.refuse(name, missing(name))
 
     def text(self, name: str) -> str | None:
         """Return a text, or None."""
         return self.ours.get(name)
 
+    def folder(self, name: str) -> str:
+        """Return the place of a log, without a slash at its end; empty if it is missing."""
+        path = self.ours.get(name, "").rstrip("/")
+        if path:
+            self.mistakes.attempt(lambda: store_at(path), None)
+        return path
+
     def whole(self, name: str) -> int:
-        """Return a number. Raises ConfigurationError."""
+        """Return a number."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default).strip()
         if not re.fullmatch(r"\d{1,15}", text) or _beyond(option, int(text)):
-            bounds = f"{option.low} at least" if option.high is None else f"{option.low} to {option.high}"
-            raise ConfigurationError(f"{self.shown(name)}: a whole number, {bounds}", option=name)
+            bounds = f"at least {option.low}" if option.high is None else f"{option.low} to {option.high}"
+            self.refuse(name, f"{self.shown(name)}: must be a whole number, {bounds}")
+            return option.low
         return int(text)
 
     def duration(self, name: str) -> float:
-        """Return the seconds of a duration. Raises ConfigurationError."""
+        """Return the seconds of a duration."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         found = duration_of(text)
         if found is None or _beyond(option, found):
-            bounds = "" if option.high is None else f", {shown_duration(option.high)} at most"
+            bounds = "" if option.high is None else f", at most {shown_duration(option.high)}"
             if found is not None and found < option.low:
-                bounds = f", {shown_duration(option.low)} at least"
-            raise ConfigurationError(
-                f"{self.shown(name)}: a duration such as 500ms, 2s, 5m or 1h, and a plain number is milliseconds"
-                f"{bounds}{near_quantity(text, size=False)}",
-                option=name,
-            )
+                bounds = f", at least {shown_duration(option.low)}"
+            near = near_quantity(text, size=False)
+            words = f"must be a duration such as 500ms, 30s, 15m, 2h or 30d{bounds}; a plain number is milliseconds"
+            self.refuse(name, f"{self.shown(name)}: {words}{near}")
+            return option.low / 1000
         return found / 1000
 
     def size(self, name: str) -> int:
-        """Return the bytes of a size. Raises ConfigurationError."""
+        """Return the bytes of a size."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         found = size_of(text)
         if found is None or _beyond(option, found):
-            raise ConfigurationError(
-                f"{self.shown(name)}: a size such as 512k, 64m or 1g, and a plain number is bytes, "
-                f"{option.low} at least{near_quantity(text, size=True)}",
-                option=name,
-            )
+            near = near_quantity(text, size=True)
+            words = f"must be a size such as 512k, 64m or 1g, at least {option.low}; a plain number is bytes"
+            self.refuse(name, f"{self.shown(name)}: {words}{near}")
+            return option.low
         return found
 
     def choice(self, name: str) -> str:
-        """Return one of the option's choices. Raises ConfigurationError."""
+        """Return one of the option's choices."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default)
         if text not in option.choices:
-            raise ConfigurationError(
-                f"{name}={text}: one of {', '.join(option.choices)}{near_miss(text, option.choices)}",
-                option=name,
-            )
+            near = near_miss(text, option.choices)
+            self.refuse(name, f"{name}={text}: must be one of {', '.join(option.choices)}{near}")
+            return option.choices[0]
         return text
+
+
+def refuse_without_decode(found: Given) -> None:
+    """Note `onDecodeError` if bodies are not decoded."""
+    if "onDecodeError" in found and found.choice("decode") == "none" and not found.mistakes.concern("decode"):
+        found.refuse(
+            "onDecodeError",
+            "onDecodeError: has no effect without decode; add decode=text or decode=json, or remove it",
+        )
 
 
 def _beyond(option: SparkOption, value: int) -> bool:

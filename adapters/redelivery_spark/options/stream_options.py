@@ -1,4 +1,4 @@
-"""The options of `spark.readStream.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `spark.readStream.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from redelivery.errors import ConfigurationError
-from redelivery_spark.options.credentials import connectable, logged_in
+from redelivery_spark.options.credentials import checked_url, connectable, logged_in
 from redelivery_spark.options.quantities import duration_of, shown_duration
-from redelivery_spark.options.spark_option import LONGEST_DELAY, STREAM, Given
+from redelivery_spark.options.spark_option import LONGEST_DELAY, STREAM, Given, refuse_without_decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "options_of", "read_options"]
 
-# The default of `redelivery.maximumSetAside`.
+# Messages. The default of `redelivery.maximumSetAside`.
 UNSAID = 100
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options of a stream. Durations are seconds. Its repr shows no credentials."""
+    """Options of a stream. Durations are in seconds. The repr shows no credentials."""
 
     uri: str = field(repr=False)
     settings: Settings
@@ -34,7 +33,7 @@ class SourceOptions:
     most_rows: int = 100_000
     most_bytes: int = 64 << 20
     least_rows: int | None = None
-    """Rows that a batch waits for; None: as many as the rate of arrival promises."""
+    """Rows that a batch waits for; None: as many as the rate of arrival predicts."""
     trigger_delay: float = 0.3
     bytes_ahead: int = 256 << 20
     readers: int = 1
@@ -48,37 +47,39 @@ class SourceOptions:
 
     @property
     def text(self) -> bool:
-        """Whether there is a column with the decoded body."""
+        """True if there is a column with the decoded body."""
         return self.decode != "none"
 
     @property
     def error(self) -> bool:
-        """Whether there is a column with decoding errors."""
+        """True if there is a column with decoding errors."""
         return self.text and self.on_decode_error == "permissive"
 
     def connection_uri(self) -> str:
-        """Return the URI to connect with: with the credentials of the file, or of the environment, if any.
+        """Return the URI to connect with, with the credentials of the file or of the environment, if there are any.
 
-        Raises ConfigurationError. To be called where the connection is made, and nowhere else.
+        Raises ConfigurationError. Call it only where the connection is made.
         """
         return logged_in(self.uri, self.settings, self.credentials_file)
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a source: names in any case, values as text.
+    """Check the options of a source. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: Options are missing, unknown, contradictory or out of their ranges; it lists all of them.
     """
     found = Given(given, STREAM)
     found.require("url", "destination", "walDir")
-    uri, settings = connectable(found.ours["url"], found.uri)
-    _refuse(settings)
+    uri, settings = checked_url(found.text("url"), found.uri, found.mistakes)
+    if settings is not None:
+        _refuse(found, settings)
     options = SourceOptions(
         uri=uri,
-        settings=settings,
-        destination=found.ours["destination"],
-        wal_dir=found.ours["walDir"].rstrip("/"),
+        # None: it has mistakes, and the options are not returned.
+        settings=cast("Settings", settings),
+        destination=found.text("destination") or "",
+        wal_dir=found.folder("walDir"),
         partitions=found.whole("partitions") if "partitions" in found else min(os.cpu_count() or 2, 8),
         most_rows=found.whole("maxRowsPerTrigger"),
         most_bytes=_most_bytes(found),
@@ -96,93 +97,97 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _refuse_contradictions(found, options)
     if options.readers > 1:
-        _refuse_readers(found, options)
+        _refuse_readers(found, options, settings)
+    found.mistakes.check()
     return options
 
 
 def options_of(fields: Mapping[str, Any]) -> SourceOptions:
-    """Return options of their fields, without `settings`, which the URI says."""
+    """Return options made of their fields, without `settings`, which are read from the URI."""
     _, settings = connectable(fields["uri"], {})
     return SourceOptions(**fields, settings=settings)
 
 
 def _most_bytes(found: Given) -> int:
-    """Return the bytes of a batch: more than may wait for one is a contradiction, and by default it is no more."""
+    """Return the bytes of a batch: at most `maxBytesAhead`. More is refused if given, and lowered if the default."""
     most, ahead = found.size("maxBytesPerTrigger"), found.size("maxBytesAhead")
     if most <= ahead:
         return most
-    if "maxBytesPerTrigger" not in found:
-        return ahead
-    raise ConfigurationError(
-        f"{found.shown('maxBytesPerTrigger')} is more than {found.shown('maxBytesAhead')}: no batch could become as "
-        "large; raise maxBytesAhead, or lower maxBytesPerTrigger",
-        option="maxBytesPerTrigger",
-    )
+    if "maxBytesPerTrigger" in found and not found.mistakes.concern("maxBytesPerTrigger", "maxBytesAhead"):
+        found.refuse(
+            "maxBytesPerTrigger",
+            f"{found.shown('maxBytesPerTrigger')}: more than {found.shown('maxBytesAhead')}, and no batch could become "
+            "so large; raise maxBytesAhead, or lower maxBytesPerTrigger",
+        )
+    return ahead
 
 
 def _trigger_delay(found: Given) -> float:
-    try:
+    given = duration_of(found.text("maxTriggerDelay") or "")
+    if given is None or given <= LONGEST_DELAY:
         return found.duration("maxTriggerDelay")
-    except ConfigurationError as error:
-        if (duration_of(found.ours["maxTriggerDelay"]) or 0) <= LONGEST_DELAY:
-            raise
-        raise ConfigurationError(
-            f"{found.shown('maxTriggerDelay')}: {shown_duration(LONGEST_DELAY)} at most, because the runner of a "
-            "killed Spark lives for as long; did you mean '2s'?",
-            option=error.option,
-        ) from None
+    longest = shown_duration(LONGEST_DELAY)
+    found.refuse(
+        "maxTriggerDelay",
+        f"{found.shown('maxTriggerDelay')}: at most {longest}, because the runner of a killed Spark lives for as long; "
+        f"use {longest}",
+    )
+    return LONGEST_DELAY / 1000
 
 
 def _refuse_contradictions(found: Given, options: SourceOptions) -> None:
-    """Refuse options that mean nothing beside each other."""
-    least = options.least_rows
-    if least is not None and least > options.most_rows:
-        raise ConfigurationError(
-            f"{found.shown('minRowsPerTrigger')} is more than {found.shown('maxRowsPerTrigger')}: no batch could "
-            "become as large; lower minRowsPerTrigger",
-            option="minRowsPerTrigger",
+    """Note options that contradict each other, unless one of them is wrong by itself."""
+    least, wrong = options.least_rows, found.mistakes.concern
+    if (
+        least is not None
+        and least > options.most_rows
+        and not wrong("minRowsPerTrigger", "maxRowsPerTrigger")
+    ):
+        found.refuse(
+            "minRowsPerTrigger",
+            f"{found.shown('minRowsPerTrigger')}: more than {found.shown('maxRowsPerTrigger')}, and no batch could "
+            "become so large; lower minRowsPerTrigger",
         )
-    if least is not None and not options.trigger_delay:
-        raise ConfigurationError(
-            f"{found.shown('minRowsPerTrigger')} means nothing with maxTriggerDelay=0: no batch would wait for them",
-            option="minRowsPerTrigger",
+    if least is not None and not options.trigger_delay and not wrong("minRowsPerTrigger", "maxTriggerDelay"):
+        found.refuse(
+            "minRowsPerTrigger",
+            f"{found.shown('minRowsPerTrigger')}: has no effect with maxTriggerDelay=0, because no batch waits; raise "
+            "maxTriggerDelay, or remove minRowsPerTrigger",
         )
-    if "isolateAfter" in found and options.isolate == "never":
-        raise ConfigurationError(
-            "isolateAfter means nothing without isolate=split: by default a batch that fails is replayed as it is",
-            option="isolateAfter",
+    if "isolateAfter" in found and options.isolate == "never" and not wrong("isolate"):
+        found.refuse(
+            "isolateAfter",
+            "isolateAfter: has no effect without isolate=split; add isolate=split, or remove it",
         )
-    if "onDecodeError" in found and not options.text:
-        raise ConfigurationError(
-            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
-        )
+    refuse_without_decode(found)
 
 
-def _refuse_readers(found: Given, options: SourceOptions) -> None:
-    """Refuse more than one connection where only one can consume."""
+def _refuse_readers(found: Given, options: SourceOptions, settings: Settings | None) -> None:
+    """Note more than one connection where only one can consume."""
     kind = options.destination.partition("://")[0]
     if options.subscription is not None or kind in ("topic", "temp-topic"):
-        raise ConfigurationError(
-            f"{found.shown('readers')}: each of several consumers of a topic would get every message; name a queue, or "
-            "leave readers out",
-            option="readers",
+        found.refuse(
+            "readers",
+            f"{found.shown('readers')}: each of several consumers of a topic gets every message; use a queue, or "
+            "remove readers",
         )
-    if options.settings.client_id is not None:
-        raise ConfigurationError(
-            f"jms.clientID is of one connection, and {found.shown('readers')} makes several: leave one of the two out",
-            option="jms.clientID",
+    elif settings is not None and settings.client_id is not None:
+        found.refuse(
+            "jms.clientID",
+            f"jms.clientID: only one connection can use it, and {found.shown('readers')} makes several; remove one of "
+            "them",
         )
 
 
-def _refuse(settings: Settings) -> None:
+def _refuse(found: Given, settings: Settings) -> None:
     if settings.ledger is not None:
-        raise ConfigurationError(
-            "redelivery.ledger has no place here: the counts live in the write-ahead log",
-            option="redelivery.ledger",
+        found.refuse(
+            "redelivery.ledger",
+            "redelivery.ledger: not supported here, because the counts are in the write-ahead log; remove it",
         )
     if settings.ordering != "non_blocking":
-        raise ConfigurationError(
-            f"redelivery.ordering={settings.ordering}: a batch has no order that a waiting message could keep; "
-            "leave it non_blocking",
-            option="redelivery.ordering",
+        found.refuse(
+            "redelivery.ordering",
+            f"redelivery.ordering={settings.ordering}: not supported here, because a batch has no order that a parked "
+            "message could keep; use non_blocking",
         )

@@ -1,4 +1,4 @@
-"""The options of `df.write.format("redelivery")`: one value, or one sentence that says what is wrong."""
+"""Options of `df.write.format("redelivery")`, checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery import parse_uri
 from redelivery.driver.port import single
 from redelivery_spark.options.batch_options import checked_run
-from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
+from redelivery_spark.options.credentials import checked_url, logged_in, refuse_shipped
 from redelivery_spark.options.spark_option import WRITE, Given
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["WriteOptions", "read_write_options"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All options of a writer. They go to executors: nothing in them is secret."""
+    """Options of a writer. They are sent to executors: nothing in them is secret."""
 
     uri: str = field(repr=False)
     destination: str | None = None
@@ -32,19 +32,24 @@ class WriteOptions:
 
 
 def read_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Read the options of a writer: names in any case, values as text.
+    """Check the options of a writer. Names are in any case, values are text.
 
     Raises:
-        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+        ConfigurationError: Options are missing, unknown, contradictory or out of their ranges; it lists all of them.
     """
     found = Given(given, WRITE)
     found.require("url")
-    uri, settings = connectable(found.ours["url"], found.uri)
-    refuse_shipped(settings)
+    uri, settings = checked_url(found.text("url"), found.uri, found.mistakes)
+    if settings is not None:
+        found.mistakes.attempt(lambda: refuse_shipped(settings), None)
     destination = found.text("destination")
-    return WriteOptions(
+    options = WriteOptions(
         uri=uri,
-        destination=None if destination is None else str(single(destination)),
+        destination=None
+        if destination is None
+        else found.mistakes.attempt(lambda: str(single(destination)), None),
         run=checked_run(found, "") or None,
         credentials_file=found.text("credentialsFile"),
     )
+    found.mistakes.check()
+    return options

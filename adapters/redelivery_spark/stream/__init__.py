@@ -1,1 +1,1 @@
-"""The stream reader: batches, redeliveries, duplicates, isolation."""
+"""Stream reader: batches, redeliveries, duplicates, isolation."""

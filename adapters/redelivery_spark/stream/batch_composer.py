@@ -1,4 +1,4 @@
-"""Which segments of which lanes the next batch has. Pure."""
+"""Choice of the segments of each lane for the next batch. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Composed", "composed"]
 
 
 class Composed(NamedTuple):
-    """A batch: how far each lane goes in it, and its size. `complete`: nothing more fits, or may be added.
+    """Batch: the position of each lane at its end, and its size. `complete`: nothing more fits, or may be added.
 
-    `alone`: it is one that must share its batch with nothing.
+    `alone`: its segment must be the only one of its batch.
     """
 
     end: Vector
@@ -35,17 +35,17 @@ def composed(
     *,
     alone_first: bool,
 ) -> Composed:
-    """Return the next batch: whole segments, up to the limits, but for the first one.
+    """Return the next batch: whole segments, up to the limits; the first segment is taken at any size.
 
-    Lanes take turns by what they have had of the batch, so that none waits for another. A segment that must be alone is
-    the batch by itself: at once if `alone_first`, else when no other lane has anything.
+    Lanes take turns by their rows in the batch: none waits for another. A segment that must be alone is the only one of
+    its batch: at once if `alone_first`, else when no other lane has a segment.
 
     Args:
-        start: how far each lane has come.
-        waiting: the segments of each lane behind that, in order.
-        most: rows.
-        most_bytes: bytes of segments.
-        alone_first: whether it is the turn of one that must be alone.
+        start: Position of each lane at the start of the batch.
+        waiting: Segments of each lane after that position, in order.
+        most: Rows at most.
+        most_bytes: Bytes of segments at most.
+        alone_first: True if a segment that must be alone is next.
     """
     left = {lane: list(segments) for lane, segments in waiting.items() if segments}
     suspect = next((segment for segment in left.get(REDELIVERIES, ()) if segment.rows), None)

@@ -1,6 +1,6 @@
-"""One query's side of one log: settles what Spark has committed, and says what the next batch is.
+"""One query's use of one write-ahead log: settles the batches that Spark has committed, and composes the next one.
 
-Its walks are in docs/design-spark.md.
+docs/design-spark.md describes its sequences.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 __all__ = ["Coordinator"]
 
 logger = logging.getLogger("redelivery.spark")
-# Bytes of the bodies that wait: they are in memory.
+# Bytes of the bodies of rows that wait for a redelivery: they are in memory.
 MOST_WAITING = 256 << 20
-# Seconds that Spark's question waits for a first row. A runner whose Spark was killed lives for as long.
+# Seconds for which a call of Spark waits for a first row. The runner of a killed Spark lives for as long.
 PATIENCE = 0.5
-# Seconds that a batch waits for what is about to be published.
+# Seconds that a batch waits for rows that are about to be published.
 MOMENT = 0.03
-# Rows of a batch that does not wait for it.
+# Rows from which on a batch does not wait for those.
 MANY = 5_000
-# Seconds of one turn of the wait: rows become due.
+# Seconds of one turn of the wait: in between, rows become due.
 TURN = 0.1
 
 
 class Coordinator:
-    """All methods are called on one thread, Spark's own."""
+    """Coordinator of one query. All methods are called on one thread, that of Spark's stream runner."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Coordinator:
         most_parked: int,
         leave: Callable[[], None],
     ) -> None:
-        """`most_parked`: rows that may wait; `leave`: closes the connection, and gives the log back."""
+        """`most_parked`: rows that may wait; `leave`: closes the connection and unlocks the log."""
         self._options = options
         self._journal = journal
         self._readers = readers
@@ -65,36 +65,36 @@ class Coordinator:
         self._left = LeftLanes(journal.lanes, options.readers, clock)
         self._size = TriggerSize(clock, options.least_rows, options.trigger_delay)
         self._available: AvailableNow | None = None
-        # Since when all has been taken that was there.
+        # Time since which all messages that were there have been taken.
         self._exhausted: float | None = None
-        # Where the batch ends that Spark was given last.
+        # End of the batch that Spark was given last.
         self._given: Vector | None = None
-        # Whether the last batch was one that had to be alone.
+        # True if the last batch had a segment that must be alone.
         self._alone = False
-        # Whether so much waits that nothing fresh goes into a batch.
+        # True while so many rows wait that batches get no new messages.
         self._full = False
         self._begun = False
 
     @property
     def log(self) -> str:
-        """The identity of the log."""
+        """Identity of the write-ahead log."""
         return self._journal.state.log
 
     def begin(self, vector: Vector) -> None:
-        """Go on from an offset of Spark's, the newest that there is: then readers know which numbers are used."""
+        """Continue from Spark's newest offset, once; readers then know which segment numbers are used."""
         if not self._begun:
             self._begun = True
             self._journal.lanes.go_on_from(vector)
             self._journal.resume()
             self._readers.start()
 
-    # Spark asks.
+    # Calls of Spark.
 
     def latest(self, start: Vector, most: int) -> Vector:
-        """Settle all up to `start`, and return where the next batch ends, or `start` if there is none.
+        """Settle all rows up to `start`, and return the end of the next batch, or `start` if there is none.
 
         Raises:
-            RedeliveryError: the query cannot go on.
+            RedeliveryError: The query cannot continue.
         """
         self._journal.settle(start)
         self.begin(start)
@@ -112,12 +112,12 @@ class Coordinator:
         return batch.end
 
     def available_now(self) -> None:
-        """Learn that the query is to end when what is there now has been processed."""
+        """End the query once the messages that are there now have been processed."""
         self._available = AvailableNow(self._clock)
         self._readers.until_exhausted(self._available)
 
     def segments(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
-        """Return the segments of a batch. Spark asks for one that it was not given here when it replays it."""
+        """Return the segments of a batch. A batch that was not given out here is one that Spark replays."""
         self.begin(end)
         if self._given != end:
             self._given = end
@@ -129,21 +129,21 @@ class Coordinator:
         return self._journal.lanes.batch(start, end)
 
     def check_new(self) -> None:
-        """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
+        """Refuse a log with settled rows for a query with a new checkpoint. Raises ConfigurationError."""
         if self._journal.state.settled:
             raise ConfigurationError(
-                f"walDir holds the log of a query that has come to {self._journal.state.settled}, and this query "
-                "begins with a new checkpoint: give the old one, or a new walDir",
+                f"walDir: its log is settled up to {self._journal.state.settled}, and this query has a new checkpoint; "
+                "use the old checkpoint, or a new walDir",
                 option="walDir",
             )
 
     def close(self) -> None:
-        """Leave: the broker takes back what has not been accepted."""
+        """Stop reading, close the connection, unlock the log. The broker takes back messages that were not accepted."""
         self._readers.stop()
         self._leave()
 
     def report(self) -> dict[str, object] | None:
-        """Return what a query's progress shows of the source, once it has begun. docs/spark.md has each key."""
+        """Return the source's part of a query's progress, once it has begun. docs/spark.md explains each key."""
         if not self._begun:
             return None
         journal, redeliveries = self._journal, self._journal.redeliveries
@@ -169,10 +169,10 @@ class Coordinator:
             "deadLettered": totals["poisoned"],
         }
 
-    # A new batch.
+    # Composing a new batch.
 
     def _next(self, start: Vector, most: int) -> Composed | None:
-        """Wait for a batch; None: there is none within a moment, or, with AvailableNow, any more."""
+        """Wait for a batch; None: there is none within `PATIENCE`, or, with AvailableNow, none any more."""
         began = self._clock.monotonic()
         while True:
             seen = self._readers.published()
@@ -186,7 +186,7 @@ class Coordinator:
             self._readers.wait(seen, self._patience(batch, pending=pending))
 
     def _turn(self) -> None:
-        """Take the answers to dead letters, publish what is due, and see what an older start has appended."""
+        """Handle the broker's answers to dead letters, publish due rows, and read what an older start has appended."""
         journal = self._journal
         for lane, connection in self._left.look():
             self._readers.ended(lane, connection)
@@ -205,7 +205,7 @@ class Coordinator:
         if batch.complete:
             return True
         if self._readers.full():
-            # It waits for this batch.
+            # The reader waits until this batch is settled.
             return True
         if pending and batch.rows < MANY and self._clock.monotonic() - began < MOMENT:
             return False
@@ -221,7 +221,7 @@ class Coordinator:
         return max(left, 0.001)
 
     def _has_room(self) -> bool:
-        """Whether fresh messages may go into a batch, which may fail and have to wait."""
+        """True if new messages may go into a batch: there they can fail, and have to wait."""
         rows = self._journal.redeliveries.held.values()
         parked = self._journal.redeliveries.engine.load.parked
         size = sum(len(row.body) for row in rows)
@@ -230,8 +230,8 @@ class Coordinator:
         elif not self._full:
             self._full = True
             logger.warning(
-                "%d messages of %d bytes wait for a redelivery: nothing fresh is processed until there are fewer than "
-                "%d (redelivery.maxParked), of less than %d bytes",
+                "%d messages of %d bytes wait for a redelivery; no new messages are processed until fewer than %d wait "
+                "(redelivery.maxParked), of less than %d bytes",
                 parked,
                 size,
                 self._most_parked,
@@ -240,12 +240,12 @@ class Coordinator:
         return not self._full
 
     def _finished(self, began: float) -> bool:
-        """Whether to say that there is no batch now; with AvailableNow: that there is none any more."""
+        """True if there is no batch now; with AvailableNow: if there will be none any more."""
         now, available = self._clock.monotonic(), self._available
         if available is None:
             return now - began >= PATIENCE
         if os.getppid() != self._parent:
-            # Spark has been killed, and needs no answer.
+            # Spark was killed and needs no answer.
             return True
         if now - began >= LAST_CALL:
             if not self._readers.connected:
@@ -260,13 +260,14 @@ class Coordinator:
         if redeliveries.engine.load.unconfirmed or redeliveries.suspects:
             return False
         due = redeliveries.next_due()
-        # Not from now on: a message that fails again and again would keep the query for ever.
+        # Counted from the end of the intake, not from now: a message that fails repeatedly would keep the query
+        # running.
         return due is None or now + due > self._exhausted + LONGEST_DRAIN
 
-    # A batch again.
+    # Replaying a batch.
 
     def _replay(self, start: Vector, end: Vector) -> None:
-        """Learn that Spark tries a batch once more. It has the rows that it had, unless it is to be split."""
+        """Handle a batch that Spark runs again. It has the same rows as before, unless it is to be split."""
         journal, options = self._journal, self._options
         given_up = journal.state.given_up
         if options.isolate != "split" or (given_up is not None and given_up.end == end):

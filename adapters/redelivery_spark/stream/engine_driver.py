@@ -1,4 +1,4 @@
-"""The core engine over what the log holds: counts it, waits, and has it dead-lettered. One thread."""
+"""Driver of the core engine for rows of the write-ahead log: counts, delays, dead-letters. One thread."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ logger = logging.getLogger("redelivery.spark")
 # Rows restored together: fewer than an engine remembers.
 CHUNK = 1000
 DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
-"""Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
+"""Seconds that a row waits whose batch failed while no other batch succeeded: doubled from the first to the last."""
 
 
 class EngineDriver:
-    """Drives one engine. What it hands out runs until `finish` or `crashed`."""
+    """Drives one engine. Rows that it hands out run until `finish` or `crashed`."""
 
     def __init__(
         self,
@@ -90,23 +90,23 @@ class EngineDriver:
         self.ledger = ledger
         self.error: RedeliveryError | None = None
         self.changed = False
-        """Whether there is something that the log has not been told."""
-        # Logs a result, with what follows from it.
+        """True if the log does not have the newest state."""
+        # Logs a result and the commands that follow from it.
         self._log = log
-        # Sends a copy; the answer comes on any thread.
+        # Sends a dead letter; the answer is reported on any thread.
         self._forward = forward
         self._clock = clock
         self._answers: deque[tuple[Delivery, RedeliveryError | None]] = deque()
-        # Given out by the engine, not yet by `take`.
+        # Rows that the engine has handed out, and `take` not yet.
         self._found: deque[LoggedDelivery] = deque()
         self.held: dict[Place, LoggedDelivery] = {}
-        """All that waits or runs here, or whose dead letter is not safe yet."""
+        """All rows that wait or run here, or whose dead letter is not confirmed."""
         self._feed(Connected(LOG_EPOCH, capabilities))
 
     # Rows in and out.
 
     def restore(self, rows: Sequence[LoggedDelivery]) -> None:
-        """Take in rows that wait, each with its record."""
+        """Add rows that wait, each with its record."""
         for begin in range(0, len(rows), CHUNK):
             part = rows[begin : begin + CHUNK]
             self.held |= {row.place: row for row in part}
@@ -115,13 +115,13 @@ class EngineDriver:
         self.changed = False
 
     def add(self, row: LoggedDelivery) -> None:
-        """Take in a row that runs: it is in the batch on its way."""
+        """Add a row that runs: it is in the current batch."""
         self.held[row.place] = row
         self._feed(Resumed(row))
         assert row.state == "running", row.state
 
     def take(self, most: int, most_bytes: int) -> list[LoggedDelivery]:
-        """Return rows whose time has come, up to these limits, but one at least; they run until they are finished."""
+        """Return due rows up to these limits, at least one if there is any; they run until they are finished."""
         taken: list[LoggedDelivery] = []
         size = 0
         while len(taken) < most and size < most_bytes and (self._found or self._wanted()):
@@ -131,30 +131,30 @@ class EngineDriver:
         return taken
 
     def take_alone(self) -> LoggedDelivery | None:
-        """Return a row that may kill whatever runs it, and must be the only one of its batch."""
+        """Return a row that may kill the process that runs it, and that must be the only one of its batch."""
         self._feed(Alone())
         return self._found.pop() if self._found else None
 
     @property
     def suspects(self) -> int:
-        """How many rows wait for a batch of their own."""
+        """Number of rows that wait for a batch of their own."""
         return self.engine.load.suspects
 
     def next_due(self) -> float | None:
-        """Return the seconds until a row's time comes, or None."""
+        """Return the seconds until the next row is due, or None."""
         if self._found:
             return 0.0
         due = self.engine.load.next_due()
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
-    # What became of them.
+    # Results of rows.
 
     def succeeded(self, row: LoggedDelivery) -> None:
-        """Its batch has been committed."""
+        """Finish a row whose batch has been committed."""
         self._finish(Succeeded(row))
 
     def failed(self, row: LoggedDelivery, kind: str, cause: Cause, delay: float) -> None:
-        """Its handler raised: `kind` is what the classifier made of it."""
+        """Finish a row whose handler raised. `kind`: the classifier's verdict."""
         match kind:
             case "poison":
                 event: Event = Poisoned(row, cause)
@@ -169,13 +169,14 @@ class EngineDriver:
             self._suspect(row)
 
     def spared(self, row: LoggedDelivery, cause: Cause) -> None:
-        """It was the only row of a batch that failed, and nothing has gone through since: it need not be the cause.
+        """Retry a row whose batch failed and had only this row, while no other batch has succeeded since.
 
-        It is tried again, alone, up to `redelivery.maximumDeferrals` times, before it is charged: there may be nothing
-        but such rows.
+        The row need not be the cause: the sink can be. The row is tried alone again, up to
+        `redelivery.maximumDeferrals` times, before it is charged: there may be only such rows.
         """
         logger.error(
-            "%s: nothing has gone through since it failed, so the sink may be the cause: is it in order? %s",
+            "%s: its batch failed, and no other batch has succeeded since (%s); check the sink, which may be the "
+            "cause; the message is tried again alone",
             row.message_id,
             cause.text,
         )
@@ -185,13 +186,13 @@ class EngineDriver:
             self._suspect(row)
 
     def _suspect(self, row: LoggedDelivery) -> None:
-        """See to it that a row runs in a batch of its own."""
+        """Mark a row to run in a batch of its own."""
         key = fingerprint(row)
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
         self.changed = True
 
     def added_to(self, totals: dict[str, int]) -> dict[str, int]:
-        """Return totals with what has become of rows in this process."""
+        """Return totals with the results of rows in this process added."""
         counts = self.engine.counts
         return totals | {
             name: totals[name] + getattr(counts, name)
@@ -199,11 +200,13 @@ class EngineDriver:
         }
 
     def pump(self) -> None:
-        """Take the answers to dead letters, and let the engine look at the time. Raises what must end the query."""
+        """Handle answers to dead letters, and run the engine's timers. Raises the error that must end the query."""
         while self._answers:
             delivery, error = self._answers.popleft()
             if error is not None:
-                logger.warning("%s: its dead letter is tried again: %s", delivery.message_id, error)
+                logger.warning(
+                    "%s: its dead letter was not confirmed (%s); it is sent again", delivery.message_id, error
+                )
             self._feed(Confirmed(delivery, error))
         alarm = self.engine.next_alarm()
         if alarm is not None and alarm <= self._clock.monotonic():
@@ -219,7 +222,7 @@ class EngineDriver:
             self._log(event, commands)
 
     def _wanted(self) -> bool:
-        """Ask the engine for a row; False: there is none at the moment."""
+        """Ask the engine for a row; return False if it has none at the moment."""
         return bool(self._feed(Wanted()))
 
     def _feed(self, event: Event) -> Sequence[Command]:
@@ -263,7 +266,7 @@ class EngineDriver:
                 logger.warning("%s: no answer to its dead letter for %g s", unanswered.message_id, lasted)
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
-            # A row runs with its batch, and stays in the log; a port's plan has no breaker, and sets nothing aside.
+            # A row runs with its batch and stays in the log. A port's plan has no breaker, and sets nothing aside.
             case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | PoisonAck():
                 pass
             case BreakerChanged() | TookBack() | Reschedule():

@@ -1,4 +1,4 @@
-"""The log as one query uses it: what a batch that Spark has committed means for its rows, and what is written when."""
+"""Write-ahead log of one query: the effect of a committed batch on its rows, and the order of all writes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
 GROUPS = 8
-"""Into which the rows of a batch that is given up are split, or more of them: a group is one segment."""
+"""Number of groups into which the rows of a failed batch are split at least: a group is one segment."""
 FOLDERS = (STATES, ROWS, VERDICTS, FAILURES, CRUMBS)
-"""Of the log; each lane has another one."""
+"""Folders of the log; each lane has one more."""
 
 
 class Journal:
-    """Rows and batches of one log. One thread; its process owns the log: it has published the newest state."""
+    """Rows and batches of one log. One thread. Its process owns the log: it has published the newest state."""
 
     def __init__(
         self,
@@ -64,35 +64,35 @@ class Journal:
         self.records = Records(store)
         self.state = self._states.load() or State(log=uuid.uuid4().hex)
         self.state.void = lanes.void_behind(self.state.settled, self.state.void)
-        # The log is this start's from now on.
+        # From here on the log belongs to this start.
         self._states.publish(self.state, None, ())
         lanes.go_on_from(self.state.settled)
-        # What stays for copies is not ahead: else it may fill the room, and nothing would be read.
+        # Settled segments that stay for duplicates do not count as ahead: they could reach the limit and stop reading.
         lanes.settle(self.state.settled, self.state.void)
-        # An older start can append no row any more that this one has delivered again.
+        # From here on an older start can append no row that this one has redelivered.
         lanes.redeliveries.publish(redelivered_table((), at=clock.time(), log=self.state.log), first=True)
         self._make = redeliveries
         self._clock = clock
         self.redeliveries: EngineDriver
-        # Rows in lane 0 that are not settled: the number of the segment that has each, by where it came into the log.
+        # Rows in lane 0 that are not settled: the number of each one's segment, by the row's first place in the log.
         self._out: dict[Place, int] = {}
-        # Whose bytes are in a file of rows that wait.
+        # Rows whose bytes are in a file of waiting rows.
         self._kept: set[Place] = set()
         self._resumed = False
 
     @property
     def start(self) -> str:
-        """What this start is called in the log."""
+        """Name of this start in the log."""
         return self._states.start
 
     def check(self) -> None:
-        """See that no other start has taken the log. Raises LogTaken."""
+        """Raise LogTaken if another start has taken the log."""
         self._states.check()
 
     # A restart.
 
     def resume(self) -> None:
-        """Take up what the log holds: rows that wait, and those that are in lane 0 already."""
+        """Read the rows of the log: those that wait, and those that are in lane 0 already."""
         if self._resumed:
             return
         self._resumed = True
@@ -110,7 +110,7 @@ class Journal:
                 row, out = LoggedDelivery(stored), stored.place in self._out
                 row.record, row.delay, row.passed = record_of(fact, self._clock), fact.delay, fact.passed
                 if fact.entry.count or fact.entry.suspect:
-                    # Whose turn has come needs no other one.
+                    # A row that is in lane 0 already needs no other batch of its own.
                     entry = replace(fact.entry, suspect=fact.entry.suspect and not out)
                     self.redeliveries.ledger.entries[fingerprint(row)] = entry
                 self._kept.add(row.place)
@@ -122,9 +122,9 @@ class Journal:
         self.redeliveries.restore(waiting)
 
     def _done_with(self) -> int:
-        """Return the last segment of lane 0 whose rows are not out: settled, or the only row of a batch given up.
+        """Return the last segment of lane 0 that has no unsettled rows: settled, or the only row of a split batch.
 
-        Of another batch that was given up the rows are out until its groups take their place.
+        The rows of any other batch that is split are unsettled until its groups replace it.
         """
         given_up = self.state.given_up
         end = self.state.settled if given_up is None or given_up.groups else given_up.end
@@ -135,7 +135,7 @@ class Journal:
         return origins
 
     def _read(self, lane: int, number: int) -> pa.Table:
-        """Return the rows of a segment. Raises LogTaken: it is gone because another start has settled it."""
+        """Return the rows of a segment. Raises LogTaken if the segment is gone because another start has settled it."""
         try:
             return self.lanes[lane].read(number)
         except RedeliveryError:
@@ -145,10 +145,10 @@ class Journal:
     # A batch.
 
     def settle(self, upto: Vector) -> None:
-        """Take all up to an offset for processed: Spark has committed it.
+        """Settle all rows up to an offset: Spark has committed it.
 
         Raises:
-            ConfigurationError: the log and the checkpoint do not belong together.
+            ConfigurationError: The log and the checkpoint do not belong together.
         """
         self.resume()
         state = self.state
@@ -158,7 +158,7 @@ class Journal:
         names, refused = self.records.settled_by(state.settled, upto)
         given_up = state.given_up is not None and state.given_up.end == upto
         if given_up:
-            # Nothing was handed out of it since it was given up.
+            # No row of it was handed out since it was split.
             refused = {}
         rows = sum(segment.rows for _, segment in self.lanes.between(state.settled, upto))
         if rows > len(refused) and not given_up:
@@ -168,7 +168,7 @@ class Journal:
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
         state.void = state.void if state.void > upto.get(REDELIVERIES, 0) else 0
-        # Each time: what a task that was given up says later of this batch is known to be late, by a later start too.
+        # Saved each time: any start then knows that a later verdict of an abandoned task of this batch is late.
         self.save()
         self.records.forget(names)
         self.records.forget_failures()
@@ -180,9 +180,9 @@ class Journal:
         settled = self.state.settled
         if any(upto.get(lane, 0) < number for lane, number in settled.items()):
             raise ConfigurationError(
-                f"walDir: the write-ahead log has come to {settled}, and the checkpoint only to {upto}: the checkpoint "
-                "is older than the log, or another query's, or was written with asyncProgressTrackingEnabled, which "
-                "this source cannot follow",
+                f"walDir: the write-ahead log is settled up to {settled}, and the checkpoint only up to {upto}; the "
+                "checkpoint is older than the log, or another query's, or was written with "
+                "asyncProgressTrackingEnabled, which is not supported",
                 option="walDir",
             )
 
@@ -192,7 +192,7 @@ class Journal:
         for segment in lane.after(self.state.settled.get(REDELIVERIES, 0), upto.get(REDELIVERIES, 0)):
             for at, origin in enumerate(self._origins(segment.number)):
                 if self._out.get(origin) != segment.number:
-                    # Its batch was given up: it is in a later segment.
+                    # Its batch was split: the row is in a later segment.
                     continue
                 del self._out[origin]
                 refusal = refused.pop(place(REDELIVERIES, self.tag, segment.number, at), None)
@@ -205,7 +205,7 @@ class Journal:
                     self._settle_row(row, refusal)
 
     def _settle_fresh(self, refused: dict[Place, Refusal]) -> None:
-        """Have the rows wait that were refused when they were delivered for the first time."""
+        """Park the rows that were refused at their first delivery."""
         by_segment: dict[tuple[int, int], dict[int, Refusal]] = {}
         for at, refusal in refused.items():
             lane, _, number, row_number = parts_of(at)
@@ -227,10 +227,10 @@ class Journal:
             row.passed = None
             self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 
-    # Rows that are delivered again.
+    # Redelivery of rows.
 
     def redeliver(self) -> None:
-        """Publish rows whose time has come in lane 0; those that have killed a process each by itself."""
+        """Publish due rows in lane 0; each row that has killed a process in a segment of its own."""
         redeliveries = self.redeliveries
         while due := redeliveries.take(MOST_ROWS, MOST_BYTES):
             self._publish(due, alone=False)
@@ -245,21 +245,21 @@ class Journal:
         self._again([(row.row, row.count) for row in rows], group=group)
 
     def _again(self, rows: Sequence[tuple[StoredRow, int]], *, group: str) -> None:
-        """Publish rows in lane 0, each with the count of this delivery; `group`: they are a batch by themselves."""
+        """Publish rows in lane 0, each with the count of this delivery; `group`: mark of a batch that has only them."""
         table = redelivered_table(
             rows, at=self._clock.time(), log=self.state.log, alone=bool(group), group=group
         )
         segment = self.lanes.redeliveries.publish(table)
-        # A number that was removed is free again: who stood still finds it so, and no start reads what is there then.
+        # The number of a removed segment is free again, and a process that stood still gets it: no start reads it then.
         self.check()
         self._out |= dict.fromkeys([row.place for row, _ in rows], segment.number)
 
-    # A batch that is given up.
+    # Splitting of a batch.
 
     def give_up(self, start: Vector, end: Vector, cause: Cause) -> None:
-        """Have a batch replayed without its rows: they are delivered again in groups, each of which is a batch.
+        """Replay a batch without its rows: they are redelivered in groups, each of which is a batch.
 
-        One that was a batch alone is charged, if another batch has gone through since: else it need not be the cause.
+        A row that was a batch alone is charged if another batch has succeeded since: else it need not be the cause.
         """
         state = self.state
         segments = [each for each in self.lanes.batch(start, end) if each[1].rows]
@@ -268,7 +268,7 @@ class Journal:
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
         state.given_up = GivenUpBatch(dict(end), groups, state.passed)
         logger.warning(
-            "a batch of %d messages is given up (%s): they are tried again in %d groups",
+            "a batch of %d messages failed repeatedly (%s); its messages are tried again in %d groups",
             number,
             cause.text,
             groups,
@@ -293,7 +293,7 @@ class Journal:
             self.redeliveries.spared(row, cause)
 
     def regroup(self, start: Vector) -> None:
-        """Publish the groups of the batch that was given up, those that are not there yet."""
+        """Publish those groups of the split batch that are not published yet."""
         given_up = self.state.given_up
         if given_up is None:
             return
@@ -310,7 +310,7 @@ class Journal:
             self._again([(row, row.count) for row in groups[at]], group=self._mark(at))
 
     def _mark(self, at: int) -> str:
-        """Return what marks a group of the batch that was given up."""
+        """Return the mark of a group of the split batch."""
         given_up = self.state.given_up
         assert given_up is not None, "it has groups"
         return marked(given_up.passed, at, json.dumps(given_up.end, sort_keys=True))
@@ -318,10 +318,10 @@ class Journal:
     # Writing.
 
     def save(self) -> None:
-        """Publish what is known now."""
+        """Publish the current state."""
         state, redeliveries = self.state, self.redeliveries
         rows = list(redeliveries.held.values())
-        # They are in memory, so that nothing has to be read to write them anew.
+        # Their bytes are in memory: nothing has to be read to write them anew.
         again = self._states.scattered({row.place for row in rows})
         new = [row for row in rows if row.place not in self._kept or row.place in again]
         known = replace(

@@ -1,4 +1,4 @@
-"""Reads ahead of Spark: takes messages, publishes them as segments of one lane, and only then accepts them."""
+"""Reader of one lane: takes messages ahead of Spark, publishes them as segments, and only then accepts them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["LaneReader"]
 
 logger = logging.getLogger("redelivery.spark")
-# Seconds that the first row of a segment waits for others: while Spark is at work, and while it waits for rows.
+# Seconds that the first row of a segment waits for others: while Spark is busy, and while it waits for rows.
 LINGER, MOMENT = 1.0, 0.005
-# The same on a broker that sends nothing more before some are accepted: other consumers may have most of those.
+# Seconds, in place of LINGER, on a broker that stops sending until some are accepted: other consumers may hold most.
 SHORT_LINGER = 0.05
-# Parts of a window: while one is written the others come.
+# Segments in a window: while one is written, the broker sends the others.
 PARTS = 4
-# Seconds between looks at whether there is room again.
+# Seconds between two checks for room.
 FULL = 0.02
-# Seconds between looks at whether another start has taken the log, and what an older one has appended.
+# Seconds between two checks whether another start has taken the log, and between two for what an older one appended.
 CHECK = 1.0
 LOOK = 5.0
 
 
 class LaneReader:
-    """One reader: one connection, one lane. `step` is to be called again and again, on one thread."""
+    """One reader: one connection, one lane. Call `step` in a loop, on one thread."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class LaneReader:
         check: Callable[[], None],
         name: str | None = None,
     ) -> None:
-        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now.
+        """`most_ahead`: bytes that may be published and not settled; `check` raises if another start has the log.
 
-        `name`: what its connections are called by, before their numbers; None: a new one.
+        `name`: prefix of its connections' names, before their numbers; None: a new one.
         """
         self.lane = lane
         self.copies = 0
         self.refused = 0
         self.full = False
         self.wanted = False
-        """Whether Spark waits for rows."""
+        """True while Spark waits for rows."""
         self.available: AvailableNow | None = None
         self._source = source
         self._doubt = doubt
@@ -71,34 +71,34 @@ class LaneReader:
         self._since = 0.0
         self._arrived = 0
         self._wire: dict[str, str] = {}
-        # Where a segment ends.
+        # Limits of a segment.
         self._rows, self._bytes, self._linger = MOST_ROWS, MOST_BYTES, LINGER
-        # What is not published yet.
+        # Messages that are not published yet.
         self._taken: list[Delivery] = []
         self._size = 0
         self._first = 0.0
         self._last = 0.0
         self._checked = self._looked = 0.0
-        # What the doubt knew when all of that was compared with it.
+        # State of the doubt when all of these were compared with it.
         self._compared = 0
 
     @property
     def pending(self) -> bool:
-        """Whether there is something that is not published yet."""
+        """True if a message is taken or ready, and not published yet."""
         return bool(self._taken) or (not (self.full or self._ends) and self._source.bulk.ready() > 0)
 
     @property
     def _ends(self) -> bool:
-        """Whether all has been taken that is to be."""
+        """True if all messages have been taken that are to be."""
         return self.available is not None and self.available.exhausted
 
     def step(self, patience: float) -> bool:
-        """Take what has come, waiting up to `patience` seconds for it; return whether a segment was published."""
+        """Take messages, waiting up to `patience` seconds for them; return True if a segment was published."""
         self.refused += self._source.refuse_odd()
         self._look()
         self.full = self.lane.ahead >= self._most_ahead
         if not self._taken and (self.full or self._ends):
-            # Its window fills, and the broker stops.
+            # The window fills, and the broker stops sending.
             pass_time(self._clock, min(FULL, patience))
             return False
         if not self._ends:
@@ -120,12 +120,12 @@ class LaneReader:
         self._doubt.look(self._arrived, idle=False)
 
     def _is_idle(self) -> bool:
-        """Whether the destination is empty, when nothing was there to take."""
+        """True if the destination is empty, when there was nothing to take."""
         quiet = self._clock.monotonic() - max(self._since, self._last)
         return self._source.connected and not self._taken and quiet >= GAP
 
     def ended(self, lane: int, connection: str) -> None:
-        """Learn that a connection of another lane has ended: what it had may come to this one. On any thread."""
+        """Note that a connection of another lane has ended: its messages can be redelivered to this one. Any thread."""
         self._doubt.ended(lane, connection)
 
     def _take(self, patience: float) -> None:
@@ -136,13 +136,13 @@ class LaneReader:
         if bulk.epoch != self._epoch:
             self._begin(bulk.epoch)
         if taken and taken[0].epoch != self._epoch:
-            # Its connection is lost: it comes again.
+            # Their connection is lost: the broker redelivers them.
             taken = []
         if taken:
             self._last = self._clock.monotonic()
             self._arrived += len(taken)
         elif self._is_idle():
-            # Before it is said that all has been taken: that may end this run.
+            # Before the end of the intake is reported: that can end this run.
             self._doubt.look(self._arrived, idle=True)
         if self.available is not None and (taken or not self._taken):
             age = self._clock.monotonic() - self._since if self._source.connected else None
@@ -154,7 +154,7 @@ class LaneReader:
         self._size += sum([len(each.body) for each in fresh])
 
     def _begin(self, epoch: int) -> None:
-        """Go on over another connection: what was not published comes again."""
+        """Continue over a new connection: the broker redelivers messages that were not published."""
         self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
         self._taken, self._size = [], 0
         self._wire = dict(self._source.wire())
@@ -167,27 +167,27 @@ class LaneReader:
 
     @property
     def set_aside(self) -> int:
-        """How many messages stay at the broker, because no dead letter could be made of them."""
+        """Number of messages that stay on the broker, because they cannot be dead-lettered."""
         return self._source.set_aside
 
     @property
     def connection(self) -> str:
-        """What the connection is called in the log."""
+        """Name of the connection in the log."""
         return f"{self._name}-{self._epoch}"
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
-        """Accept what the log has already: the broker did not read that it was accepted."""
+        """Accept duplicates of messages in the log, and return the others. The broker had not read their acceptance."""
         copies = self._doubt.copies(taken)
         if not copies:
             return taken
         self.copies += len(copies)
         self._source.accept(copies)
-        logger.info("%d messages came again that are in the log: accepted", len(copies))
+        logger.info("%d duplicates of messages in the write-ahead log arrived; accepted", len(copies))
         known = set(copies)
         return [each for each in taken if each not in known]
 
     def _due(self) -> float:
-        """Return when the segment is published, whatever it has."""
+        """Return the time at which the segment is published, whatever its size."""
         return self._first + (0.0 if self._ends else MOMENT if self.wanted else self._linger)
 
     def _complete(self) -> bool:
@@ -198,26 +198,26 @@ class LaneReader:
         )
 
     def _publish(self) -> None:
-        """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
+        """Publish, and then accept. Raises OSError, or an object store's own error: nothing is accepted then."""
         taken = self._fresh()
         while taken and not self._appended(taken):
             taken = self._fresh()
         if not taken:
             return
         if self._clock.monotonic() - self._checked >= CHECK:
-            # This process may have stood still, and the log be another's: then all of it comes again to that one.
+            # This process may have stood still. If another start has the log, the broker redelivers all of it there.
             self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
-        # A broker may have waited for that before it sends the next ones.
+        # A broker can have waited for the acceptance before it sends the next ones.
         self._last = self._clock.monotonic()
         if self.available is not None:
             self.available.accepted()
         self._doubt.published()
 
     def _fresh(self) -> list[Delivery]:
-        """Return what is to be published: nothing that comes again, or that the log has got since it was taken."""
-        # What the broker has taken back meanwhile comes again.
+        """Return the messages to publish: without duplicates, and without those that will be redelivered."""
+        # Messages of a lost connection are redelivered.
         taken = [each for each in self._taken if each.epoch == self._epoch]
         if self._compared != self._doubt.learned:
             taken = self._without_copies(taken)
@@ -227,15 +227,17 @@ class LaneReader:
         return taken
 
     def _appended(self, taken: list[Delivery]) -> bool:
-        """Publish these; False: another segment has the number, and may have some of these. Raises LogTaken."""
+        """Publish these messages; return False if another segment, maybe with some of them, has the number. Raises
+        LogTaken.
+        """
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
-        # All came over one subscription, so they are of one class.
+        # All arrived over one subscription: they are of one class.
         table = stored_table(*type(taken[0]).stored_all(taken), facts)
         try:
             self.lane.publish(table)
         except NumberTaken:
-            # This process may have stood still, while the broker gave its messages to a newer start, which has
-            # published them there: under another number they would be there twice.
+            # This process may have stood still while the broker gave its messages to a newer start, which published
+            # them there. Under another number they would be in the log twice.
             self._checked = self._clock.monotonic()
             self._check()
             self.lane.take_in()

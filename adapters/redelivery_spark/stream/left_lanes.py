@@ -1,6 +1,6 @@
-"""Lanes without a reader, at a takeover: an older start that had more readers appends to them for as long as it lives.
+"""Lanes without a reader after a takeover: an older start that had more readers can still append to them.
 
-It lives until its readers see that the log is another's. Only the runner looks at these lanes.
+It does so until its readers see that the log belongs to another start. Only the runner checks these lanes.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 __all__ = ["LeftLanes"]
 
-# Seconds between looks, and for how long there are any: an older reader asks each second whose the log is.
+# Seconds between two checks, and seconds of all checks: an older reader checks each second whose the log is.
 EACH = 1.0
 LONGEST = 10.0
 
 
 class LeftLanes:
-    """Those of readers that this start does not have, for its first seconds."""
+    """Lanes of readers that this start does not have, checked in its first seconds."""
 
     def __init__(self, lanes: Lanes, readers: int, clock: Clock) -> None:
         self._lanes = lanes
         self._clock = clock
-        # How far each has come, as far as it was said.
+        # Number of the last segment of each that was reported.
         self._known = {number: lanes[number].last for number in range(readers + 1, LANES)}
         now = clock.monotonic()
         self._next, self._until = now + EACH, now + LONGEST
         self._over = False
 
     def look(self) -> set[tuple[int, str]]:
-        """Take in what was appended; return whose it is: lanes, and the connections that end with the older start."""
+        """Read what was appended; return its lanes and connections: those connections end with the older start."""
         now = self._clock.monotonic()
         if self._over or now < self._next:
             return set()
         self._next = now + EACH
-        # There is a look after the last of these seconds, however long a batch takes.
+        # The last check is made after the end of this time, however long a batch takes.
         self._over = now >= self._until
-        # Lanes that were never used are all the others, and each look is a request to the store: once.
+        # Unused lanes are checked once: they are most, and each check is a request to the store.
         found = set[tuple[int, str]]()
         for number, known in self._known.items():
             if self._over or self._lanes[number].last:

@@ -1,4 +1,4 @@
-"""A row of the log as the engine takes it: the message as it came, known by its place."""
+"""Row of the log as the engine takes it: the original message, identified by its place in the log."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["CONSUMER", "LOG_EPOCH", "LoggedDelivery", "StoredRow", "restored"]
 
 LOG_EPOCH = 1
-"""The epoch of what is in the log: no connection is ever lost to it."""
+"""Epoch of rows in the log: no connection is ever lost to it."""
 CONSUMER = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as the log has it. `place`: where it came into the log; `count`: of its last delivery.
+    """Row as stored in the log. `place`: its first place in the log; `count`: that of its last delivery.
 
-    `wire`: JSON, by which the bytes become a delivery; `arrived`: when it came, in seconds since the Unix epoch.
+    `wire`: JSON by which the bytes are restored to a delivery; `arrived`: seconds since the Unix epoch.
     """
 
     place: Place
@@ -50,7 +50,7 @@ def restored(row: StoredRow) -> Delivery:
 
 
 class LoggedDelivery(Delivery):
-    """One row. Its message is the log's alone: the broker has let go of it."""
+    """One row. Only the log has its message: the broker has dropped it."""
 
     __slots__ = ("delay", "message", "passed", "row")
 
@@ -58,19 +58,19 @@ class LoggedDelivery(Delivery):
         self.message = restored(row)
         super().__init__(CONSUMER, LOG_EPOCH, self.message.body)
         self.row = row
-        # For how long it was last to wait, in seconds.
+        # Its last delay, in seconds.
         self.delay = 0.0
-        # How many batches had gone through when it last failed as the only row of one.
+        # Number of batches that had succeeded when it last failed as the only row of one.
         self.passed: int | None = None
 
     @property
     def place(self) -> Place:
-        """Where it came into the log. No two rows have the same."""
+        """First place of the row in the log. No two rows have the same."""
         return self.row.place
 
     @property
     def count(self) -> int:
-        """The count of its next delivery: 1 at first."""
+        """Count of its next delivery: 1 at first."""
         return 1 + (0 if self.record is None else self.record.count)
 
     @property

@@ -1,4 +1,4 @@
-"""Offsets: how far each lane has come. A batch is the range between two of them, so its content never changes."""
+"""Offsets: the position of each lane. A batch is the range between two of them: its content never changes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 __all__ = ["log_of", "offset_of", "vector_of"]
 
 LOG = "log"
-# Of the first design: the number of a batch.
+# Key of the first design's offsets: the number of a batch.
 OLD = "n"
 
 
 def offset_of(vector: Vector, log: str) -> dict[str, Any]:
-    """Return the offset that Spark writes down: JSON, as `{"log": "…", "0": 3, "1": 42}`."""
+    """Return the offset that Spark stores: JSON, as `{"log": "…", "0": 3, "1": 42}`."""
     return {LOG: log} | {str(lane): number for lane, number in sorted(vector.items()) if number}
 
 
 def vector_of(offset: Mapping[str, Any]) -> Vector:
-    """Return how far each lane has come.
+    """Return the position of each lane.
 
     Raises:
-        ConfigurationError: the offset was written by a source of another kind.
+        ConfigurationError: The offset was written by a source of another kind.
     """
     if OLD in offset:
         raise ConfigurationError(
-            "the checkpoint was written by the first design of this source: drain its walDir with the version of "
+            "checkpointLocation: written by the first design of this source; drain its walDir with the version of "
             "redelivery that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new "
             "checkpoint",
             option="checkpointLocation",
@@ -40,13 +40,13 @@ def vector_of(offset: Mapping[str, Any]) -> Vector:
     lanes = {name: number for name, number in offset.items() if name != LOG}
     if not all(re.fullmatch(r"\d{1,2}", name) and type(number) is int for name, number in lanes.items()):
         raise ConfigurationError(
-            "the checkpoint was not written by this source: give the query a checkpoint of its own",
+            "checkpointLocation: not written by this source; give the query its own checkpoint",
             option="checkpointLocation",
         )
     return {int(name): number for name, number in lanes.items()}
 
 
 def log_of(offset: Mapping[str, Any]) -> str | None:
-    """Return the log that an offset belongs to; None: it is the one before the first batch."""
+    """Return the log to which an offset belongs; None: it is the offset before the first batch."""
     found = offset.get(LOG)
     return None if found is None else str(found)

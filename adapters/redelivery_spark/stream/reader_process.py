@@ -1,7 +1,7 @@
-"""A reader as a process of its own: `python -m redelivery_spark.stream.reader_process`, started by the runner.
+"""Process of one reader: `python -m redelivery_spark.stream.reader_process`, started by the runner.
 
-It hears lines of JSON on its standard input, of which the first is its configuration, and says what it has published on
-its standard output. It ends with the runner: when its input ends.
+It reads lines of JSON on its standard input, of which the first is its configuration, and reports on its standard
+output what it has published. It ends when its input ends: with the runner.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["configuration", "main"]
 
-# Seconds of one turn while nothing comes.
+# Seconds of one turn while no message arrives.
 TURN = 0.5
 
 
 def configuration(options: SourceOptions, **more: object) -> dict[str, Any]:
-    """Return the first line: it has the credentials of the url, which no argument of a process may have."""
+    """Return the first line. It has the credentials of the URL, which must not be an argument of a process."""
     plain = {each.name: getattr(options, each.name) for each in fields(options) if each.name != "settings"}
     return {"options": plain, **more}
 
 
 class _Child:
-    """One reader, as its process has it."""
+    """One reader, in its own process."""
 
     def __init__(self, config: Mapping[str, Any], out: TextIO) -> None:
         options = options_of(config["options"])
@@ -55,7 +55,7 @@ class _Child:
         for lane in (own, *others):
             lane.load()
         own.go_on_from(config["last"])
-        # Also what an older start of it has published since the runner has looked is to be said.
+        # Segments that an older start of it has published since the runner has looked are reported, too.
         self._known: int = config["last"]
         own.settle(config["settled"])
         self._lane = own
@@ -77,7 +77,7 @@ class _Child:
             self._out.flush()
 
     def run(self) -> None:
-        """Read until the runner ends, or says so."""
+        """Read until the runner ends, or sends the end."""
         while not self._ended and os.getppid() == self._parent:
             self._reader.step(TURN)
             for segment in self._lane.after(self._known):
@@ -103,9 +103,9 @@ class _Child:
             self.say(state=state)
 
     def hear(self, lines: TextIO) -> None:
-        """Do what the runner says, until its end."""
+        """Obey the runner's lines until they end."""
         try:
-            # The runner may have died within a line.
+            # The runner can die within a line.
             with suppress(ValueError):
                 for line in lines:
                     self._obey(json.loads(line))
@@ -124,7 +124,7 @@ class _Child:
         elif "ended" in said:
             self._doubt.ended(*said["ended"])
             if reader.available is not None:
-                # What that one had taken may come to this one.
+                # Messages that the other reader had taken can be redelivered to this one.
                 reader.available.go_on()
         elif "available" in said:
             reader.available = AvailableNow(self.source.clock)
@@ -136,21 +136,21 @@ def _told(error: Exception) -> dict[str, str]:
 
 
 def main() -> None:
-    """Be a reader."""
+    """Run a reader, until its input ends or an error ends it. The error is reported on standard output."""
     out = sys.stdout
-    # Nothing else may write there.
+    # Nothing else may write to standard output.
     sys.stdout = sys.stderr
     config = json.loads(sys.stdin.readline())
     try:
         child = _Child(config, out)
-    except Exception as error:  # noqa: BLE001 - said to the runner, which raises it
+    except Exception as error:  # noqa: BLE001 - reported to the runner, which raises it
         out.write(json.dumps(_told(error)) + "\n")
         out.flush()
         return
     threading.Thread(target=child.hear, args=(sys.stdin,), daemon=True).start()
     try:
         child.run()
-    except Exception as error:  # noqa: BLE001 - said to the runner, which raises it
+    except Exception as error:  # noqa: BLE001 - reported to the runner, which raises it
         child.say(**_told(error))
     finally:
         child.source.close()

@@ -1,4 +1,4 @@
-"""Several readers, each a process of the runner: where one thread's processor is the limit, or the runner's lock."""
+"""Several readers, each a process of the runner: for more than one thread's processor, or the runner's GIL, allows."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ logger = logging.getLogger("redelivery.spark")
 # Seconds until a process that died is started again: doubled from the first to the last.
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 COUNTS = ("copies", "refused", "set_aside")
-# Seconds that all of them have at the end.
+# Seconds that all processes have to end.
 LONGEST_END = 6.0
-# Seconds until what a process says is looked at, at the latest.
+# Seconds until a process's lines are handled, at most.
 TURN = 0.05
-# Connections that have ended, of which a process learns when it starts: those whose rows may still be in doubt.
+# Ended connections of which a starting process is informed: those whose rows may still be in doubt.
 ENDED = 64
 
 
 class _Process:
-    """One reader's process, over all its starts."""
+    """Process of one reader, over all its starts."""
 
     def __init__(
         self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, start: str
@@ -63,7 +63,7 @@ class _Process:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that keeps the process running."""
         self._thread.start()
 
     def total(self, name: str) -> int:
@@ -83,7 +83,7 @@ class _Process:
         pause = FIRST_PAUSE
         while not self._readers.ending.is_set():
             said = self._live()
-            # What has ended the query ends this process for good.
+            # An error that has ended the query ends this process for good.
             if self._failed or self._readers.ending.is_set():
                 return
             if said:
@@ -93,7 +93,7 @@ class _Process:
             pause = min(pause * 2, LAST_PAUSE)
 
     def _live(self) -> bool:
-        """Run one process to its end; return whether it has published anything."""
+        """Run one process to its end; return True if it has published a segment."""
         child = self._begun()
         if child is None:
             return False
@@ -102,7 +102,7 @@ class _Process:
         for line in child.stdout:
             with suppress(ValueError):
                 said = self._hear(json.loads(line)) or said
-        # What was set aside is at the broker, and comes again, as does what it had taken: it is not exhausted.
+        # Messages that it had set aside or taken are on the broker, which redelivers them: it is not exhausted.
         self._before |= {name: self.total(name) for name in ("copies", "refused")}
         self.status = {}
         child.wait()
@@ -110,7 +110,7 @@ class _Process:
         self.end()
         known = self.lane.last
         self.lane.look()
-        # It may have died before it could say what it had published.
+        # It may have died before it could report what it had published.
         self._connections |= {each.connection for each in self.lane.after(known)}
         for connection in self._connections:
             self._readers.ended(self.lane.number, connection)
@@ -119,7 +119,7 @@ class _Process:
         return said
 
     def _begun(self) -> subprocess.Popen[str] | None:
-        """Start a process, and have it know all that the others know; None: there is to be none any more."""
+        """Start a process, and send it all that the others know; return None if no process is to start any more."""
         self._starts += 1
         lane = self.lane
         config = configuration(
@@ -133,14 +133,15 @@ class _Process:
             name=f"{self._start}.{lane.number}.{self._starts}",
         )
         argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
-        # Spark's --py-files are on the path of this process alone.
+        # Spark's --py-files are on the path of this process only.
         path = os.pathsep.join(filter(None, sys.path))
-        # While it is held, nothing is said that a process would miss: the configuration is its first line.
+        # While the lock is held, no line is written that the process would miss. Its first line must be the
+        # configuration.
         with self._readers.talk:
             if self._readers.ending.is_set():
                 return None
-            # What it needs, secrets among it, is written to its input.
-            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            # Its configuration, with secrets, is written to its input.
+            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of this package
                 argv,
                 text=True,
                 stdin=subprocess.PIPE,
@@ -153,7 +154,7 @@ class _Process:
             return self._child
 
     def _hear(self, said: dict[str, Any]) -> bool:
-        """Take in a line; return whether it has published something."""
+        """Handle a line; return True if the process has published a segment."""
         if "segment" in said:
             segment = Segment(*said["segment"])
             self.lane.added(segment)
@@ -163,7 +164,7 @@ class _Process:
         if "state" in said:
             self.status = said["state"]
         elif "ended" in said:
-            # One that brought no row is of no interest.
+            # A connection without a row is of no interest.
             if said["ended"] in self._connections:
                 self._connections.remove(said["ended"])
                 self._readers.ended(self.lane.number, said["ended"])
@@ -181,14 +182,14 @@ class _Process:
                 child.stdin.flush()
 
     def end(self) -> None:
-        """Have it end by itself."""
+        """Close its input: it then ends by itself."""
         child = self._child
         if child is not None and child.stdin is not None:
             with suppress(OSError, ValueError):
                 child.stdin.close()
 
     def wait(self, timeout: float) -> None:
-        """Wait for its end, and kill it after that."""
+        """Wait for its end, and kill it after `timeout` seconds."""
         child = self._child
         if child is None:
             return
@@ -199,27 +200,27 @@ class _Process:
 
 
 def _error(kind: str, text: str) -> RedeliveryError:
-    """Return what ended a process, as `run` knows it."""
+    """Return the error that ended a process, of the class by which `run` recognises it."""
     if kind == LogTaken.__name__:
         return LogTaken(text)
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, RedeliveryError):
         return found(text)
-    return RedeliveryError(f"nothing more is read: {text}")
+    return RedeliveryError(f"reading has stopped: {text}")
 
 
 class ReaderProcesses:
-    """See `Readers`."""
+    """Readers in processes. See `Readers`."""
 
     def __init__(self, options: SourceOptions, lanes: Lanes, log: str, start: str, clock: Clock) -> None:
-        """`start`: what this start of the query is called in its log."""
+        """`start`: name of this start of the query in its log."""
         self._clock = clock
         self._processes = [
             _Process(self, lanes[number], options, log, start) for number in range(1, options.readers + 1)
         ]
         self.ending = threading.Event()
         self.talk = threading.RLock()
-        """Held while something is said to the processes."""
+        """Held while lines are written to the processes."""
         self._over: deque[tuple[int, str]] = deque(maxlen=ENDED)
         self._available: AvailableNow | None = None
         self._count = 0
@@ -237,7 +238,7 @@ class ReaderProcesses:
             each.start()
 
     def more(self) -> None:
-        """Learn of a segment."""
+        """Note a new segment."""
         with self._more:
             self._count += 1
             self._clock.notify(self._more)
@@ -251,7 +252,7 @@ class ReaderProcesses:
                     each.say({"ended": [lane, connection]})
 
     def news(self, lane: int) -> list[dict[str, Any]]:
-        """Return what the others have heard, for the process of a lane that starts."""
+        """Return the lines that the others have got, for the process of a lane that starts."""
         found: list[dict[str, Any]] = [{"ended": list(each)} for each in self._over if each[0] != lane]
         if self._available is not None:
             found.append({"available": True})
@@ -282,12 +283,12 @@ class ReaderProcesses:
         if self._error is not None:
             raise errors.another(self._error)
         if self._available is not None:
-            # It may end: when one dies, what it had taken comes to it again, or to the others.
+            # It can become False again: when a process dies, its messages are redelivered to it, or to the others.
             self._available.exhausted = all(each.status.get("exhausted") for each in self._processes)
         return self._count
 
     def pending(self) -> bool:
-        """See Readers: what is about to be published is not known here."""
+        """See Readers. Messages that are about to be published are not known here."""
         return False
 
     def full(self) -> bool:

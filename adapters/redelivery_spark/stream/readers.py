@@ -1,4 +1,4 @@
-"""Who reads ahead: a thread of the runner. What the coordinator asks of it is the same for processes."""
+"""Readers as the coordinator uses them, threads or processes; and the reader that is a thread of the runner."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Readers", "ReadingThread"]
 
-# Seconds of one turn while nothing comes.
+# Seconds of one turn while no message arrives.
 TURN = 0.5
-# Seconds that a turn on its way is waited for at the end.
+# Seconds to wait for the current turn at the end.
 LAST_TURN = 2.0
 
 
@@ -29,8 +29,8 @@ class Readers(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """`copies`: messages that came again and were known. `refused`: those that no row could be made of; of these
-        `set_aside` could not be dead-lettered either, and stay at the broker.
+        """Counts of messages. `copies`: duplicates. `refused`: messages that cannot become rows. `set_aside`: those of
+        the refused that cannot be dead-lettered, and stay on the broker.
         """
         ...
 
@@ -38,39 +38,39 @@ class Readers(Protocol):
         """Begin to read."""
 
     def want(self, *, wanted: bool) -> None:
-        """Learn whether Spark waits for rows: then what there is is published at once."""
+        """Set whether Spark waits for rows: all messages are then published at once."""
 
     def published(self) -> int:
-        """Return a number that grows with each segment. Raises what ended a reader."""
+        """Return a number that grows with each segment. Raises the error that ended a reader."""
         ...
 
     def pending(self) -> bool:
-        """Whether there is something that is about to be published."""
+        """True if messages are about to be published."""
         ...
 
     def wait(self, seen: int, timeout: float) -> None:
         """Wait until more is published than `seen`, for `timeout` seconds at most."""
 
     def full(self) -> bool:
-        """Whether one of them waits for rows to be settled."""
+        """True if a reader waits for rows to be settled."""
         ...
 
     def settled(self) -> None:
-        """Learn that the lanes have been settled."""
+        """Inform the readers that the lanes have been settled."""
 
     def ended(self, lane: int, connection: str) -> None:
-        """Learn that a connection of another lane has ended, whose segments are there: its messages may come again."""
+        """Note the end of another lane's connection, whose segments are there: its messages can be redelivered."""
 
     def until_exhausted(self, available: AvailableNow) -> None:
-        """End once all that is there now has been taken."""
+        """End once all messages that are there now have been taken."""
 
     @property
     def connected(self) -> bool:
-        """Whether all connections stand."""
+        """True if all connections are up."""
         ...
 
     def stop(self) -> None:
-        """End; what was not published goes back to the broker."""
+        """End; the broker takes back messages that were not published."""
 
 
 class ReadingThread:
@@ -101,7 +101,7 @@ class ReadingThread:
 
     def _run(self) -> None:
         try:
-            # Spark may have been killed: nobody processes what would be accepted.
+            # Spark may have been killed: accepted messages would not be processed.
             while not self._ended and os.getppid() == self._parent:
                 if self._reader.step(TURN):
                     self._tell()
@@ -126,7 +126,7 @@ class ReadingThread:
         if isinstance(error, RedeliveryError):
             raise another(error)
         if isinstance(error, Exception):
-            raise RedeliveryError(f"nothing more is read: {error or type(error).__name__}") from error
+            raise RedeliveryError(f"reading has stopped: {error or type(error).__name__}") from error
         if error is not None:
             raise error
         return self._count
@@ -147,7 +147,7 @@ class ReadingThread:
         return self._reader.full
 
     def settled(self) -> None:
-        """See Readers: its lane is this process's."""
+        """See Readers. The lane belongs to this process."""
 
     def ended(self, lane: int, connection: str) -> None:
         """See Readers."""

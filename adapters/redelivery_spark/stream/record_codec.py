@@ -1,4 +1,4 @@
-"""What is known of a row, as the engine has it and as the log writes it down."""
+"""Conversion of a row's failure state: the engine's records and the log's facts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["fact_of", "record_of"]
 
 
 def record_of(fact: Fact, clock: Clock) -> Record:
-    """Return what the engine knows of a row that the log has held.
+    """Return the engine's record of a row that was in the log.
 
-    Nothing waits for longer than it was to wait, wherever the clock stood when that was written.
+    No row waits for longer than its delay, wherever the clock stood when that was written.
     """
     record = Record()
     now = clock.monotonic()
@@ -34,7 +34,7 @@ def record_of(fact: Fact, clock: Clock) -> Record:
 
 
 def fact_of(row: LoggedDelivery, ledger: WalLedger, clock: Clock) -> Fact:
-    """Return what is to be written down of a row."""
+    """Return the facts of a row to be stored."""
     entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
     if record is None:
         return Fact(row.place, entry, passed=row.passed)

@@ -1,8 +1,8 @@
-"""Rows whose acceptance the broker may not have read: it may send their messages again over a later connection.
+"""Rows whose acceptance the broker may not have read: it can redeliver their messages over a later connection.
 
-A broker repeats only what it had not seen accepted when a connection ended, and it sends no further ahead than its
-window. So what is in doubt are the newest rows of a connection, two windows of them for safety. Their segments stay on
-the disk, so that a start after a crash, or after two, knows them.
+A broker redelivers only messages whose acceptance it had not read when a connection ended, and it sends no further
+ahead than its window. In doubt are therefore the newest rows of a connection: two windows of them, for safety. Their
+segments stay on the disk: a start after a crash, or after two, knows them.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ __all__ = ["RowsInDoubt", "SentAhead"]
 
 
 MOST_IN_DOUBT = 256 << 20
-"""Bytes of one connection. Messages are accepted in lists of 8 MB, and a broker that is so far behind with reading its
-acceptances has none that would come."""
+"""Bytes in doubt of one connection. Messages are accepted in lists of 8 MB, and a broker that is so far behind with
+reading acceptances has no more messages to redeliver.
+"""
 
 
 class SentAhead(NamedTuple):
-    """How far a broker sends ahead: so many messages, or, where it counts those, so many bytes."""
+    """Window of a broker: messages that it sends ahead, or bytes where it counts those."""
 
     messages: int
     size: int | None = None
 
     def holds(self, rows: int, size: int) -> bool:
-        """Whether so much may be unaccepted at once, with as much again for what is on its way."""
+        """True if so much may be unaccepted at once, with as much again for messages on the way."""
         if self.size is not None:
             return size < 2 * self.size
         return rows < 2 * self.messages and size < MOST_IN_DOUBT
 
 
 LONGEST = 600.0
-"""Seconds after its end for which a connection is in doubt at most: one that is lost again and again, and never empty,
-leaves no more behind than that. Only time counts in which there is a connection: a copy waits at the broker for one.
+"""Seconds after its end for which a connection is in doubt at most. It bounds what connections leave behind that are
+lost repeatedly, and never empty. Only time with a connection counts: a duplicate waits on the broker for one.
 
-Also: seconds after which a broker that has a connection has read all that it was sent over it. Where the last rows of
-an earlier start's connection are older by the wall clock, what the broker has not seen accepted is back in its queue.
+Also: seconds after which a broker that has a connection has read all that it was sent over it. If the last rows of an
+earlier start's connection are older by the wall clock, the messages whose acceptance was lost are back in their queue.
 """
 
 
@@ -63,53 +64,54 @@ class _Place(NamedTuple):
 
 
 class RowsInDoubt:
-    """What is in doubt for one reader: rows of connections that ended, its own, its siblings' and earlier starts'.
+    """Rows in doubt for one reader: of ended connections, its own, its siblings' and earlier starts'.
 
-    One thread, the reader's, but for `ended`. Each row is found once in a connection.
+    One thread, the reader's, for all but `ended`. Each row is found once in a connection.
     """
 
     def __init__(self, own: Lane, others: Iterable[Lane], clock: Clock, siblings: str = "") -> None:
-        """`own`: where the reader appends; `others`: what other readers have appended to, or append to now.
+        """`own`: the reader's lane; `others`: lanes to which other readers have appended, or append now.
 
-        `siblings`: how the connections of readers of this very start are called, up to their lanes; empty: there are
-        no others.
+        `siblings`: prefix of the connection names of this start's readers, before their lanes; empty: there are no
+        others.
         """
         self._own = own
         self._lanes = [own, *others]
         self._clock = clock
         self._siblings = siblings
         self.learned = 0
-        """A number that grows when rows come into doubt: what was no copy before may be one now."""
+        """Number that grows when rows come into doubt: a message can be a duplicate now that was none before."""
         self._connection = ""
         self._window = SentAhead(0)
         self._known: dict[Hashable, list[_Place]] = {}
-        # What has come again over this connection: over the next one it may once more.
+        # Rows whose duplicates arrived over this connection: over the next one they can be redelivered once more.
         self._found: list[tuple[Hashable, _Place]] = []
-        # The segment that was read last: copies come in its order.
+        # The segment that was read last: duplicates arrive in its order.
         self._open: tuple[Lane, int, pa.Table] | None = None
-        # The last segment of its own lane that was looked at.
+        # Number of the last segment of its own lane that was checked.
         self._seen = 0
-        # The connections in doubt, and when each has ended.
+        # Connections in doubt, with the time of each one's end.
         self._ends: dict[str, float] = {}
-        # Those of them that ended long before this start, with the rows that have come over later connections since.
+        # Those of them that ended long before this start, with the number of rows that later connections have brought
+        # since.
         self._old: dict[str, int] = {}
-        # When this connection began.
+        # Time at which this connection began.
         self._began = 0.0
-        # Messages of this connection that had come when nothing of that one was on its way any more; less than none:
-        # so many had come since over earlier ones.
+        # Number of messages of this connection that had arrived when nothing of that one was on the way any more.
+        # Negative: so many had arrived since over earlier ones.
         self._came: dict[str, int] = {}
-        # The segments whose rows are in doubt, by lane and number, and their connections.
+        # Segments whose rows are in doubt, by lane and number, with their connections.
         self._read: dict[tuple[int, int], str] = {}
-        # The segments of its own lane that stay, and their connections.
+        # Segments of its own lane that are kept, with their connections.
         self._kept: dict[int, str] = {}
-        # Connections of which nothing comes any more.
+        # Connections of which nothing will be redelivered any more.
         self._over: set[str] = set()
-        # Of siblings that live: which of their connections have ended, and those that are to be looked at.
+        # Ended connections of siblings that live, and those that are still to be read.
         self._ended: set[str] = set()
         self._told: deque[tuple[int, str]] = deque()
 
     def begin(self, connection: str, window: SentAhead) -> None:
-        """Learn that a connection begins: all others of its own lane have ended."""
+        """Begin a connection: all others of its own lane have ended."""
         before, self._connection, self._window = self._connection, connection, window
         now = self._began = self._clock.monotonic()
         for key, place in self._found:
@@ -128,20 +130,22 @@ class RowsInDoubt:
         self.published()
 
     def _is_old(self, newest: Segment, before: str) -> bool:
-        """Whether a connection ended long ago, by its newest segment; of this start's own the end is known better.
+        """True if a connection ended long ago, by its newest segment. Of this start's own the end is known exactly.
 
-        A clock that was ahead of this one shows nothing.
+        A clock that was ahead of this one proves nothing.
         """
         own = newest.connection == before
         siblings = bool(self._siblings) and newest.connection.startswith(self._siblings)
         return not own and not siblings and self._clock.time() - newest.at > LONGEST
 
     def _later(self, newest: Segment) -> int:
-        """Return how many rows have come here since what the broker had not seen accepted was back in its queue."""
+        """Return the rows that have arrived here since the unaccepted messages of that connection were back in their
+        queue.
+        """
         return sum(each.rows for each in self._own.newest_first() if each.at - newest.at > LONGEST)
 
     def ended(self, lane: int, connection: str) -> None:
-        """Learn that a connection has ended, a sibling's or an older start's that has appended since. Any thread."""
+        """Note the end of a connection: a sibling's, or that of an older start that has appended since. Any thread."""
         self._told.append((lane, connection))
 
     def _newly_in_doubt(self, connection: str) -> bool:
@@ -152,7 +156,7 @@ class RowsInDoubt:
         return not lives or own or connection in self._ended
 
     def _newest(self, lane: Lane, wanted: Callable[[str], bool]) -> list[Segment]:
-        """Return the newest segments of those connections in a lane, as many as are in doubt of each."""
+        """Return the newest segments of those connections in a lane, as many of each as are in doubt."""
         found: list[Segment] = []
         had: dict[str, tuple[int, int]] = {}
         for segment in lane.newest_first():
@@ -163,7 +167,7 @@ class RowsInDoubt:
         return found
 
     def _learn(self, lane: Lane, segment: Segment) -> None:
-        """Take the rows of a segment into the doubt, once: its connection has ended."""
+        """Put the rows of a segment in doubt, once: its connection has ended."""
         connection, at = segment.connection, (lane.number, segment.number)
         if at in self._read:
             return
@@ -175,18 +179,18 @@ class RowsInDoubt:
         try:
             table = lane.read(segment.number)
         except RedeliveryError:
-            # Another reader's, and settled meanwhile.
+            # The segment is another reader's, and was settled meanwhile.
             return
         for row, stored in enumerate(rows_in(table, lane.number, 0, segment.number, range(segment.rows))):
             key = restored(stored).key
-            # What has no id is a row each time.
+            # Messages without an id are different rows each time.
             if key is not None:
                 self._known.setdefault(key, []).append(_Place(connection, lane, segment.number, row))
 
     def published(self) -> None:
-        """Have the segments stay that may be in doubt when this connection ends.
+        """Keep the segments that may be in doubt when this connection ends.
 
-        What an older start has appended meanwhile, whose connection ends with it, is in doubt now.
+        Rows that an older start has appended meanwhile are in doubt now: their connection ends with that start.
         """
         for segment in self._own.after(self._seen):
             self._seen = segment.number
@@ -201,8 +205,8 @@ class RowsInDoubt:
         self._own.keep(least, self._kept)
 
     def copies(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Return those that the log has already. The same are key and digest: all that their producer sent."""
-        # They may have come just after the news that a sibling's connection has ended.
+        """Return the messages that the log has already. Equal are key and digest: all that their producer sent."""
+        # They can arrive right after the report that a sibling's connection has ended.
         self._look_at_ended()
         if not self._known:
             return []
@@ -211,8 +215,8 @@ class RowsInDoubt:
     def _is_copy(self, delivery: Delivery) -> bool:
         key = delivery.key
         places = None if key is None else self._known.get(key)
-        # A broker that has died marks nothing that it sends again. But where a producer made the id, and says no time,
-        # two messages may be alike in every byte.
+        # A broker that has died marks no message that it redelivers. But if a producer made the id, and sends no time,
+        # two messages can be alike in every byte.
         if not places or not (delivery.strong or delivery.dated or delivery.redelivered):
             return False
         digest = delivery.digest()
@@ -233,14 +237,14 @@ class RowsInDoubt:
         return restored(rows_in(self._open[2], lane.number, 0, number, [row])[0]).digest()
 
     def look(self, arrived: int, *, idle: bool) -> None:
-        """See what siblings have left behind, and of which connections all has come again that comes.
+        """Read the ended connections of siblings, and drop connections whose duplicates have all arrived.
 
-        It has, when longer has passed since its end than any broker takes to notice that, and since then the
-        destination has been empty, or more has come over this connection than can have been before the copies.
+        They have all arrived when more time has passed since the end than any broker needs to notice it, and since then
+        the destination was empty, or this connection has brought more than can have been before the duplicates.
 
         Args:
-            arrived: messages of this connection.
-            idle: it brings none.
+            arrived: Number of messages of this connection.
+            idle: True if it brings none.
         """
         self._look_at_ended()
         if not self._connection:
@@ -250,7 +254,7 @@ class RowsInDoubt:
             if now - end < RETURN:
                 continue
             came = arrived - self._came.setdefault(connection, arrived)
-            # A connection that is new, and has brought nothing yet, does not show that nothing is there.
+            # A new connection that has brought nothing yet does not prove that there is nothing.
             shown = arrived or now - self._began >= RETURN or connection not in self._old
             if (idle and shown) or came > 2 * self._window.messages or now - end > LONGEST:
                 over.add(connection)
@@ -270,7 +274,7 @@ class RowsInDoubt:
                     self._learn(lane, segment)
 
     def _forget(self, over: set[str]) -> None:
-        """Have connections be in doubt no longer, and let go of what was kept for them."""
+        """Take connections out of doubt, and drop the rows that were kept for them."""
         self._over |= over
         for connection in over:
             self._old.pop(connection, None)
@@ -286,9 +290,9 @@ class RowsInDoubt:
         self._open = None
         for lane in self._lanes:
             if lane is not self._own and not self._siblings and not self._ends:
-                # Nobody appends to it any more.
+                # No process appends to it any more.
                 lane.keep(inf)
                 lane.settle(lane.settled)
         self.published()
-        # A query that processes what is there, and ends, settles nothing after that: each run would leave a segment.
+        # A query with AvailableNow settles nothing after its end: each run would leave a segment.
         self._own.settle(self._own.settled)

@@ -1,4 +1,4 @@
-"""Which task reads which rows of a batch: whole segments where there are enough, else parts of them. Pure."""
+"""Split of a batch's rows among tasks: whole segments if there are enough, else parts of them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["sliced"]
 def sliced(segments: Sequence[tuple[int, Segment]], tasks: int) -> list[tuple[SegmentPart, ...]]:
     """Return the rows of a batch in at most `tasks` slices of about the same size, in order.
 
-    They are neighbours in their segments, so that of an object store's each is read once, but for those at the edges.
+    The rows of a slice are neighbours in their segments: each segment of an object store is read once, except at the
+    edges.
     """
     rows = sum(segment.rows for _, segment in segments)
     most = -(-rows // tasks)

@@ -1,4 +1,4 @@
-"""The connection of a source: one consumer whose messages are taken, and accepted, in lists; and the way to send."""
+"""Connection of a source: one consumer whose messages are taken and accepted in lists, and sending of dead letters."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ if TYPE_CHECKING:
 __all__ = ["SourceConnection"]
 
 PREFETCHED = 20_000
-"""Messages that a broker may send ahead, unless `redelivery.credit` says otherwise: four segments, so that the broker
-sends the next ones while one is written."""
-# Where it follows their size: of the first ones, at least, and bytes.
+"""Messages that a broker may send ahead, unless `redelivery.credit` is given: four segments, and the broker sends the
+next ones while one is written.
+"""
+# If credit follows the size of messages: the first credit and the least one in messages, and the bytes ahead.
 FIRST, LEAST, AHEAD = 1_000, 100, 64 << 20
-# A window in bytes has so many of them for each message (adapters/redelivery_stomp/byte_windows.py).
+# Bytes for each message in a window that counts bytes (adapters/redelivery_stomp/byte_windows.py).
 UNIT = 1024
-# In the log a copy could not be made of it later.
+# Cause of death of such a message: the log could not make a dead letter of it later.
 NOT_WHOLE = Cause.of("its body did not arrive whole, and the log could hold no copy of it")
 ODD = 1000
 
 
 class SourceConnection:
-    """A connection, and one consumer of it. What was taken and not accepted, the broker takes back at the end."""
+    """Connection with one consumer. At its end the broker takes back messages that were taken and not accepted."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._port = ConnectionPort(options.connection_uri())
         self._source = options
         self._consumer: ConsumerPort | None = None
         self.bulk: BulkIntake
-        # The connection of the last acceptance, and how many messages it may have sent ahead.
+        # Epoch of the last acceptance, and messages that its connection may have sent ahead.
         self._epoch = -1
         self._granted = 0
 
@@ -66,10 +67,10 @@ class SourceConnection:
         """Subscribe. Raises RedeliveryError."""
         source = self._source
         credit = self._first_credit
-        # Nothing waits unacknowledged: the log holds it.
+        # No message waits unacknowledged: the log holds those that wait.
         settings = replace(self.settings, policies=RedeliveryPolicyMap(), credit=credit)
         route = None
-        # A copy has the cause with it, but for what cannot be copied.
+        # A dead letter of a row carries its cause; other settings apply only to messages that cannot be copied.
         if settings.dead_letter == "auto":
             route = replace(
                 dead_letters_of(settings, single(source.destination), source.subscription), scheduled=True
@@ -82,59 +83,59 @@ class SourceConnection:
         self._consumer = self._port.subscribe(plan, ConsumerHooks(keeps_history=False, bulk=self.bulk))
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Close within `timeout` seconds; the broker takes back what is not accepted."""
+        """Close within `timeout` seconds; the broker takes back messages that are not accepted."""
         self._port.close(timeout)
 
     @property
     def settings(self) -> Settings:
-        """What the URI says."""
+        """Settings of the URI."""
         return self._port.settings
 
     @property
     def credit(self) -> int:
-        """How many messages the broker may send ahead."""
+        """Number of messages that the broker may send ahead."""
         return self.settings.credit or PREFETCHED
 
     @property
     def _first_credit(self) -> int:
-        """The same before it is known how large messages are, where it can be changed."""
+        """Credit until the size of messages is known, where it can be changed."""
         return min(self.credit, FIRST) if self.capabilities.flow else self.credit
 
     @property
     def window(self) -> SentAhead:
-        """The same, and in bytes where the broker counts those."""
+        """Credit as a window, and in bytes where the broker counts those."""
         in_bytes = self.capabilities.window_in_bytes
         return SentAhead(self.credit, self.credit * UNIT if in_bytes else None)
 
     @property
     def held(self) -> int | None:
-        """How many messages of a queue may be unaccepted before the broker sends nothing more; None: no limit known."""
+        """Unaccepted messages of a queue at which the broker stops sending; None: no limit is known."""
         return self.capabilities.max_unacknowledged
 
     @property
     def connected(self) -> bool:
-        """Whether the connection stands at the moment."""
+        """True if the connection is up."""
         return self._port.connected
 
     @property
     def clock(self) -> Clock:
-        """What it waits by."""
+        """Clock of the connection."""
         return self._port.clock
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do, as of the last connection."""
+        """Capabilities of the broker, as of the last connection."""
         return self._port.capabilities
 
     def wire(self) -> Mapping[str, str]:
-        """Return what makes deliveries of the bytes that come over this connection."""
+        """Return the data by which bytes of this connection are restored to deliveries."""
         assert self._consumer is not None, "begun"
         return self._consumer.wire()
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Accept messages that were taken, all over one connection.
 
-        Where credit counts messages, it follows their size: what the broker sends ahead is in memory.
+        Where credit counts messages, it follows their size: messages that the broker sends ahead are in memory.
         """
         assert self._consumer is not None, "begun"
         if deliveries[0].epoch != self._epoch:
@@ -146,7 +147,9 @@ class SourceConnection:
         self._granted += more
 
     def refuse_odd(self) -> int:
-        """Have the broker dead-letter what no row can be made of; return how many. Raises what stopped the consumer."""
+        """Dead-letter messages that cannot become rows; return their number. Raises the error that stopped the
+        consumer.
+        """
         consumer = self._consumer
         assert consumer is not None, "begun"
         if consumer.error is not None:
@@ -160,27 +163,27 @@ class SourceConnection:
 
     @property
     def set_aside(self) -> int:
-        """How many messages stay at the broker, because no dead letter could be made of them."""
+        """Number of messages that stay on the broker, because they cannot be dead-lettered."""
         return 0 if self._consumer is None else self._consumer.engine.counts.set_aside
 
-    # For the rows of the log.
+    # Rows of the log.
 
     def log_capabilities(self) -> Capabilities:
-        """What can be done about rows of the log: held without a limit, dead-lettered by a confirmed copy."""
+        """Return the capabilities for rows of the log: held without a limit, dead-lettered by a confirmed copy."""
         able = replace(
             self.capabilities, flow=False, release=True, counts=False, forward="confirmed", max_hold=None
         )
-        # What is in the log is not the broker's any more, so it can hold nothing of it back.
+        # The broker does not have these messages any more: it cannot delay them.
         return replace(able, reschedule="none") if able.reschedule == "native" else able
 
     def engine_for_log(self) -> Engine:
-        """Return the engine for rows of the log. How many run at once is the batch's affair."""
+        """Return the engine for rows of the log. The number of running rows is limited by the batch."""
         credit = self._source.most_rows
         settings = replace(self.settings, credit=credit, max_parked=credit + self.most_parked)
         options: ConsumerOptions = {"subscription": self._source.subscription}
         able = self.log_capabilities()
         if settings.dead_letter == "ack":
-            # The broker has let go of them.
+            # The broker has dropped these messages.
             able = replace(able, poison_persistent=False, poison_on_request=False)
         destination = self._source.destination
         return self._port.plan(
@@ -189,14 +192,14 @@ class SourceConnection:
 
     @property
     def most_parked(self) -> int:
-        """How many rows may wait in the log before nothing fresh goes into a batch."""
+        """Number of rows that may wait in the log before batches get no new messages."""
         return self.settings.max_parked or 1000
 
     def forward(self, log: str, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
-        """Send the copy of a row; `done` is called, on any thread, when the broker has answered.
+        """Send the dead letter of a row; `done` is called, on any thread, when the broker has answered.
 
-        A process that dies before it has written down that the copy is there sends it again: Artemis drops the second
-        one by what no other row of any log is called.
+        A process that dies before it has recorded the confirmation sends the dead letter again. Artemis drops the
+        second one by its duplicate id, which is unique among all rows of all logs.
         """
         own, copy = self.capabilities.duplicate_property, command.copy
         if own is not None:

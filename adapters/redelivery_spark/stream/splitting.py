@@ -1,4 +1,4 @@
-"""Rows of a batch that fails, in groups: half of what is looked for is left out with each. Pure."""
+"""Split of a failed batch's rows into groups: each group that succeeds rules out its rows as the cause. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def split(rows: Sequence[RowT], most: int) -> list[list[RowT]]:
 
 
 def marked(passed: int, group: int = 0, end: str = "") -> str:
-    """Return what marks a batch by itself: how many batches had gone through when its rows failed, and which it is."""
+    """Return the mark of a batch: the number of batches that had succeeded when its rows failed, and its own group."""
     return f"{passed} {group} {end}"
 
 
 def passed_of(mark: str) -> int:
-    """Return how many batches had gone through when the rows failed that have this mark."""
+    """Return the number of batches that had succeeded when the rows with this mark failed."""
     return int(mark.partition(" ")[0])

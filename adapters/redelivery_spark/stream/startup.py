@@ -1,4 +1,4 @@
-"""Makes the parts of a running source, in the one process that runs it."""
+"""Construction of a running source, in the one process that runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogInUse", "opened"]
 
-# Seconds for the runner of the query's last start to end, which has the lock until then.
+# Seconds for the runner of the query's last start to end: it has the lock until then.
 PATIENCE = 10.0
 
 
@@ -41,12 +41,12 @@ class LogInUse(ConfigurationError):
 
 
 def opened(options: SourceOptions, reading: type[ReadingThread] = ReadingThread) -> Coordinator:
-    """Take the log, connect, and subscribe. `reading`: what runs the reader.
+    """Take the log, connect, and subscribe. `reading`: class of the reader's thread.
 
     Raises:
-        ConfigurationError: the log cannot be used.
-        LogInUse: somebody has it.
-        RedeliveryError: the broker cannot be reached, or refuses.
+        ConfigurationError: The log cannot be used.
+        LogInUse: Another process has the log.
+        RedeliveryError: The broker cannot be reached, or refuses.
     """
     store = prepared(options.wal_dir, *FOLDERS, *map(folder_of, range(options.readers + 1)))
     unlock = _locked(store)
@@ -91,7 +91,7 @@ def _readers(
         return ReaderProcesses(options, lanes, log, journal.start, source.clock)
     source.begin()
     own = lanes[1]
-    # Also those that are not used yet: an older start's readers may be about to append to them.
+    # Unused lanes are included: an older start's readers may be about to append to them.
     others = [lanes[number] for number in range(LANES) if number not in (REDELIVERIES, own.number)]
     doubt = RowsInDoubt(own, others, source.clock)
     reader = LaneReader(source, own, doubt, log, options.bytes_ahead, journal.check)
@@ -114,9 +114,10 @@ def _journal(options: SourceOptions, store: WalStore, lanes: Lanes, source: Sour
     try:
         return Journal(store, tag_of(options.wal_dir), lanes, redeliveries, source.clock)
     except LogTaken:
-        # By an older runner that has not ended, or by another start: whose log it is shows in a moment.
+        # Taken by an older runner that has not ended, or by another start: the owner is clear a moment later.
         raise LogInUse(
-            f"walDir={store.url} is being written by another start of a query ({store.holder()})",
+            f"walDir={store.url}: being written by another start of a query ({store.holder()}); give each query its "
+            "own walDir",
             option="walDir",
         ) from None
 
@@ -126,7 +127,7 @@ def _locked(store: WalStore) -> Callable[[], None]:
     while (unlock := store.lock()) is None:
         if time.monotonic() > deadline:
             raise LogInUse(
-                f"walDir={store.url} is in use by another query ({store.holder()}): each query needs a log of its own",
+                f"walDir={store.url}: in use by another query ({store.holder()}); give each query its own walDir",
                 option="walDir",
             )
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Rows between the log's files and the engine: out of segments, and into the lane of redeliveries."""
+"""Conversion of rows between the log's files and the engine: from segments, and into the lane of redeliveries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["redelivered_table", "rows_in", "waiting_table"]
 
 
 def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[int]) -> list[StoredRow]:
-    """Return some rows of a segment; number 0: of a file of rows that wait, which is as one of lane 0."""
+    """Return some rows of a segment; number 0: of a file of waiting rows, which has the form of lane 0."""
     wanted = list(rows)
     facts = facts_of(table.schema)
     wires: list[str] = [json.dumps(dict(wire), sort_keys=True) for wire in facts.wires]
@@ -62,5 +62,5 @@ def redelivered_table(
 
 
 def waiting_table(rows: Sequence[LoggedDelivery], *, at: float, log: str) -> pa.Table:
-    """Return rows that begin to wait as a file of theirs."""
+    """Return rows that begin to wait as a file of waiting rows."""
     return redelivered_table([(each.row, each.row.count) for each in rows], at=at, log=log)

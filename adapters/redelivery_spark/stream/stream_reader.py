@@ -1,4 +1,4 @@
-"""What Spark calls, and what it gets: a thin class over the coordinator."""
+"""Stream reader that Spark calls: a thin class over the coordinator."""
 
 from __future__ import annotations
 
@@ -35,36 +35,38 @@ def _end(*_: object) -> None:
 
 
 class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. Spark makes it in several processes; only the stream runner's is ever asked for batches."""
+    """Reader of one query. Spark makes it in several processes, and asks only the stream runner's for batches."""
 
     def __init__(self, options: SourceOptions | ConfigurationError, columns: Sequence[str] = ()) -> None:
-        """With an error it raises that when it is asked: Spark's runner reports one of its making badly."""
+        """`options`: or their error, which the first call raises: Spark's runner reports an error of the constructor
+        badly.
+        """
         self._refusal = options if isinstance(options, ConfigurationError) else None
         self._options = None if isinstance(options, ConfigurationError) else options
         self._columns = tuple(columns)
         self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to executors: nothing. They read partitions, which hold all that they need."""
+        """Return nothing for executors: the partitions that they read hold all that they need."""
         return {"_refusal": None, "_options": None, "_columns": (), "_coordinator": None}
 
-    # In the driver's stream runner.
+    # In Spark's stream runner, on the Spark driver.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch. Raises ConfigurationError: the options make no sense."""
+        """Return the offset before the first batch. Raises ConfigurationError: the options cannot be honoured."""
         self._allowed()
         return {}
 
     def getDefaultReadLimit(self) -> ReadMaxRows:
-        """Return the limit of one batch. Raises ConfigurationError: the options make no sense."""
+        """Return the limit of one batch. Raises ConfigurationError: the options cannot be honoured."""
         return ReadMaxRows(self._allowed().most_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Learn that the query is to end once what is there now has been processed."""
+        """End the query once the messages that are there now have been processed."""
         self._open().available_now()
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
-        """Return the offset of the next batch, or `start`. All up to `start` has been committed by Spark."""
+        """Return the offset of the next batch, or `start`. Spark has committed all up to `start`."""
         coordinator = self._open()
         self._check(start, coordinator)
         begin = vector_of(start)
@@ -72,7 +74,7 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return start if end == begin else offset_of(end, coordinator.log)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return what the query's progress shows."""
+        """Return the source's part of the query's progress."""
         coordinator = self._coordinator
         return None if coordinator is None else coordinator.report()
 
@@ -89,10 +91,10 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: it comes late or never. The next `latestOffset` says what was committed."""
+        """Do nothing: Spark calls it late or never. The next `latestOffset` shows what was committed."""
 
     def stop(self) -> None:
-        """Close the connection: the broker takes back what was not accepted."""
+        """Close the connection: the broker takes back messages that were not accepted."""
         coordinator, self._coordinator = self._coordinator, None
         if coordinator is not None:
             coordinator.close()
@@ -109,7 +111,7 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
             self._coordinator = opened(self._allowed())
             if threading.current_thread() is threading.main_thread():
-                # Spark ends the runner with SIGTERM; what it has around this calls `stop` then.
+                # Spark ends the runner with SIGTERM; the code around it in Spark then calls `stop`.
                 with contextlib.suppress(ValueError):
                     signal.signal(signal.SIGTERM, _end)
         return self._coordinator
@@ -120,12 +122,12 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @staticmethod
     def _check(offset: dict[str, Any], coordinator: Coordinator) -> None:
-        """Refuse a log that is not the checkpoint's. Raises ConfigurationError."""
+        """Refuse a log that does not belong to the checkpoint. Raises ConfigurationError."""
         vector, log = vector_of(offset), log_of(offset)
         if vector and log != coordinator.log:
             raise ConfigurationError(
-                f"walDir holds the log {coordinator.log}, and the checkpoint was written with {log}: each query needs "
-                "a checkpoint and a walDir of its own, which live and end together",
+                f"walDir: it has the log {coordinator.log}, and the checkpoint was written with {log}; give each query "
+                "its own checkpoint and walDir, and make and delete the two together",
                 option="walDir",
             )
         if not vector:
@@ -134,6 +136,6 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # In the executors.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Go through the rows of a slice. The same at each call."""
+        """Return the rows of a slice as Arrow batches. They are the same at each call."""
         assert isinstance(partition, SegmentSlice)
         yield from rows_of(partition)

@@ -1,4 +1,4 @@
-"""How long a batch waits to become larger: each costs Spark the same, whatever its size."""
+"""Size of batches: how long one waits to become larger. Each batch costs Spark the same, whatever its size."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ if TYPE_CHECKING:
 __all__ = ["TriggerSize"]
 
 WORTH = 1_500
-"""Rows that must come while a batch waits, or it does not: at 5,000 a second they do within the default of 0.3 s, and
-at 1,000 a second single messages wait for nothing."""
+"""Rows that must arrive while a batch waits, or it does not wait. At 5,000 a second they arrive within the default of
+0.3 s. At 1,000 a second they do not, and a wait would only delay single messages.
+"""
 
 
 class TriggerSize:
     """Decides when a batch is large enough. One thread."""
 
     def __init__(self, clock: Clock, least: int | None, longest: float) -> None:
-        """`least`: rows; None: as many as the rate of the last batch lets hope for. `longest`: seconds to wait."""
+        """`least`: rows; None: as many as the rate of the last batch predicts. `longest`: seconds to wait."""
         self._clock = clock
         self._least = least
         self._longest = longest
@@ -27,11 +28,11 @@ class TriggerSize:
         self._asked = 0.0
 
     def begin(self) -> None:
-        """Learn that Spark asks for a batch."""
+        """Begin the wait for a batch: Spark asks for one."""
         self._asked = self._clock.monotonic()
 
     def enough(self, rows: int) -> bool:
-        """Whether to give a batch of so many rows out now."""
+        """True if a batch of so many rows is to be given out now."""
         waited = self._clock.monotonic() - self._asked
         return waited >= self._longest or rows >= self._wanted()
 
@@ -40,7 +41,7 @@ class TriggerSize:
         return max(0.0, self._longest - (self._clock.monotonic() - self._asked))
 
     def gave(self, rows: int) -> None:
-        """Learn how large the batch was that was given out."""
+        """Note the size of the batch that was given out."""
         now = self._clock.monotonic()
         self._rate = rows / max(now - self._given, 0.001)
         self._given = now

@@ -1,4 +1,4 @@
-"""Rows of the log as Arrow files."""
+"""Rows of the write-ahead log as Arrow files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["number_of", "read_table", "written"]
 
 
 def number_of(name: str) -> int:
-    """Return the number that a file of the log is called by."""
+    """Return the number in the name of a log file."""
     return int(name.rpartition("/")[2][:12])
 
 
@@ -39,5 +39,5 @@ def read_table(store: WalStore, name: str) -> pa.Table:
     except FileNotFoundError:
         content = None
     if content is None:
-        raise RedeliveryError(f"the write-ahead log has no {name}: was its folder changed by somebody else?")
+        raise RedeliveryError(f"walDir={store.url}: {name} is missing; was it removed by another program?")
     return ipc.open_file(pa.BufferReader(content)).read_all()

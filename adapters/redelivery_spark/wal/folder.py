@@ -1,4 +1,4 @@
-"""A folder on a disk, local or shared, as the log needs it."""
+"""Write-ahead log's store in a folder on a disk, local or shared."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOCK = "lock"
 
 
 class Folder:
-    """A folder on a local disk, or on NFS: exclusive creation is a hard link, which only one can make.
+    """Store in a folder on a local disk, or on NFS: exclusive creation is a hard link, which only one process can make.
 
-    Names may have one `/`. Picklable: it holds nothing but its path.
+    Names may have one `/`. Picklable: it holds only its path.
     """
 
     def __init__(self, path: str) -> None:
@@ -34,14 +34,16 @@ class Folder:
         return f"Folder({self.path!r})"
 
     def prepare(self, *folders: str) -> None:
-        """Make the folder, and those in it. Raises OSError."""
+        """Make the folder, and the folders in it. Raises OSError."""
         for each in ("", *folders):
             (Path(self.path) / each).mkdir(parents=True, exist_ok=True)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def lock(self) -> Callable[[], None] | None:
-        """Take the lock of the log, and return what gives it back, as the process's end does; None: somebody has it."""
+        """Lock the log; return the function that unlocks it, as the end of the process does. None: another process has
+        it.
+        """
         handle = os.open(Path(self.path) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,13 +55,13 @@ class Folder:
         return lambda: os.close(handle)
 
     def holder(self) -> str:
-        """Say who has the lock."""
+        """Return the name of the process that has the lock."""
         with contextlib.suppress(OSError):
             return (Path(self.path) / _LOCK).read_text() or "another process"
         return "another process"
 
     def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Write a file that nobody else can have written before, whole or not at all; False: somebody was first."""
+        """Create a file atomically. Return False if another process was first."""
         target = Path(self.path) / name
         temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
         try:
@@ -71,7 +73,7 @@ class Folder:
             try:
                 os.link(temporary, target)
             except FileExistsError:
-                # Over NFS the answer of a link that was made may be lost, and the same request finds its own file.
+                # Over NFS the answer to a successful link can be lost. The repeated request then finds its own file.
                 if not _same(temporary, target):
                     return False
         finally:
@@ -88,7 +90,7 @@ class Folder:
             return None
 
     def local(self, name: str) -> str | None:
-        """Return the path of a file that can be mapped into memory here, or None where there is no such thing."""
+        """Return the path of a file that can be mapped into memory here, or None if the store has no such files."""
         return str(Path(self.path) / name)
 
     def names(self, folder: str) -> list[str]:
@@ -100,12 +102,12 @@ class Folder:
         return sorted(f"{folder}/{each}" for each in found if not each.startswith("."))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, those that are gone already too."""
+        """Remove files; ignore missing ones."""
         for name in names:
             (Path(self.path) / name).unlink(missing_ok=True)
 
     def sweep(self, folder: str) -> None:
-        """Remove what writers that died have left behind in a folder. Only for who has the lock."""
+        """Remove the files of writers that died. Only for the process that has the lock."""
         for each in (Path(self.path) / folder).glob(".*.tmp"):
             each.unlink(missing_ok=True)
 

@@ -1,9 +1,9 @@
-"""One lane of the log: numbered segments, appended by one reader, and read in that order.
+"""One lane of the write-ahead log: numbered segments, appended by one reader, and read in that order.
 
-Appending needs no lock to be right: a number can be published once. The newest start, when it finds it taken,
-counts the segment that is there as part of the lane, because its messages may have been acknowledged, and goes on with
-the next number. In lane 0 only the newest start appends: it begins with a segment without rows, and a start
-that finds a number taken later is an older one.
+Appending needs no lock to be right: a number can be published once. If the newest start finds a number in use, it
+counts that segment as part of the lane, because its messages may have been accepted, and takes the next number. In lane
+0 only the newest start appends. It begins with a segment without rows; a start that later finds a number in use is an
+older one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["LANES", "REDELIVERIES", "Lane", "NumberTaken", "Segment", "Vector"]
 
 LANES = 32
-"""Lane 0 and those of at most 31 readers: what a place has room for."""
+"""Lane 0 and those of at most 31 readers: the limit of a place's bits."""
 REDELIVERIES = 0
-"""The lane of rows that are delivered again."""
+"""Lane of rows that are redelivered."""
 
 Vector = dict[int, int]
-"""The last segment of each lane, by the lane's number; of one that is missing there is none."""
+"""Number of each lane's last segment, by the lane's number; a missing lane has no segment."""
 
 
 class NumberTaken(Exception):
@@ -40,7 +40,7 @@ class NumberTaken(Exception):
 
 
 class Segment(NamedTuple):
-    """What is known of a segment without reading its rows. `size`: bytes in memory; `at`: see `SegmentFacts`."""
+    """Facts of a segment that need no reading of its rows. `size`: bytes in memory; `at`: see `SegmentFacts`."""
 
     number: int
     rows: int
@@ -51,32 +51,32 @@ class Segment(NamedTuple):
 
 
 class Lane:
-    """The segments of one lane that are there. One thread publishes, another one drops what is settled."""
+    """Existing segments of one lane. One thread publishes, another one removes settled segments."""
 
     def __init__(self, store: WalStore, number: int) -> None:
         self.number = number
         self.folder = folder_of(number)
         self.last = 0
-        """The highest number that was ever used, as far as is known."""
+        """Highest known number that was ever used."""
         self.settled = 0
-        """The last segment whose rows are done with, as far as is known."""
+        """Number of the last segment whose rows are known to be settled."""
         self.removes = True
-        """Whether settled segments are removed here, and not by the process of its reader."""
+        """True if settled segments are removed here; False: by the process of the lane's reader."""
         self._store = store
         self._lock = threading.Lock()
         self._found: list[Segment] = []
         self._ahead = 0
-        # Of settled segments, what stays: from this number on, and these. Until somebody says so, all but lane 0's.
+        # Settled segments that stay: those from this number on, and these. Default: all, except those of lane 0.
         self._kept: tuple[float, frozenset[int]] = (0 if number != REDELIVERIES else inf, frozenset())
 
     def load(self) -> None:
-        """Take in the segments that are there."""
+        """Read the existing segments."""
         for name in self._store.names(self.folder):
             if number_of(name) > self.last:
                 self._take_in(number_of(name))
 
     def go_on_from(self, number: int) -> None:
-        """Learn that numbers up to this one have been used: their segments may be gone, or listed late."""
+        """Note that numbers up to this one have been used: their segments can be gone, or be listed late."""
         if number > self.last:
             self.look()
         self.last = max(self.last, number)
@@ -85,13 +85,13 @@ class Lane:
         """Append a segment, durably.
 
         Args:
-            table: its rows.
-            first: in lane 0, whether it is the first one of a start, before which others may have appended.
+            table: Its rows.
+            first: In lane 0: True for the first segment of a start, before which others may have appended.
 
         Raises:
-            LogTaken: in lane 0, another start has appended since this one began: its rows would be there twice.
-            NumberTaken: in other lanes: what is there may have these very rows, or be of a newer start.
-            OSError: or what an object store's library raises.
+            LogTaken: In lane 0, another start has appended since this one began: the log would have its rows twice.
+            NumberTaken: In other lanes: the existing segment can have these rows, or be a newer start's.
+            OSError: A folder cannot be written; an object store's library raises its own errors.
         """
         content = written(table)
         while not self._store.publish(segment_name(self.number, self.last + 1), content):
@@ -101,11 +101,11 @@ class Lane:
         return self._add(_segment(self.last + 1, table))
 
     def take_in(self) -> None:
-        """Count what another process has published under the next number. Raises RedeliveryError if it is gone."""
+        """Add the segment that another process published under the next number. Raises RedeliveryError: it is gone."""
         self._take_in(self.last + 1)
 
     def look(self) -> bool:
-        """Take in what another process has published since; return whether there was anything."""
+        """Add segments that another process has published since; return True if there were any."""
         found = False
         while self._is_there(self.last + 1):
             self.take_in()
@@ -133,23 +133,23 @@ class Lane:
         return segment
 
     def added(self, segment: Segment) -> None:
-        """Learn of a segment that another process of this query has published."""
+        """Add a segment that another process of this query has published."""
         self._add(segment)
 
     @property
     def ahead(self) -> int:
-        """Bytes of what is not settled."""
+        """Bytes of segments that are not settled."""
         return self._ahead
 
     def after(self, number: int, upto: int | None = None) -> list[Segment]:
-        """Return the segments behind a number, up to another one."""
+        """Return the segments after a number, up to another one."""
         with self._lock:
             return [
                 each for each in self._found if number < each.number and (upto is None or each.number <= upto)
             ]
 
     def newest_first(self) -> Iterator[Segment]:
-        """Go through the segments that are there, backwards."""
+        """Iterate over the existing segments, newest first."""
         with self._lock:
             return reversed(list(self._found))
 
@@ -158,14 +158,14 @@ class Lane:
         return read_table(self._store, segment_name(self.number, number))
 
     def keep(self, least: float, others: Iterable[int] = ()) -> None:
-        """Have settled segments stay from a number on, and some before it."""
+        """Keep settled segments from a number on, and some before it."""
         self._kept = (least, frozenset(others))
 
     def settle(self, number: int) -> None:
-        """Learn that all up to a number is done with, and remove what nobody needs; the newest always stays.
+        """Settle all segments up to a number, and remove those that are no longer needed. The newest always stays.
 
-        By the newest a later start knows which numbers have been used. Where the process of a reader removes segments,
-        it knows which ones are in doubt, and here none is remembered: there is one a second, for as long as a query is.
+        From the newest a later start knows which numbers have been used. If the process of a reader removes segments,
+        it knows which ones are in doubt, and none is remembered here: there is one a second, as long as the query runs.
         """
         least, others = self._kept if self.removes else (inf, frozenset[int]())
         with self._lock:

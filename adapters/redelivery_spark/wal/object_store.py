@@ -1,4 +1,4 @@
-"""An object store as the log needs it, by what fsspec has for it: `s3://`, `gs://`, `abfs://` and others."""
+"""Write-ahead log's store in an object store, through fsspec: `s3://`, `gs://`, `abfs://` and others."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TRIES = 3
 
 
 class ObjectStore:
-    """Objects under a URL: exclusive creation is a conditional put, of which the store lets only the first through.
+    """Store of objects under a URL. Exclusive creation is a conditional put: the store accepts only the first one.
 
-    Picklable: it holds nothing but its URL. Credentials and end points come from where the library of the store takes
-    them in each process: environment, instance role, its own files, or fsspec's.
+    Picklable: it holds only its URL. Each process takes credentials and end points from the places that the store's
+    library uses: environment, instance role, its own files, or fsspec's.
     """
 
     def __init__(self, url: str) -> None:
@@ -33,37 +33,36 @@ class ObjectStore:
         return f"ObjectStore({self.url!r})"
 
     def prepare(self, *folders: str) -> None:
-        """Nothing, where names need no folders; but see that objects are written whole. Raises ConfigurationError."""
+        """Check that objects are written whole; names need no folders. Raises ConfigurationError."""
         del folders
         files, _ = self._files()
         if not _whole(files):
             raise ConfigurationError(
-                f"walDir={self.url}: {type(files).__name__} has no conditional put (fsspec would look first, and write "
-                "then), so that attempts of one task would overwrite each other's messages; use a store that has one: "
-                "s3, gs or abfs",
+                f"walDir={self.url}: {type(files).__name__} has no conditional put, and attempts of one task would "
+                "overwrite each other's messages; use s3, gs or abfs",
                 option="walDir",
             )
 
     def lock(self) -> Callable[[], None]:
-        """Write down who is here. It keeps nobody out."""
+        """Record this process as the last one. It locks no other process out."""
         files, root = self._files()
         files.pipe_file(f"{root}/{_LOCK}", who().encode())
         return lambda: None
 
     def holder(self) -> str:
-        """Say who has been here last."""
+        """Return the name of the process that was here last."""
         return (self.read(_LOCK) or b"another process").decode(errors="replace")
 
     def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Create an object; False: somebody was first.
+        """Create an object; return False if another process was first.
 
-        An answer may be lost, and its request be sent again by the library below, which then finds our own object. So
-        who was first is told by what is there.
+        An answer can be lost, and the library below then sends the request again, and finds our own object. The content
+        of the object therefore decides who was first.
         """
-        del durable  # always
+        del durable  # always durable
         files, root = self._files()
         told = bytes(content)
-        # As one request, however large: the way that was probed.
+        # As one request, whatever the size: that is how the store was probed.
         more = {"chunksize": len(told) + 1} if "chunksize" in _parameters(files) else {}
         for left in reversed(range(_TRIES)):
             try:
@@ -87,14 +86,14 @@ class ObjectStore:
             return None
 
     def local(self, name: str) -> str | None:
-        """Return None: nothing of it is in a file here."""
+        """Return None: no object is a local file."""
         del name
         return None
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the objects in a folder, in order, as `folder/name`."""
         files, root = self._files()
-        files.invalidate_cache()  # others write, too
+        files.invalidate_cache()  # other processes write, too
         try:
             found: list[str] = files.ls(f"{root}/{folder}", detail=False)
         except FileNotFoundError:
@@ -103,7 +102,7 @@ class ObjectStore:
         return sorted(f"{folder}/{each}" for each in last if each not in ("", folder))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, those that are gone already too."""
+        """Remove objects; ignore missing ones."""
         files, root = self._files()
         for name in names:
             try:
@@ -112,21 +111,21 @@ class ObjectStore:
                 continue
 
     def sweep(self, folder: str) -> None:
-        """Nothing: an object that was not written whole is not there."""
+        """Do nothing: an object that was not written whole does not exist."""
 
     def _files(self) -> tuple[AbstractFileSystem, str]:
-        """Return what fsspec has for the URL, made in this process, and the path of the log there."""
+        """Return fsspec's file system for the URL, made in this process, and the path of the log in it."""
         try:
             from fsspec.core import url_to_fs  # noqa: PLC0415 - of an extra
         except ImportError:
             raise ConfigurationError(
-                f"walDir={self.url} needs fsspec and its library for this store: pip install 'redelivery[spark-s3]', "
-                "or gcsfs, or adlfs, on the driver and the executors",
+                f"walDir={self.url}: needs fsspec and its library for this store; pip install 'redelivery[spark-s3]', "
+                "or gcsfs, or adlfs, on the Spark driver and the executors",
                 option="walDir",
             ) from None
         try:
             files, root = url_to_fs(self.url)
-        # Not known, or not installed: fsspec says what to install.
+        # The store is not known, or its library is not installed: fsspec's text says what to install.
         except (ImportError, ValueError) as error:
             raise ConfigurationError(f"walDir={self.url}: {error}", option="walDir") from None
         return files, root.rstrip("/")
@@ -142,5 +141,5 @@ def _parameters(files: AbstractFileSystem) -> Iterable[str]:
 
 
 def _whole(files: AbstractFileSystem) -> bool:
-    """Whether objects are written by a request of the store's own; fsspec's way for all others opens, and writes."""
+    """True if the store's own class writes an object by one request; fsspec's general way opens a file and writes."""
     return not _put(files).__module__.startswith(("fsspec.spec", "fsspec.asyn"))

@@ -1,4 +1,4 @@
-"""The place of a row: one number that names it in the write-ahead log, and in the column `_place`.
+"""Place of a row: one number that identifies it in the write-ahead log, and in the column `_place`.
 
 63 bits: the lane (5), a tag of the log (12), the number of the segment (33), the row in the segment (13). Places of one
 log sort by lane, segment and row.
@@ -19,7 +19,7 @@ __all__ = ["LANES", "NUMBERS", "ROWS", "Place", "parts_of", "place", "runs_of", 
 Place = int
 
 _ROW, _NUMBER, _TAG, _LANE = 13, 33, 12, 5
-# Bounds: each number is less than its bound.
+# Exclusive upper bounds.
 ROWS = 1 << _ROW
 NUMBERS = 1 << _NUMBER
 LANES = 1 << _LANE
@@ -33,7 +33,7 @@ def tag_of(wal_dir: str) -> int:
 
 
 def place(lane: int, tag: int, number: int, row: int = 0) -> Place:
-    """Return the place of a row. Raises ValueError if a part of it is out of its bounds."""
+    """Return the place of a row. Raises ValueError if a part is out of its bounds."""
     if not (0 <= lane < LANES and 0 <= tag < _TAGS and 0 <= number < NUMBERS and 0 <= row < ROWS):
         raise ValueError(f"no place: lane {lane}, tag {tag}, segment {number}, row {row}")
     return ((lane << _TAG | tag) << _NUMBER | number) << _ROW | row
@@ -45,12 +45,12 @@ def parts_of(at: Place) -> tuple[int, int, int, int]:
 
 
 def tag_within(at: Place) -> int:
-    """Return the tag of the log that a place belongs to."""
+    """Return the tag of the log to which a place belongs."""
     return (at >> (_NUMBER + _ROW)) % _TAGS
 
 
 def runs_of(places: Iterable[Place]) -> list[tuple[Place, Place]]:
-    """Return places as runs without gaps: first and last of each, in order. A place that is there twice counts once."""
+    """Return places as runs without gaps: first and last of each, in order. A repeated place counts once."""
     runs: list[tuple[Place, Place]] = []
     for at in sorted(places):
         if runs and at <= runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""What a process is called where others must know it."""
+"""Name of a process for others: in the lock file, and in errors."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["who"]
 
 
 def who() -> str:
-    """Return a name for this process that tells where to look for it."""
+    """Return a name for this process that says where to look for it."""
     return f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,7 +1,7 @@
-"""What executors and sinks put into the log: verdicts on rows, and marks of failures.
+"""Records of executors and sinks in the write-ahead log: verdicts on rows, and marks of failures.
 
-A verdict is what one handler has decided on the rows of one Arrow batch, published before they are passed on. Attempts
-of a task, and other actions over the same batch, read the verdicts before them and follow.
+A verdict has the decisions of one handler on the rows of one Arrow batch, published before the rows are passed on.
+Other attempts of the task, and other actions over the same batch, read earlier verdicts and follow them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MILDEST = (DIED, "fail", "defer", "poison", "discard")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a row was not processed.
+    """Reason why a row was not processed.
 
-    `count`: its `delivery_count`. `kind`: `fail`, `poison`, `discard`, `defer`; `died`: processes have died over it, it
-    is redelivered as after `fail`, but alone. `delay`: seconds of a deferral.
+    `count`: its `delivery_count`. `kind`: `fail`, `poison`, `discard`, `defer`; or `died`: processes have died over it,
+    and it is redelivered as after `fail`, but alone. `delay`: seconds of a deferral.
     """
 
     count: int
@@ -51,26 +51,26 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided on rows: all of `places` are good but for the refused ones, which are among them."""
+    """Decisions on rows: all of `places` have passed, except the refused ones among them."""
 
     places: Collection[Place]
     refused: Mapping[Place, Refusal] = field(default_factory=dict[int, Refusal])
 
 
 def mildest(refusals: Iterable[Refusal]) -> Refusal | None:
-    """Return the one of several that counts: no row is dropped that another handler wants redelivered."""
+    """Return the refusal that counts: no row is dropped that another handler wants redelivered."""
     return min(refusals, key=lambda each: _MILDEST.index(each.kind), default=None)
 
 
 def verdict_name(batch: int, mark: str, places: Collection[Place], partition: int = 0, turn: int = 0) -> str:
-    """Return the name of the verdict on an Arrow batch: the same in each attempt of its task that has the same rows.
+    """Return the name of the verdict on an Arrow batch: the same in each attempt of its task with the same rows.
 
     Args:
-        batch: Spark's number of it.
-        mark: of the handler.
-        places: of all rows, of which there is at least one. The name says between which places they are.
+        batch: Spark's number of the batch.
+        mark: Mark of the handler.
+        places: Places of all rows, at least one. The name contains the first and the last.
         partition: Spark's number of the task's partition.
-        turn: how many Arrow batches with the same places the task has had before.
+        turn: Number of earlier Arrow batches of the task with the same places.
     """
     ordered = sorted(places)
     digest = blake2b(array("q", [partition, turn, *ordered]).tobytes(), digest_size=8).hexdigest()
@@ -91,9 +91,9 @@ class _Read(NamedTuple):
 
 
 class Earlier:
-    """What the verdicts of one handler say of a batch, as far as they were looked at.
+    """Verdicts of one handler on a batch, as far as they were read.
 
-    A row that one verdict refuses and another calls good is refused: at worst it is processed twice, but never lost.
+    A row that one verdict refuses and another one passes is refused: at worst it is processed twice, but never lost.
     """
 
     def __init__(self, store: WalStore, prefix: str) -> None:
@@ -104,7 +104,7 @@ class Earlier:
         self.refused: dict[Place, Refusal] = {}
 
     def refresh(self) -> None:
-        """List the verdicts that are there now."""
+        """List the existing verdicts."""
         self._names = [name for name in self._store.names(VERDICTS) if name.startswith(self._prefix)]
 
     def look(self, first: Place, last: Place) -> None:
@@ -118,24 +118,24 @@ class Earlier:
         self._add(_file(name), _Read(runs_of(verdict.places), dict(verdict.refused)))
 
     def by(self, name: str) -> bool:
-        """Whether the verdict of this name is among those read."""
+        """True if the verdict of this name is among those read."""
         read = self._read.get(_file(name))
         return read is not None and bool(read.runs)
 
     def passed(self, at: Place, name: str) -> bool:
-        """Whether the verdict of this name, which was read, has called a row good."""
+        """True if the verdict of this name, which was read, has passed a row."""
         return self._read[_file(name)].good(at)
 
     def passed_elsewhere(self, at: Place, name: str) -> bool:
-        """Whether a verdict of another name has called a row good."""
+        """True if a verdict of another name has passed a row."""
         return any(read.good(at) for file, read in self._read.items() if file != _file(name))
 
     def good(self, at: Place) -> bool:
-        """Whether a row was called good, and never refused."""
+        """True if a row was passed, and never refused."""
         return at not in self.refused and self._passed(at)
 
     def torn(self, at: Place) -> bool:
-        """Whether one verdict has refused a row, and another has called it good."""
+        """True if one verdict has refused a row, and another has passed it."""
         return at in self.refused and self._passed(at)
 
     def _passed(self, at: Place) -> bool:
@@ -154,10 +154,10 @@ class Records:
         self.store = store
 
     def judge(self, name: str, verdict: Verdict, *, durable: bool) -> bool:
-        """Publish a verdict; False: another attempt was first, and its verdict counts.
+        """Publish a verdict; return False if another attempt was first: its verdict counts.
 
-        `durable`: it must outlive the machine. One that refuses nothing need not: without it the rows are handled
-        again.
+        `durable`: it must survive a crash of the machine. A verdict that refuses nothing need not: without it the rows
+        are handled again.
         """
         said = {
             "places": runs_of(verdict.places),
@@ -168,14 +168,14 @@ class Records:
             return True
         if _content(self.store, _file(name)).runs:
             return False
-        # Published without fsync, before a power cut: nothing is left but its name.
+        # Published without fsync, before a power cut: only its name is left.
         self.store.remove([_file(name)])
         return self.store.publish(_file(name), content, durable=durable)
 
     def of_batch(self, batch: int, mark: str) -> Earlier:
-        """Return what earlier attempts have decided on the rows of a batch of Spark's, with one handler.
+        """Return the decisions of earlier attempts on the rows of a batch, with one handler.
 
-        `Earlier.look` reads what there is on rows of interest.
+        `Earlier.look` reads the verdicts on given rows.
         """
         earlier = Earlier(self.store, _prefix(batch, mark))
         earlier.refresh()
@@ -184,17 +184,17 @@ class Records:
     def settled_by(
         self, before: Mapping[int, int], upto: Mapping[int, int]
     ) -> tuple[list[str], dict[Place, Refusal]]:
-        """Return the verdicts that are done with once all segments up to `upto` are settled, and what those say.
+        """Return the verdicts whose rows are all settled once the segments up to `upto` are, and their refusals.
 
-        All rows of a verdict are of one batch: it is done with when they all are in segments up to `upto`. What it says
-        of segments up to `before` comes late, from tasks that were given up: nothing is made of that.
+        All rows of a verdict are of one batch, which is settled when they are all in segments up to `upto`. Refusals of
+        rows in segments up to `before` come late, from abandoned tasks, and are ignored.
 
         Args:
-            before: by lane, the number of the last segment that is settled.
-            upto: the same, once this is carried out.
+            before: By lane, the number of the last settled segment.
+            upto: The same, after this call has been carried out.
 
         Returns:
-            Names for `forget`; and by its place each refused row behind `before`, of several refusals the mildest.
+            Names for `forget`; and each refused row after `before`, by its place, with the mildest of its refusals.
         """
         names: list[str] = []
         refused: dict[Place, Refusal] = {}
@@ -213,7 +213,7 @@ class Records:
         self.store.remove(names)
 
     def fail(self, error: str) -> None:
-        """Mark that a batch has failed."""
+        """Mark the failure of a batch."""
         name = f"{FAILURES}/{time.time_ns():020d}-{uuid.uuid4().hex}.json"
         self.store.publish(name, json.dumps({"error": error}).encode())
 
@@ -222,17 +222,17 @@ class Records:
         return self.store.names(FAILURES)
 
     def failures(self) -> list[str]:
-        """Return what the failures were, oldest first."""
+        """Return the texts of the failures, oldest first."""
         contents = (self.store.read(name) for name in self.marks())
         return [str(json.loads(content)["error"]) for content in contents if content is not None]
 
     def forget_failures(self) -> None:
-        """Remove the marks: what they were for has been dealt with."""
+        """Remove the marks: their batch has succeeded or was split."""
         self.store.remove(self.marks())
 
 
 def batch_of(name: str) -> int:
-    """Return the number that Spark has for the batch of a verdict."""
+    """Return Spark's number of a verdict's batch."""
     return int(name.rpartition("/")[2].partition("-")[0])
 
 
@@ -241,13 +241,13 @@ def _file(name: str) -> str:
 
 
 def _touches(name: str, first: Place, last: Place) -> bool:
-    """Whether a verdict can be on rows from `first` to `last`, by its name."""
+    """True if a verdict can be on rows from `first` to `last`, by its name."""
     _, low, high = name.removesuffix(".json").rsplit("-", 2)
     return int(low, 16) <= last and first <= int(high, 16)
 
 
 def _content(store: WalStore, name: str) -> _Read:
-    """Return what a verdict says: nothing, if it is gone, or if a power cut has left it empty."""
+    """Return the content of a verdict: empty if it is gone, or if a power cut has left it empty."""
     try:
         said: dict[str, Any] = json.loads(store.read(name) or b"")
     except ValueError:
@@ -257,6 +257,6 @@ def _content(store: WalStore, name: str) -> _Read:
 
 
 def within(at: Place, upto: Mapping[int, int]) -> bool:
-    """Whether a place is in a segment up to `upto`, the number of the last one by lane."""
+    """True if a place is in a segment up to `upto`, the number of the last one by lane."""
     lane, _, number, _ = parts_of(at)
     return number <= upto.get(lane, 0)

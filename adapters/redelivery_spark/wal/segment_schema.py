@@ -1,8 +1,8 @@
-"""The file of a segment: rows as the broker sent them, and what is known of all of them together.
+"""File of a segment: rows as the broker sent them, and the facts that they share.
 
-A lane's segment has the bytes before the body (`head`) and the body; where `body` is null, it is among the first. Lane
-0 is for redeliveries: its rows also have the place that they came into the log with, the count of this delivery, and
-which of the segment's wires restores them. A *wire* is what `redelivery.driver.port.restorer` takes.
+A lane's segment has the bytes before the body (`head`) and the body; if `body` is null, `head` includes it. Lane 0 is
+for redeliveries. Its rows also have their first place in the log, the count of this delivery, and the number of the
+segment's wire that restores them. A *wire* is the argument of `redelivery.driver.port.restorer`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ REDELIVERED = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is known of all rows of a segment.
+    """Facts that all rows of a segment share.
 
-    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `alone`: it
-    must be the only segment of its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
+    `at`: time of publication, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `alone`: True if it must
+    be the only segment of its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
     """
 
     at: float
@@ -69,7 +69,7 @@ def segment_name(lane: int, number: int) -> str:
 
 
 def stored_table(heads: Sequence[bytes], bodies: Sequence[bytes | None], facts: SegmentFacts) -> pa.Table:
-    """Return the segment of a lane: what `Delivery.stored()` has returned of each row."""
+    """Return the segment of a lane from the results of `Delivery.stored()` for each row."""
     return _table([_binary(heads), _binary(bodies)], STORED, facts)
 
 
@@ -84,7 +84,7 @@ def redelivered_table(
 ) -> pa.Table:
     """Return a segment of lane 0.
 
-    `wires`: which of `facts.wires` each row has; `arrived`: when its message came, in seconds since the Unix epoch.
+    `wires`: index in `facts.wires` for each row; `arrived`: arrival of its message, in seconds since the Unix epoch.
     """
     columns = zip((heads, bodies, origins, counts, wires, arrived), REDELIVERED, strict=True)
     arrays = [pa.array(column, field.type) for column, field in columns]
@@ -92,7 +92,7 @@ def redelivered_table(
 
 
 def facts_of(schema: pa.Schema) -> SegmentFacts:
-    """Return what a segment's schema says of its rows. Raises RedeliveryError if it is not the schema of a segment."""
+    """Return the facts in a segment's schema. Raises RedeliveryError if it is not the schema of a segment."""
     content: Mapping[bytes, bytes] = schema.metadata or {}
     try:
         return SegmentFacts(
@@ -103,14 +103,14 @@ def facts_of(schema: pa.Schema) -> SegmentFacts:
             connection=content.get(b"connection", b"").decode(),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise RedeliveryError(f"this is no segment of the write-ahead log: {error!r}") from None
+        raise RedeliveryError(f"not a segment of the write-ahead log: {error!r}") from None
 
 
 def _binary(values: Sequence[bytes | None]) -> pa.Array:
     """Return bytes as a column, made of one piece.
 
-    Arrow's builder doubles its memory as it grows, and each time the system has to clear as much: 5 µs for a body of
-    1 kB where other memory was used in between, and 0.5 µs so.
+    Arrow's builder doubles its memory as it grows, and the system must clear as much each time. That costs 5 µs for a
+    body of 1 kB if other memory was used in between; this way costs 0.5 µs.
     """
     if None in values:
         return pa.array(values, pa.binary())

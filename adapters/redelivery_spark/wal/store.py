@@ -1,4 +1,4 @@
-"""Where the log is: what is published there is whole, durable, and published by one only."""
+"""Choice of the write-ahead log's store. A published file is whole, durable, and published by one process only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LogTaken", "log_at", "prepared", "store_at", "taken"]
 
 
-# What another attempt does not mend. All else is a store, a network or a disk that is away or full for now.
+# Errors that another attempt does not mend. All others: a store, a network or a disk is unavailable or full for now.
 _LASTING = (
     PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ImportError, TypeError,
     ValueError,
@@ -29,31 +29,31 @@ _LASTING_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOTSUP)
 
 
 class LogTaken(RedeliveryError):
-    """Another start of a query has taken the log over: this one must end, and has written nothing since."""
+    """Another start of a query has taken the log: this one must end, and has written nothing since."""
 
 
 def store_at(url: str) -> WalStore:
-    """Return the store that `walDir` names. No I/O. Raises ConfigurationError."""
+    """Return the store for a `walDir`. No I/O. Raises ConfigurationError."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
         path = unquote(parts.path) if parts.scheme else url
         if not Path(path).is_absolute():
             raise ConfigurationError(
-                f"walDir={url} is a relative path, which the driver and the executors would not understand alike; "
-                "give an absolute one",
+                f"walDir={url}: a relative path, which can differ between the Spark driver and the executors; use an "
+                "absolute path",
                 option="walDir",
             )
         return Folder(path)
     if parts.password is not None or parts.query:
         raise ConfigurationError(
-            f"walDir={parts.scheme}://…: no password or option belongs into it, as plans show it; the store's own "
-            "configuration (environment, instance role, fsspec's files) has them",
+            f"walDir={parts.scheme}://…: must have no password or options, because Spark's plans show it; use the "
+            "store's own configuration (environment, instance role, fsspec's files)",
             option="walDir",
         )
     if parts.scheme in ("hdfs", "viewfs", "webhdfs", "sftp", "ftp", "http", "https"):
         raise ConfigurationError(
-            f"walDir={parts.scheme}://…: there no name can be created exclusively, so that attempts of one task "
-            "would overwrite each other's messages; use a shared folder (NFS), s3, gs or abfs",
+            f"walDir={parts.scheme}://…: has no exclusive creation, and attempts of one task would overwrite each "
+            "other's messages; use a shared folder (NFS), s3, gs or abfs",
             option="walDir",
         )
     from redelivery_spark.wal.object_store import ObjectStore  # noqa: PLC0415 - fsspec, which a folder needs none of
@@ -63,25 +63,25 @@ def store_at(url: str) -> WalStore:
 
 @contextmanager
 def _told(url: str) -> Generator[None]:
-    """Say in one sentence what a store says in as many words as it likes. What may pass is a TransportError."""
+    """Turn an error of a store into one sentence: a TransportError if it may pass, else a ConfigurationError."""
     try:
         yield
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - each object store has its own
         said = getattr(error, "strerror", None) or str(error).split("\n", 1)[0][:200] or type(error).__name__
-        why = f"walDir={url} cannot be written: {said}"
+        why = f"walDir={url}: cannot be written: {said}"
         if isinstance(error, _LASTING) or getattr(error, "errno", None) in _LASTING_NUMBERS:
             raise ConfigurationError(why, option="walDir") from None
         raise TransportError(why) from None
 
 
 def log_at(url: str) -> WalStore:
-    """Return the store that `walDir` names. Nothing is written, but a folder is made.
+    """Return the store for a `walDir`. Nothing is written, but a folder is made.
 
     Raises:
-        ConfigurationError: it cannot be.
-        TransportError: it cannot be reached, or is full, at the moment.
+        ConfigurationError: It cannot be used.
+        TransportError: It cannot be reached, or is full, at the moment.
     """
     store = store_at(url)
     with _told(url):
@@ -90,11 +90,11 @@ def log_at(url: str) -> WalStore:
 
 
 def prepared(url: str, *folders: str) -> WalStore:
-    """Return the store that `walDir` names, once it has shown that it can hold a log.
+    """Return the store for a `walDir`, after a test that it can hold a log.
 
     Raises:
-        ConfigurationError: it cannot.
-        TransportError: it cannot be reached, or is full, at the moment.
+        ConfigurationError: It cannot.
+        TransportError: It cannot be reached, or is full, at the moment.
     """
     store = store_at(url)
     with _told(url):
@@ -102,7 +102,7 @@ def prepared(url: str, *folders: str) -> WalStore:
         reason = why_not(store)
     if reason is not None:
         raise ConfigurationError(
-            f"walDir={url} cannot hold a log: {reason}, so that attempts of one task would overwrite each other's "
+            f"walDir={url}: cannot hold a log, because {reason}, and attempts of one task would overwrite each other's "
             "messages; use another store, or a version of its library that creates exclusively",
             option="walDir",
         )
@@ -110,8 +110,8 @@ def prepared(url: str, *folders: str) -> WalStore:
 
 
 def taken(store: WalStore) -> LogTaken:
-    """Return the error for who finds that it is not the newest start any more."""
+    """Return the error of a start that finds a newer one."""
     return LogTaken(
-        f"the log {store.url} has been taken over by another start of a query ({store.holder()}); this one ends: each "
-        "query needs a walDir of its own"
+        f"walDir={store.url}: taken over by another start of a query ({store.holder()}); this start ends; give each "
+        "query its own walDir"
     )

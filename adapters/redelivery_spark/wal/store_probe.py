@@ -1,4 +1,4 @@
-"""Whether a store can hold a log, found out by trying: many accept a second creation of a name, and say nothing."""
+"""Test of a store: many accept the second creation of a name without an error, and cannot hold a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLDER = "probe"
 
 
 def why_not(store: WalStore) -> str | None:
-    """Return what a store lacks, or None: it creates names exclusively, one after the other and all at once."""
+    """Return what a store lacks, or None: it creates names exclusively, in sequence and concurrently."""
     one, many = (f"{_FOLDER}/{uuid.uuid4().hex}" for _ in range(2))
     store.prepare(_FOLDER)
     try:
@@ -29,16 +29,16 @@ def why_not(store: WalStore) -> str | None:
 def _in_turn(store: WalStore, name: str) -> str | None:
     first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
     if not store.publish(name, first, durable=False):
-        return "a new name counts as taken there"
+        return "a new name cannot be created there"
     if store.publish(name, second, durable=False) or store.read(name) != first:
-        return "a name can be taken twice there"
+        return "a name can be created twice there"
     if name not in store.names(_FOLDER):
         return "a new name is not listed there"
     return None
 
 
 def _at_once(store: WalStore, name: str) -> str | None:
-    """Have several create one name at once: a store that looks first, and writes then, lets in more than one."""
+    """Create one name concurrently: a store that checks first and writes later lets in more than one."""
     contents = [uuid.uuid4().bytes for _ in range(_AT_ONCE)]
     start = Barrier(_AT_ONCE)
 
@@ -49,5 +49,5 @@ def _at_once(store: WalStore, name: str) -> str | None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         won = [content for content, first in zip(contents, pool.map(create, contents), strict=True) if first]
     if len(won) != 1 or store.read(name) != won[0]:
-        return f"of {_AT_ONCE} who took a name at once {len(won)} were told that it was theirs"
+        return f"of {_AT_ONCE} concurrent creations of a name {len(won)} succeeded"
     return None

@@ -1,4 +1,4 @@
-"""The counts of messages that wait in the log: the library's ledger, over the state that is published with it."""
+"""Counts of messages that wait in the log: the library's ledger, stored in the log's state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["WalLedger"]
 
 
 class WalLedger:
-    """A `redelivery.ledger.Ledger` whose entries are written with the log's state, by who settles a batch.
+    """A `redelivery.ledger.Ledger` whose entries are written with the log's state when a batch is settled.
 
-    An attempt needs no mark: what runs is the batch that the log has published and not settled.
+    An attempt needs no mark: the running batch is the one that the log has published and not settled.
     """
 
     def __init__(self, entries: dict[bytes, Entry] | None = None) -> None:
@@ -24,30 +24,30 @@ class WalLedger:
 
     @property
     def error(self) -> LedgerError | None:
-        """Nothing keeps it from counting: where it cannot be written, the query ends."""
+        """None: counting cannot fail. If the state cannot be written, the query ends."""
         return None
 
     def open(self, failed: Callable[[], None]) -> None:
-        """Begin to count."""
+        """Do nothing."""
 
     def close(self, failed: Callable[[], None]) -> None:
-        """End."""
+        """Do nothing."""
 
     def look_up(self, key: bytes, *, fresh: bool = False) -> Entry | None:
-        """Return what is known of a message."""
+        """Return the entry of a message."""
         del fresh
         return self.entries.get(key)
 
     def refresh(self, key: bytes) -> None:
-        """Nobody else writes."""
+        """Do nothing: no other process writes."""
 
     def begin(self, key: bytes, count: int) -> int:
-        """Mark nothing, as above."""
+        """Mark nothing, see the class."""
         del key
         return count
 
     def end(self, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool) -> None:
-        """Write `entry`, or forget the message, or leave what is known of it (`keep`)."""
+        """Write `entry`; or remove the message's entry (None), or keep it unchanged (`keep`)."""
         del mark, failed
         if keep:
             return
@@ -57,14 +57,14 @@ class WalLedger:
             self.entries[key] = entry
 
     def hang(self, mark: int) -> None:
-        """No handler runs here."""
+        """Do nothing: no handler runs here."""
 
     def bury(self, key: bytes, buried: Buried | None) -> None:
-        """Forget a message whose dead letter is safe."""
+        """Remove the entry of a message whose dead letter is confirmed."""
         del buried
         self.entries.pop(key, None)
 
     def buried(self, destination: str | None = None) -> Iterable[Buried]:
-        """Return nothing: causes go with the copies."""
+        """Return nothing: causes are in the dead letters."""
         del destination
         return ()

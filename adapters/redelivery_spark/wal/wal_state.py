@@ -1,9 +1,9 @@
-"""What the log knows beyond its segments: how far all is settled, and what is known of the rows that wait.
+"""State of the write-ahead log beyond its segments: the settled position, and the facts of rows that wait.
 
-A state is a small file of facts, published whole under a new number, which only one can; the newest that is there
-counts. A start publishes one at once: from then on, an older runner that comes back finds its next number taken, or a
-later one. The rows themselves are written when they begin to wait, one file for all of one state; once more, if they
-have come to be few in a large one.
+A state is a small file of facts, published whole under a new number, which only one process can do; the newest one
+counts. A start publishes a state at once: from then on, an older runner that continues finds its next number, or a
+later one, in use. The rows themselves are written when they begin to wait, one file for all rows of one state. They are
+written once more when only a few of a large file still wait.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States"
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
-# Bytes of a state up to behind the name of its start.
+# Bytes of a state up to the end of its start's name.
 _HEAD = 200
-# Times that a state is looked for, which another one may have replaced in between.
+# Attempts to read the newest state: a newer one can replace it in between.
 _LOOKS = 5
 _SETTLED = re.compile(rb'"settled": (\{[^}]*\})')
 MOST_WASTE = 256 << 10
-"""Bytes of a file of rows, about, that may be of rows which wait no longer."""
+"""Bytes, about, of a file of rows that may belong to rows which no longer wait."""
 TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of one row that waits. Times are seconds since the Unix epoch, delays are seconds.
+    """Facts of one row that waits. Times are in seconds since the Unix epoch, delays in seconds.
 
-    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with
-    rows had gone through when it failed as the only row of one.
+    `due`: due time, None: at once; `delay`: its delay at that time. `passed`: number of batches with rows that had
+    succeeded when it failed as the only row of one.
     """
 
     place: Place
@@ -61,9 +61,9 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class GivenUpBatch:
-    """A batch that was given up: `isolate=split`. Its rows are in `groups` segments of lane 0, and it has none itself.
+    """Failed batch that is split: `isolate=split`. Its rows are in `groups` segments of lane 0; it has none itself.
 
-    `end`: how far each lane goes in it. `passed`: how many batches with rows had gone through when it was.
+    `end`: position of each lane at its end. `passed`: number of batches with rows that had succeeded before.
     """
 
     end: Vector
@@ -73,10 +73,10 @@ class GivenUpBatch:
 
 @dataclass(slots=True)
 class State:
-    """All of it after the batches up to `settled`. `passed`: how many batches with rows have gone through.
+    """State after the batches up to `settled`. `passed`: number of batches with rows that have succeeded.
 
-    `void`: the segments of lane 0 behind `settled` up to this number had no rows, and may be gone: what is published
-    there later is of no start that counts. 0: there are none.
+    `void`: the segments of lane 0 after `settled` up to this number had no rows, and can be gone: a segment that is
+    published there later is of no start that counts. 0: there are none.
     """
 
     log: str
@@ -89,32 +89,34 @@ class State:
 
 
 class States:
-    """The states of one log, of which the newest counts."""
+    """States of one log, of which the newest counts."""
 
     def __init__(self, store: WalStore) -> None:
         self._store = store
         self.start = uuid.uuid4().hex
-        """What this start is called in its states."""
+        """Name of this start in its states."""
         self._number = 0
-        # The files of waiting rows, and which of those that wait are in each.
+        # Files of waiting rows, with the places of those that still wait.
         self._files: dict[str, set[Place]] = {}
-        # Rows and bytes of each as it was written, of those that were read or written here.
+        # Rows and bytes of each file when it was written, for files that were read or written here.
         self._sizes: dict[str, tuple[int, int]] = {}
-        # By writers that died before their state was there.
+        # Files of writers that died before they published their state.
         self._left: set[str] = set()
 
     def load(self) -> State | None:
-        """Return the newest state, or None in a log that is new.
+        """Return the newest state, or None in a new log.
 
         Raises:
-            ConfigurationError: the log is one of the first design.
-            RedeliveryError: it cannot be read.
+            ConfigurationError: The log is one of the first design.
+            RedeliveryError: It cannot be read.
         """
         self._left = set(self._store.names(ROWS))
         names = self._store.names(FOLDER)
         if not names and self._left:
-            # Not listed yet, or removed: a new log would be the end of all that waits.
-            raise RedeliveryError(f"the write-ahead log {self._store.url} has rows that wait, and no state")
+            # The state is not listed yet, or was removed. A new log would lose all rows that wait.
+            raise RedeliveryError(
+                f"walDir={self._store.url}: it has rows that wait, and no state; was it changed by another program?"
+            )
         if not names:
             return None
         self._number = number_of(names[-1])
@@ -128,19 +130,22 @@ class States:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise RedeliveryError(f"the write-ahead log's {names[-1]} cannot be read: {error!r}") from None
+            raise RedeliveryError(
+                f"walDir={self._store.url}: {names[-1]} cannot be read: {error!r}"
+            ) from None
 
     def rows(self) -> list[pa.Table]:
-        """Return the files of rows that wait. Raises RedeliveryError if one is gone."""
+        """Return the files of waiting rows. Raises RedeliveryError if one is gone."""
         tables = {name: read_table(self._store, name) for name in self._files}
         self._sizes = {name: (table.num_rows, table.nbytes) for name, table in tables.items()}
         return list(tables.values())
 
     def scattered(self, waiting: Collection[Place]) -> set[Place]:
-        """Return rows that are to be written anew with the next state, of those that wait then.
+        """Return the rows that the next state is to write anew, of those that wait then.
 
-        One row that waits for long would keep all that began to wait with it. They are the rest of one file, the one
-        that has most to give: less than half of it is written, so all of this is no more work than writing it was.
+        One row that waits for long would keep all rows that began to wait with it. The result is the rest of one file,
+        the one with the most waste. Less than half of the file is written: in total, that is no more work than writing
+        it was.
         """
         found: set[Place] = set()
         most = MOST_WASTE
@@ -153,13 +158,14 @@ class States:
         return found
 
     def publish(self, state: State, rows: pa.Table | None, places: Collection[Place]) -> None:
-        """Write a state durably, and remove the one before it. Raises LogTaken: another start has written this one.
+        """Write a state durably, and remove the one before it. Raises LogTaken: another start has written this number.
 
         `rows`: those at `places`, which wait from now on, or are written anew; None: there are none.
         """
-        # Of a row that is written anew the new file counts from this state on: the old one stays until it is there.
+        # For a row that is written anew the new file counts from this state on. The old file stays until the state
+        # exists.
         files = {name: there.difference(places) for name, there in self._files.items()}
-        # Under a name that no other writer of this state has.
+        # The name is unique: no other writer of this state has it.
         if rows is not None:
             name = f"{ROWS}/{self._number + 1:012d}-{uuid.uuid4().hex}.arrow"
             self._store.publish(name, written(rows))
@@ -174,7 +180,7 @@ class States:
             # The number was free again: this process stood still while another start wrote several states.
             raise taken(self._store)
         self._number += 1
-        # Nothing but what this writer has seen: a newer one may be writing its own by now.
+        # Only files that this writer has seen: a newer one may be writing its own by now.
         old = self._left | (self._files.keys() - files.keys())
         self._files, self._left = files, set()
         self._sizes = {name: size for name, size in self._sizes.items() if name in files}
@@ -182,7 +188,7 @@ class States:
         self._store.remove(sorted(old))
 
     def check(self) -> None:
-        """See that the log is still this start's. Raises LogTaken. On any thread: no number is looked at."""
+        """Raise LogTaken if the log is no longer this start's. Any thread: no number is used."""
         check_start(self._store, self.start)
 
     @staticmethod
@@ -191,17 +197,17 @@ class States:
 
 
 def check_start(store: WalStore, start: str) -> None:
-    """See that a log is still that of a start; for a process that writes no state. Raises LogTaken."""
+    """Raise LogTaken if a log is no longer that of a start; for a process that writes no state."""
     content = _newest(store)
-    # It stands before all that grows with the rows that wait: those are not read here.
+    # It is before all parts that grow with the rows that wait: those are not read here.
     if content is not None and f'"start": "{start}"'.encode() not in content[:_HEAD]:
         raise taken(store)
 
 
 def settled_in(store: WalStore) -> Vector:
-    """Return up to which segments a log is settled, as its newest state says; for who decides about rows of a batch.
+    """Return the settled position of a log by its newest state, for a process that decides about rows of a batch.
 
-    Raises RedeliveryError: it cannot be read.
+    Raises RedeliveryError if it cannot be read.
     """
     content = _newest(store)
     found = None if content is None else _SETTLED.search(content)
@@ -209,21 +215,21 @@ def settled_in(store: WalStore) -> Vector:
 
 
 def _newest(store: WalStore) -> bytes | None:
-    """Return the content of the newest state; None: there is none. Raises RedeliveryError: it cannot be read."""
+    """Return the content of the newest state; None: there is none. Raises RedeliveryError if it cannot be read."""
     for _ in range(_LOOKS):
         names = store.names(FOLDER)
         if not names:
             return None
         content = store.read(names[-1])
-        # None: a newer state has taken its place just now.
+        # None: a newer state has just replaced it.
         if content is not None:
             return content
-    raise RedeliveryError(f"the newest state of the write-ahead log {store.url} cannot be read")
+    raise RedeliveryError(f"walDir={store.url}: the newest state cannot be read")
 
 
 def _old(store: WalStore) -> ConfigurationError:
     return ConfigurationError(
-        f"walDir={store.url} holds a log of the first design of this source: drain it with the version of redelivery "
+        f"walDir={store.url}: a log of the first design of this source; drain it with the version of redelivery "
         "that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new checkpoint",
         option="walDir",
     )
@@ -233,7 +239,7 @@ def _written(state: State, start: str, files: Mapping[str, Collection[Place]]) -
     given_up = state.given_up
     content = {
         "format": FORMAT,
-        # Or the same state of two writers would be taken for one's own.
+        # Unique: otherwise a writer could take the same state of another one for its own.
         "by": uuid.uuid4().hex,
         "start": start,
         "log": state.log,

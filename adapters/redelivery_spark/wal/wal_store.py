@@ -1,4 +1,4 @@
-"""What a place for the log must do: the interface that `Folder` and `ObjectStore` implement."""
+"""Interface of the write-ahead log's store, which `Folder` and `ObjectStore` implement."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["WalStore"]
 
 
 class WalStore(Protocol):
-    """A place for files that all processes of a query reach by the same name. Names may have one `/`.
+    """Store of files that all processes of a query reach by the same names. Names may have one `/`.
 
-    Picklable: it holds nothing but where it is, and no credentials. Whatever is not said here raises OSError, or what
-    the library of an object store has in its place.
+    Picklable: it holds only its location, and no credentials. All other failures raise OSError, or the errors of an
+    object store's library.
     """
 
     url: str
@@ -23,32 +23,32 @@ class WalStore(Protocol):
         """Make the place, and the folders in it."""
 
     def lock(self) -> Callable[[], None] | None:
-        """Take the lock of the whole log, and return what gives it back; None: somebody has it.
+        """Lock the whole log; return the function that unlocks it. None: another process has the lock.
 
-        A place without locks lets everybody in: that only the newest start writes is not the lock's doing, but that of
-        the numbers of states, each of which can be published once.
+        A store without locks lets every process in. Not the lock ensures that only the newest start writes, but the
+        numbers of states: each can be published once.
         """
 
     def holder(self) -> str:
-        """Say who has taken the lock last."""
+        """Return the name of the process that took the lock last."""
         ...
 
     def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Write a file that nobody else can have written before, whole or not at all; False: somebody was first."""
+        """Create a file atomically. Return False if another process was first."""
         ...
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None."""
 
     def local(self, name: str) -> str | None:
-        """Return the path of a file that can be mapped into memory here, or None where there is no such thing."""
+        """Return the path of a file that can be mapped into memory here, or None if the store has no such files."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in order, as `folder/name`."""
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, those that are gone already too."""
+        """Remove files; ignore missing ones."""
 
     def sweep(self, folder: str) -> None:
-        """Remove what writers that died have left behind in a folder. Only for who has the lock."""
+        """Remove the files of writers that died. Only for the process that has the lock."""

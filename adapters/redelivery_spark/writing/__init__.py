@@ -1,1 +1,1 @@
-"""Writing: `df.write.format("redelivery")` and `df.writeStream.format("redelivery")`, rows to messages."""
+"""Writing of rows as messages: `df.write.format("redelivery")` and `df.writeStream.format("redelivery")`."""

@@ -1,4 +1,4 @@
-"""What a row is known by over attempts to write it: equal ids mean equal content."""
+"""Ids of rows that are the same in each attempt to write them: equal ids mean equal content."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "Identities"]
 
-# Rows over which equal ones are numbered: what is remembered must end.
+# Rows after which equal ones are numbered from 0 again: it bounds the memory.
 BLOCK = 100_000
 
 
 class Identities:
     """Gives the rows of one partition of one write their ids.
 
-    Of what a row says, not of its place: an attempt that goes through the rows in another order gives each the same id,
-    and a broker that drops second copies drops none that it has not got. Equal rows are numbered.
+    An id depends on the content of a row, not on its position. An attempt that goes through the rows in another order
+    gives each the same id, and a broker with duplicate detection drops no message that it does not have. Equal rows are
+    numbered.
     """
 
     def __init__(self, write: str, partition: int) -> None:

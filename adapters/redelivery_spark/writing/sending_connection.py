@@ -1,4 +1,4 @@
-"""A connection that sends many messages with their confirmations in flight."""
+"""Connection that sends many messages without waiting for each confirmation."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["SendingConnection"]
 
 MOST = 1000  # messages unconfirmed
-# Of their bodies, but for one message.
+# Bytes of their bodies; a single larger message is sent alone.
 MOST_BYTES = 16 << 20
 
 
 class SendingConnection:
-    """Sends; `confirm` ends when the broker has confirmed all of it. Use it as a context manager."""
+    """Sends messages; `confirm` waits until the broker has confirmed all of them. Use it as a context manager."""
 
     def __init__(self, uri: str) -> None:
         self._port = ConnectionPort(uri)
         self._pending: deque[PendingSend] = deque()
         self._bytes = 0
         self.confirmed = 0
-        """How many messages the broker has confirmed."""
+        """Number of messages that the broker has confirmed."""
 
     def __enter__(self) -> Self:
         """Connect. Raises as `ConnectionPort.__enter__` does."""
@@ -45,15 +45,15 @@ class SendingConnection:
 
     @property
     def clock(self) -> Clock:
-        """What it waits by."""
+        """Clock of the connection."""
         return self._port.clock
 
     def put(self, message: Outgoing, identity: str) -> None:
-        """Send a message under this id, when there is room for one more that is unconfirmed.
+        """Send a message under this id, once there is room for one more unconfirmed message.
 
         Raises:
-            AdapterError: the broker refused a message.
-            TransportError: the connection was lost, or a confirmation did not come in time.
+            AdapterError: The broker refused a message.
+            TransportError: The connection was lost, or a confirmation did not arrive in time.
         """
         headers = {**message.headers, "redeliveryId": identity}
         own = self._port.capabilities.duplicate_property
@@ -67,7 +67,7 @@ class SendingConnection:
         self._bytes += size
 
     def confirm(self) -> int:
-        """Wait until the broker has confirmed everything; return how many messages. Errors as `put`."""
+        """Wait until the broker has confirmed everything; return the number of messages. Raises as `put`."""
         while self._pending:
             self._await_first()
         return self.confirmed
@@ -82,7 +82,7 @@ class SendingConnection:
         self.confirmed += 1
 
     def _cause(self, error: RedeliveryError) -> RedeliveryError:
-        """Return why sending ended: what the broker refused, if that is what the connection was lost over."""
+        """Return the cause of the failure: the broker's refusal, if the connection was lost because of it."""
         if isinstance(error, TransportError):
             for pending in self._pending:
                 if isinstance(pending.error, AdapterError):

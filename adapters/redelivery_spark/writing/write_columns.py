@@ -1,4 +1,4 @@
-"""From rows to messages: which columns there may be, of which types, and what they become."""
+"""Conversion of rows to messages: the possible columns, their types, and their meaning."""
 
 from __future__ import annotations
 
@@ -59,34 +59,34 @@ COLUMNS: dict[str, _Column] = {
     "ttl": _Column(_SECONDS, "a number of seconds, or an interval"),
     "delay": _Column(_SECONDS, "a number of seconds, or an interval"),
 }
-"""What `send` takes."""
+"""Columns of a write: the arguments of `send`."""
 _READ_ONLY = frozenset({"message_id", "timestamp", "redelivered", "delivery_count"})
 _BODY_READ = frozenset({"text", "_error"})
 
 
 def check_columns(schema: StructType, destination: str | None) -> None:
-    """Refuse columns that no message could be made of. Raises ConfigurationError."""
+    """Refuse columns that cannot be sent. Raises ConfigurationError."""
     names = [field.name for field in schema.fields]
     for field in schema.fields:
         column = COLUMNS.get(field.name)
         if column is None:
             raise ConfigurationError(f"column {field.name}: {_unknown(field.name)}", option=field.name)
         if names.count(field.name) > 1:
-            raise ConfigurationError(f"column {field.name} is there twice", option=field.name)
+            raise ConfigurationError(f"column {field.name}: named twice; keep one", option=field.name)
         if not isinstance(field.dataType, column.types) or not _map_fits(field.dataType):
             raise ConfigurationError(
-                f"column {field.name} is {field.dataType.simpleString()}: it must be {column.words}",
+                f"column {field.name}: is {field.dataType.simpleString()}, and must be {column.words}",
                 option=field.name,
             )
     if "body" not in names:
         raise ConfigurationError(
-            "column body is missing: what is sent, binary or string"
+            "column body: missing; add it, as binary or string"
             + near_miss("body", [name for name in names if name not in COLUMNS]),
             option="body",
         )
     if destination is None and "destination" not in names:
         raise ConfigurationError(
-            "nobody says where to: give the option destination, or a column of that name",
+            "destination: missing; give the option destination, or a column of that name",
             option="destination",
         )
 
@@ -94,10 +94,10 @@ def check_columns(schema: StructType, destination: str | None) -> None:
 def messages_of(
     batch: pa.RecordBatch, destination: str | None, clock: Clock, first: int
 ) -> list[tuple[tuple[Any, ...], Outgoing]]:
-    """Return what rows say, and the messages that they are; `first`: the number of the first row, for errors.
+    """Return the values of each row with its message; `first`: the number of the first row, for errors.
 
     Raises:
-        ConfigurationError: a row makes no message.
+        ConfigurationError: A row cannot be sent.
     """
     names: list[str] = batch.schema.names
     columns = [column.to_pylist() for column in batch.columns]
@@ -123,7 +123,7 @@ def _message(names: Sequence[str], row: Sequence[Any], destination: str | None, 
             "its destination is null, and there is no option destination", option="destination"
         )
     properties = told.pop("properties", None)
-    if properties is not None:  # a null is no property
+    if properties is not None:  # a null is not a property
         told["headers"] = {name: value for name, value in properties if value is not None}
     for name in ("ttl", "delay"):
         if name in told and not hasattr(told[name], "total_seconds"):
@@ -139,8 +139,8 @@ def _map_fits(kind: DataType) -> bool:
 
 def _unknown(name: str) -> str:
     if name in _READ_ONLY:
-        return "a message gets it from its broker, and it cannot be sent; drop it"
+        return "set by the broker, and cannot be sent; drop it"
     if name in _BODY_READ:
-        return "what is sent is the column body; drop it"
+        return "not sent, the column body is; drop it"
     known = ", ".join(COLUMNS)
-    return f"there is nothing of that name to send{near_miss(name, COLUMNS)}; there are {known}"
+    return f"unknown{near_miss(name, COLUMNS)}; there are {known}"

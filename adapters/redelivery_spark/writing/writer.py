@@ -1,4 +1,4 @@
-"""What Spark calls for a write: each task sends its rows and ends when the broker has confirmed them."""
+"""Classes that Spark calls for a write: each task sends its rows and ends when the broker has confirmed them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has sent, and seen confirmed."""
+    """Number of messages that a task has sent and that the broker has confirmed."""
 
     messages: int
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write. Its options hold nothing secret: each task reads the credentials where it connects."""
+    """Writer of one batch write. Its options hold nothing secret: each task reads the credentials where it connects."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "mode overwrite has no meaning: what is on a queue is not replaced; use append", option="mode"
+                "mode=overwrite: messages on a queue cannot be replaced; use append", option="mode"
             )
         check_columns(schema, options.destination)
         self._options = options
-        # Made once, on the driver: all attempts have it.
+        # Made once, on the Spark driver: it is the same in all attempts.
         self._write = options.run or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
@@ -54,30 +54,31 @@ class BatchWriter(DataSourceArrowWriter):
         return _sent(self._options, self._write, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say how many messages were sent."""
+        """Log how many messages were sent."""
         logger.info("%d messages sent", _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say that what was sent stays sent."""
-        logger.warning("the write failed; %d messages of tasks that ended were sent", _total(messages))
+        """Log that sent messages stay sent."""
+        logger.warning("the write failed; %d messages of finished tasks stay sent", _total(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A query's writer. A batch that is written again gives its rows the ids that they had."""
+    """Writer of a query. A batch that is written again gives its rows the same ids as before."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "output mode complete has no meaning: what is on a queue is not replaced; use append",
+                "outputMode=complete: messages on a queue cannot be replaced; use append",
                 option="outputMode",
             )
         if options.run is not None:
             raise ConfigurationError(
-                "run means nothing for df.writeStream: the query and its batch name a write", option="run"
+                "run: has no effect for df.writeStream, where the query and its batch name a write; remove it",
+                option="run",
             )
         check_columns(schema, options.destination)
         self._options = options
-        # Where no query has a name: without Spark.
+        # Used without Spark, where no query has an id.
         self._write = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
@@ -89,18 +90,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _sent(self._options, write, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Say how many messages were sent."""
+        """Log how many messages were sent."""
         logger.info("batch %d: %d messages sent", batchId, _total(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Say that what was sent stays sent."""
-        logger.warning(
-            "batch %d failed; %d messages of tasks that ended were sent", batchId, _total(messages)
-        )
+        """Log that sent messages stay sent."""
+        logger.warning("batch %d: failed; %d messages of finished tasks stay sent", batchId, _total(messages))
 
 
 def _sent(options: WriteOptions, write: str, iterator: Iterator[pa.RecordBatch]) -> Written:
-    """Send all rows; no connection is made for none."""
+    """Send all rows; without rows, do not connect."""
     context = TaskContext.get()
     identities = Identities(write, 0 if context is None else context.partitionId())
     first = next((batch for batch in iterator if batch.num_rows), None)
