@@ -43,12 +43,24 @@ class RedeliveryError(Exception):
 class ConfigurationError(RedeliveryError, ValueError):
     """An option, policy or argument cannot be honoured. Raised before any I/O where that is possible.
 
-    `option` is the option's full name, or None where no single option is to blame.
+    Attributes:
+        option: Full name of the option, of the first mistake if there are several; None: it is about no single option.
+        errors: Texts of all mistakes of the input, most important first; one of them if there is one mistake.
+        suggestion: Connection URI that would work, without credentials; None: none is known.
     """
 
-    def __init__(self, message: str, *, option: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        option: str | None = None,
+        errors: Iterable[str] = (),
+        suggestion: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.option = option
+        self.errors = list(errors) or [message]
+        self.suggestion = suggestion
 
 
 class TransportError(RedeliveryError, ConnectionError):

@@ -98,7 +98,15 @@ def test_a_uri_that_cannot_work(cli: Any, uri: str, said: str) -> None:
     ended = cli("doctor", uri, "orders")
     assert ended.code == 78
     assert said in ended.out
-    assert [level for level, _, _ in lines(ended.out)] == ["FAIL"]
+    assert [level for level, _, _ in lines(ended.out)] == (["FAIL", "note"] if "tcp:" in uri else ["FAIL"])
+    assert "hunter2" not in ended.out + ended.err
+
+
+def test_each_mistake_of_a_uri_is_a_finding(cli: Any) -> None:
+    """Several mistakes of one URI are one FAIL each, and the URI that works is a note."""
+    ended = cli("doctor", "tcp://bob:hunter2@b1?redelivery.credit=no&jms.useAsyncSend=true", "orders")
+    assert [level for level, _, _ in lines(ended.out)] == ["FAIL", "FAIL", "FAIL", "note"]
+    assert "this works without redelivery.credit: stomp://USER:PASSWORD@b1:61613" in ended.out
     assert "hunter2" not in ended.out + ended.err
 
 

@@ -150,8 +150,16 @@ def _line_for(error: Exception) -> tuple[str, int]:
             text, code = f"needs {package}: pip install 'redelivery[{_EXTRAS[package]}]'", MISCONFIGURED
         case _:
             pass
+    if isinstance(error, ConfigurationError) and len(error.errors) > 1:
+        return "\n".join(_lines(where, text)), code
     text = " ".join(part.strip() for part in text.splitlines() if part.strip())
     return f"{where}: {_printable(text[:1].lower() + text[1:] if _is_click(error) else text)}{hint}", code
+
+
+def _lines(where: str, text: str) -> list[str]:
+    """Return the lines of several mistakes: a head, and each mistake on a line of its own."""
+    head, *mistakes = text.splitlines()
+    return [f"{where}: {_printable(head)}", *(f"  {_printable(line)}" for line in mistakes)]
 
 
 def _is_click(error: Exception) -> bool:

@@ -21,6 +21,7 @@ from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.printer import Printer, report_line
 from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.delivery import Cause
+from redelivery.uri.parser import parse_to_connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -124,7 +125,7 @@ def consume(
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
-    settings = redelivery.parse_uri(uri)
+    settings = parse_to_connect(uri)
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < (settings.credit or MOST_CREDIT):
         # To take no more from the others than is needed.

@@ -43,18 +43,20 @@ class DeadLetterFields(TypedDict):
 
 def dead_letters(read: OptionsReader) -> DeadLetterFields:
     """Return what becomes of poisoned and expired messages."""
-    route = _route(read)
+    route = read.part(_route)
     if route == "ack" and read.choice(SCHEDULER, "client") == "broker":
-        raise ConfigurationError(
-            f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement would "
-            "leave a dead letter with what the last delayed copy told; use auto or forward",
-            option=SCHEDULER,
+        read.refuse(
+            ConfigurationError(
+                f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement "
+                "would leave a dead letter with the properties of the last delayed copy; use auto or forward",
+                option=SCHEDULER,
+            )
         )
     strategy = read.choice(STRATEGY, "shared")
-    individual = _individual(read, strategy, route)
-    discarding = _discarding(read, strategy, route)
-    destination = _dead_letter_destination(read)
-    _check_copies(read, route, strategy, discarding)
+    individual = read.part(lambda one: _individual(one, strategy, route), lambda: None)
+    discarding = read.part(lambda one: _discarding(one, strategy, route), lambda: None)
+    destination = read.part(_dead_letter_destination)
+    read.part(lambda one: _check_copies(one, route, strategy, discarding))
     return {
         "dead_letter": route,
         "dead_letter_destination": destination,

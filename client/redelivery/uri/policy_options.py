@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.uri.options_reader import OptionsReader
 
 __all__ = ["given_policies", "mapped_option"]
 
@@ -64,20 +65,38 @@ def mapped_option(prefix: str, option: str, *, quiet: bool) -> str:
 
 
 def given_policies(
-    given: Mapping[str, str], patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
+    read: OptionsReader, patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
 ) -> RedeliveryPolicyMap:
     """Return the map that a URI describes. `patterns`: for each, values by the names that `mapped_option` returns.
 
-    Raises ConfigurationError for a value that cannot be honoured, and for options that contradict each other.
+    Raises ConfigurationError for a value that cannot be honoured, and for options that contradict each other, or adds
+    it to the mistakes of `read`.
     """
-    default = _policy(given, POLICY, OUR_POLICY)
+    default = _read(read, read.given, POLICY, OUR_POLICY)
     mapping: dict[str, Policy] = {}
     for pattern, options in patterns.items():
         shown = "<pattern>" if quiet else pattern
-        policy = _policy(options, f"{MAP_PREFIX}{shown}.", f"{OUR_MAP_PREFIX}{shown}.")
-        assert policy is not None, "a pattern has an option"
-        mapping[pattern] = policy
+        policy = _read(read, options, f"{MAP_PREFIX}{shown}.", f"{OUR_MAP_PREFIX}{shown}.")
+        if policy is not None:
+            mapping[pattern] = policy
     return RedeliveryPolicyMap(mapping, default=default)
+
+
+def _read(read: OptionsReader, options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy | None:
+    """Return one policy; None without any option, or where it was refused and that is a mistake of several."""
+    try:
+        return _policy(options, prefix, our_prefix)
+    except ConfigurationError as error:
+        alone = list[ConfigurationError]()
+        for name, value in options.items():
+            try:
+                _policy({name: value}, prefix, our_prefix)
+            except ConfigurationError as one:
+                alone.append(one)
+        # Options that are wrong together are reported where none is wrong alone.
+        for mistake in alone or [error]:
+            read.refuse(mistake)
+        return None
 
 
 def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy | None:

@@ -9,9 +9,19 @@ from __future__ import annotations
 import re
 
 from redelivery.errors import near_miss
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, OUR_POLICY, POLICY
+from redelivery.uri.option_table import (
+    DESTINATION_OPTIONS,
+    JAVA_NAMES,
+    JAVA_PREFIXES,
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    OUR_POLICY,
+    POLICY,
+    QPID_NAMES,
+)
 
-__all__ = ["Masked", "name_repeats", "value_to_show"]
+__all__ = ["Masked", "java_name_repeats", "name_repeats", "shown_value", "value_to_show"]
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
 _NUMBERS = re.compile(r"[0-9.,_ -]{1,500}|")
@@ -27,6 +37,8 @@ _EXPLAINED = frozenset({
     "redelivery.topicSuffix",
 })  # fmt: skip
 _ARGUMENTS = re.compile(r"x-[a-z:,-][a-z0-9:,-]{0,200}")
+_LETTERS = re.compile(r"[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
+_SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
 _PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
 
 
@@ -70,3 +82,19 @@ def value_to_show(name: str, value: str, *, quiet: bool) -> str:
 def name_repeats(name: str, *, quiet: bool) -> bool:
     """Whether an error may repeat what stands where an option's name belongs."""
     return (_QUIET_NAME if quiet else _NAME).fullmatch(name) is not None
+
+
+def java_name_repeats(name: str) -> bool:
+    """True if an error may repeat the name of an option of the Java client: it is known, or begins like one."""
+    if name.removeprefix("jms.") in JAVA_NAMES:
+        return True
+    if name in DESTINATION_OPTIONS or name in QPID_NAMES:
+        return True
+    # Behind `socket.` and the like any name is one.
+    return name.startswith(JAVA_PREFIXES) and _LETTERS.fullmatch(name) is not None
+
+
+def shown_value(name: str, value: str, *, quiet: bool) -> str:
+    """Return the value of an option of the Java client, or `***` where it could be a secret."""
+    masked = isinstance(value_to_show(name, value, quiet=quiet), Masked)
+    return "***" if masked or _SECRET_NAME.search(name) else value

@@ -12,9 +12,18 @@ from typing import NamedTuple
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes
 from redelivery.uri.near_scheme import near_scheme
-from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, SCHEMES
+from redelivery.uri.option_table import (
+    JAVA_PORTS,
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    SCHEMES,
+    is_java_only,
+    is_qpid_only,
+)
+from redelivery.uri.repeatable import java_name_repeats, shown_value
 
-__all__ = ["Address", "UriParts", "redact_uri", "split_uri"]
+__all__ = ["PLAIN", "Address", "UriParts", "redact_uri", "shown_address", "split_uri"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
 _HOST = re.compile(
@@ -215,24 +224,30 @@ def redact_uri(text: str) -> str:
         parts = split_uri(text)
     except ConfigurationError:
         return "***"
-    if "@" in text.partition("?")[2]:
+    if "@" in (text.rpartition(")")[2] if parts.failover and ")" in text else text.partition("?")[2]):
         # What stands before the ? may be the first half of a password.
         return "***"
-    places = ",".join(_shown_address(address) for address in parts.addresses)
-    options = "&".join(_shown_option(name, value) for name, value in parts.options)
+    places = ",".join(shown_address(address) for address in parts.addresses)
+    options = "&".join(
+        _shown_option(name, value, failover=parts.failover, quiet=parts.quiet)
+        for name, value in parts.options
+    )
     return (f"failover:({places})" if parts.failover else places) + (f"?{options}" if options else "")
 
 
-def _shown_address(address: Address) -> str:
+def shown_address(address: Address) -> str:
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{address.scheme}://{host}" + (f":{address.port}" if address.port else "")
 
 
-def _shown_option(name: str, value: str) -> str:
+def _shown_option(name: str, value: str, *, failover: bool, quiet: bool) -> str:
     option = OPTIONS.get(name)
     mapped = name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) and PLAIN.fullmatch(name) is not None
     if option is None and not mapped:
-        return "***"
+        java = is_java_only(name, failover=failover) or is_qpid_only(name)
+        if not java or not java_name_repeats(name):
+            return "***"
+        return f"{name}={shown_value(name, value, quiet=quiet)}"
     open_to_see = mapped or (option is not None and option.kind != "secret")
     plain = PLAIN.fullmatch(value) or _NUMBERS.fullmatch(value)
     return f"{name}={value}" if open_to_see and plain else f"{name}=***"

@@ -72,7 +72,10 @@ def _uri(uri: str) -> Generator[Finding, None, Settings | None]:
         # No I/O: all that refuses a connection beforehand.
         settings = connect(uri).settings
     except ConfigurationError as error:
-        yield fail("uri", str(error), MISCONFIGURED)
+        for text in error.errors:
+            yield fail("uri", text, MISCONFIGURED)
+        if error.suggestion is not None:
+            yield note("uri", str(error).rpartition("; " if len(error.errors) == 1 else "\n")[2])
         return None
     options = redact_uri(uri).partition("?")[2]
     count = len(options.split("&")) if options else 0
