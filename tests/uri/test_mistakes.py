@@ -67,7 +67,7 @@ def test_mistakes_of_every_group_are_listed() -> None:
         "redelivery.breakerFailures", "redelivery.queueArguments", "redelivery.ordering", "redelivery.scheduler",
         "redelivery.ledger", "redelivery.maxParked", "redelivery.tlsVerify", "jms.nonBlockingRedelivery",
         "jms.redeliveryPolicy.redeliveryDelay", "jms.redeliveryPolicy.useExponentialBackOff",
-        "redelivery.policy.maximumElapsed", "redelivery.discard",
+        "redelivery.policy.maximumElapsed", "redelivery.processExpired",
     )  # fmt: skip
     query = "&".join(f"{name}=(" for name in names)
     more = "redelivery.deadLetterDestination=A.>&jms.redeliveryPolicyMap.A.redeliveryDelay=x&no.such=1"

@@ -11,7 +11,6 @@ from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes, unknown
 from redelivery.uri.joining import with_options
-from redelivery.uri.parser import parse_to_connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +36,7 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
         ConfigurationError: it makes no sense, or no adapter serves its scheme.
     """
     uri = with_options(url, options)
-    settings = parse_to_connect(uri)
+    settings = parse_uri(uri)
     known = schemes()
     for endpoint in settings.endpoints:
         if endpoint.scheme not in known:

@@ -55,7 +55,7 @@ def dead_letters(read: OptionsReader) -> DeadLetterFields:
     strategy = read.choice(STRATEGY, "shared")
     individual = read.part(lambda one: _individual(one, strategy, route), lambda: None)
     discarding = read.part(lambda one: _discarding(one, strategy, route), lambda: None)
-    destination = read.part(_dead_letter_destination)
+    destination = read.alone(_dead_letter_destination, None)
     read.part(lambda one: _check_copies(one, route, strategy, discarding))
     return {
         "dead_letter": route,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
@@ -26,10 +25,6 @@ class Mistakes:
         self.rewritable = False
         """True if a mistake is one that a rewritten URI does not have: a scheme, or an option to remove or rename."""
 
-    def __bool__(self) -> bool:
-        """True if there is one."""
-        return bool(self._found)
-
     def add(self, error: ConfigurationError, rank: Rank = "option", *, rewritable: bool = False) -> None:
         """Add a mistake; the same text is added once."""
         self._found.setdefault(str(error), (_RANKS.index(rank), error))
@@ -42,11 +37,9 @@ class Mistakes:
         except ConfigurationError as error:
             self.add(error, rank)
 
-    def add_contradiction(self, error: ConfigurationError) -> None:
-        """Add what is wrong with several options together, unless one of them is wrong alone already."""
-        names = [other.option for _, other in self._found.values() if other.option]
-        if not any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", str(error)) for name in names):
-            self.add(error)
+    def __len__(self) -> int:
+        """Number of mistakes."""
+        return len(self._found)
 
     def error(self, suggestion: str | None = None, left_out: Sequence[str] = ()) -> ConfigurationError:
         """Return (not raise) one error for all.

@@ -8,27 +8,23 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 __all__ = [
-    "DESTINATION_OPTIONS",
-    "JAVA_NAMES",
     "JAVA_PORTS",
-    "JAVA_PREFIXES",
     "MAP_PREFIX",
     "OPTIONS",
     "OUR_MAP_PREFIX",
     "OUR_POLICY",
     "POLICY",
-    "QPID_NAMES",
     "SCHEMES",
     "Option",
     "Scope",
-    "is_java_only",
-    "is_qpid_only",
     "option_rows",
 ]
 
 Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls"]
-"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only. The
-Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a Java URI, and refused elsewhere."""
+"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only.
+
+The Java client's own options (`redelivery.uri.java_options`) are in no scope: `settings.inapplicable` has those of a
+Java URI, and elsewhere they are refused."""
 
 Kind = Literal[
     "boolean",
@@ -249,88 +245,6 @@ _TABLE: tuple[Option, ...] = (
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 """Every option that has a meaning here, by its full name."""
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# What Classic's client and its transports document; in a Java URI these are known, in ours they mean nothing.
-_JAVA_JMS = _names("""
-    alwaysSessionAsync alwaysSyncSend auditDepth auditMaximumProducerNumber checkForDuplicates clientIDPrefix
-    closeTimeout connectResponseTimeout connectionIDPrefix consumerExpiryCheckEnabled
-    consumerFailoverRedeliveryWaitPeriod copyMessageOnSend disableTimeStampsByDefault dispatchAsync
-    exclusiveConsumer maxThreadPoolSize messagePrioritySupported nestedMapAndListEnabled
-    objectMessageSerializationDefered optimizeAcknowledge optimizeAcknowledgeTimeOut
-    optimizedAckScheduledAckInterval optimizedMessageDispatch producerWindowSize rmIdFromConnectionId
-    sendAcksAsync sendTimeout statsEnabled transactedIndividualAck trustAllPackages trustedPackages
-    useAsyncSend useBeanNameAsClientIdPrefix useCompression useDedicatedTaskRunner useRetroactiveConsumer
-    warnAboutUnstartedConnectionTimeout watchTopicAdvisories xaAckMode
-    prefetchPolicy.maximumPendingMessageLimit prefetchPolicy.optimizeDurableTopicPrefetch
-    prefetchPolicy.queueBrowserPrefetch redeliveryPolicy.destination redeliveryPolicy.queue
-    redeliveryPolicy.tempQueue redeliveryPolicy.tempTopic redeliveryPolicy.topic
-""")
-_JAVA_TRANSPORT = _names("""
-    async brokerConfig closeAsync connectionTimeout create daemon diffServ dynamicManagement
-    ioBufferSize jmxPort keepAlive logWriterName marshal minimumVersion minmumWireFormatVersion
-    soLinger soTimeout soWriteTimeout socketBufferSize stackSize startLogging tcpNoDelay threadName
-    trace trafficClass typeOfService useInactivityMonitor useKeepAlive useLocalHost
-    useQueueForAccept waitForStart
-""")
-_JAVA_FAILOVER = _names("""
-    backup backupPoolSize maxCacheSize priorityBackup priorityURIs rebalanceUpdateURIs trackMessages
-    trackTransactionProducers updateURIsSupported updateURIsURL
-""")
-JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER
-"""Options of the Java client by name, without `jms.`."""
-JAVA_PREFIXES = (
-    "wireFormat.",
-    "socket.",
-    "broker.",
-    "nested.",
-    "amqp.",
-    "transport.",
-    "jms.blobTransferPolicy.",
-)
-
-
-def is_java_only(name: str, *, failover: bool) -> bool:
-    """Whether only the Java client has a use for the option `name`; `failover`: after `failover:(...)`."""
-    if name.startswith("jms.") and name[4:] in _JAVA_JMS:
-        return True
-    if any(name.startswith(prefix) and len(name) > len(prefix) for prefix in JAVA_PREFIXES):
-        return True
-    return name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
-
-
-# What Qpid JMS documents besides, under `jms.` and `failover.`; an ActiveMQ client would refuse it.
-_QPID_JMS = _names("""
-    awaitClientID connectTimeout deserializationPolicy.allowList deserializationPolicy.denyList forceAsyncAcks
-    forceAsyncSend forceSyncSend localMessageExpiry localMessagePriority messageIDPolicy.messageIDType
-    populateJMSXUserID presettlePolicy.presettleAll presettlePolicy.presettleConsumers
-    presettlePolicy.presettleProducers presettlePolicy.presettleQueueConsumers
-    presettlePolicy.presettleQueueProducers presettlePolicy.presettleTopicConsumers
-    presettlePolicy.presettleTopicProducers presettlePolicy.presettleTransactedProducers queuePrefix
-    receiveLocalOnly receiveNoWaitLocalOnly requestTimeout topicPrefix tracing useDaemonThread
-    validatePropertyNames validateSelector
-""")
-JAVA_NAMES |= _QPID_JMS
-QPID_NAMES = {"jms.username": "jms.userName", "amqp.vhost": "redelivery.virtualHost"}
-"""Options of Qpid JMS that have another name here."""
-DESTINATION_OPTIONS = {
-    "consumer.prefetchSize": "jms.prefetchPolicy.all, or listen(credit=...)",
-    "consumer.selector": "listen(selector=...)",
-    "consumer.exclusive": "it at the broker's queue",
-    "consumer.priority": "it at the broker's queue",
-    "consumer.dispatchAsync": "nothing: it has no meaning here",
-}
-"""Options of a destination (`queue?consumer.prefetchSize=1`) in the Java client, and what is written here instead."""
-
-
-def is_qpid_only(name: str) -> bool:
-    """True if only Qpid JMS has a use for the option `name`."""
-    nested = name.startswith("failover.nested.") or name == "failover.amqpOpenServerListAction"
-    return nested or name in QPID_NAMES or (name.startswith("jms.") and name[4:] in _QPID_JMS)
 
 
 def option_rows() -> list[tuple[str, str, str, str, str]]:

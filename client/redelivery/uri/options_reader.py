@@ -45,12 +45,14 @@ class OptionsReader:
     returned, so that the other options are read as well.
     """
 
-    __slots__ = ("_mistakes", "given")
+    __slots__ = ("_mistakes", "_outermost", "given")
 
     def __init__(self, given: Mapping[str, str], mistakes: Mistakes | None = None) -> None:
         """Read from `given`: values by canonical option name."""
         self.given = given
         self._mistakes = mistakes
+        # Mistakes, and one, when the outermost part began; 0 outside of parts.
+        self._outermost = 0
 
     def refuse(self, error: ConfigurationError) -> None:
         """Raise an error over one option, or add it to the mistakes."""
@@ -65,11 +67,24 @@ class OptionsReader:
         """
         if self._mistakes is None:
             return step(self)
+        before, self._outermost = self._outermost, self._outermost or len(self._mistakes) + 1
         try:
             return step(self)
         except ConfigurationError as error:
-            self._mistakes.add_contradiction(error)
+            # A contradiction may follow from a wrong value of the same part.
+            if len(self._mistakes) < self._outermost:
+                self._mistakes.add(error)
             return step(OptionsReader({})) if otherwise is None else otherwise()
+        finally:
+            self._outermost = before
+
+    def alone(self, step: Callable[[OptionsReader], T], otherwise: T) -> T:
+        """Return what a step reads of one option; with `mistakes`, `otherwise` if it raises."""
+        try:
+            return step(self)
+        except ConfigurationError as error:
+            self.refuse(error)
+            return otherwise
 
     def _value(self, name: str, default: T, convert: Callable[[str], T]) -> T:
         if name not in self.given:
@@ -237,9 +252,9 @@ def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
             if "redelivery.consumerTimeout" in read.given
             else None
         ),
-        "queue_arguments": read.part(lambda one: _arguments(one, "redelivery.queueArguments", known)),
-        "dead_letter_arguments": read.part(
-            lambda one: _arguments(one, "redelivery.deadLetterArguments", known)
+        "queue_arguments": read.alone(lambda one: _arguments(one, "redelivery.queueArguments", known), ()),
+        "dead_letter_arguments": read.alone(
+            lambda one: _arguments(one, "redelivery.deadLetterArguments", known), ()
         ),
     }
 

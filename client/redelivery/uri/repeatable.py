@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 
 from redelivery.errors import near_miss
+from redelivery.uri.java_options import DESTINATION_OPTIONS, JAVA_NAMES, JAVA_PREFIXES, QPID_NAMES
 from redelivery.uri.option_table import (
-    DESTINATION_OPTIONS,
-    JAVA_NAMES,
-    JAVA_PREFIXES,
     MAP_PREFIX,
     OPTIONS,
     OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
-    QPID_NAMES,
 )
 
 __all__ = ["Masked", "java_name_repeats", "name_repeats", "shown_value", "value_to_show"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from redelivery.errors import ConfigurationError
+from redelivery.uri.java_options import QPID_NAMES, is_java_only, is_qpid_only
 from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
 from redelivery.uri.option_table import (
@@ -17,17 +18,14 @@ from redelivery.uri.option_table import (
     MAP_PREFIX,
     OPTIONS,
     OUR_MAP_PREFIX,
-    QPID_NAMES,
     SCHEMES,
-    is_java_only,
-    is_qpid_only,
 )
-from redelivery.uri.parser import check_parts, near_option
 from redelivery.uri.repeatable import java_name_repeats, name_repeats, shown_value
+from redelivery.uri.sorted_options import near_option
 from redelivery.uri.syntax import PLAIN, Address, UriParts, shown_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
@@ -65,11 +63,14 @@ class Rewritten:
     """Options left out because they are wrong, not because they have no meaning here."""
 
 
-def rewritten(parts: UriParts, protocol: Protocol | None = None) -> Rewritten | None:
+def rewritten(
+    parts: UriParts, check: Callable[[UriParts], None], protocol: Protocol | None = None
+) -> Rewritten | None:
     """Return the URI that says the same here; None if there is none.
 
     Args:
         parts: The URI taken apart. An option that is wrong for another reason is left out, with a note.
+        check: Raises ConfigurationError for the first mistake of a URI of ours.
         protocol: What to speak; None: what the URI speaks, and STOMP for OpenWire.
     """
     notes: list[str] = []
@@ -81,7 +82,7 @@ def rewritten(parts: UriParts, protocol: Protocol | None = None) -> Rewritten | 
     made = parts._replace(addresses=addresses, options=tuple(_options(parts, notes, left_out, java=java)))
     while True:
         try:
-            check_parts(made)
+            check(made)
             break
         except ConfigurationError as error:
             name = error.option

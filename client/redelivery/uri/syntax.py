@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes
+from redelivery.uri.java_options import is_java_only, is_qpid_only
 from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import (
     JAVA_PORTS,
@@ -18,8 +19,6 @@ from redelivery.uri.option_table import (
     OPTIONS,
     OUR_MAP_PREFIX,
     SCHEMES,
-    is_java_only,
-    is_qpid_only,
 )
 from redelivery.uri.repeatable import java_name_repeats, shown_value
 
