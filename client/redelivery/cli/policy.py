@@ -11,7 +11,8 @@ import click
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.formatting import console, duration, note, print_table, sparkline, to_json
 from redelivery.cli.param_types import number
-from redelivery.cli.policy_files import convert, is_file, read_file, settings_of, show_file
+from redelivery.cli.policy_convert import convert
+from redelivery.cli.policy_files import is_file, read_file, settings_of, show_file
 from redelivery.cli.usage_errors import SuggestingGroup
 
 if TYPE_CHECKING:

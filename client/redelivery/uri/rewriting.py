@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import quote
 
 from redelivery.errors import ConfigurationError
 from redelivery.uri.java_options import QPID_NAMES, is_java_only, is_qpid_only
@@ -25,7 +24,7 @@ from redelivery.uri.sorted_options import near_option
 from redelivery.uri.syntax import PLAIN, Address, UriParts, shown_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
@@ -53,6 +52,9 @@ _USER, _PASSWORD = "USER", "PASSWORD"
 class Rewritten:
     """A URI that connects from here. No text has a user name or a password."""
 
+    address: str
+    """The URI without options."""
+    options: Mapping[str, str]
     uri: str
     """The URI, with `USER` and `PASSWORD` where credentials were given."""
     shown: str
@@ -95,8 +97,10 @@ def rewritten(
             left_out += [name for name, _ in made.options if (name, _) not in kept]
             made = made._replace(options=tuple(kept))
     notes += _differences(parts, made, java=java, protocol=protocol)
+    address, options = _addresses(made), _shown_options(made)
+    uri = f"{address}?{option_text(options)}" if options else address
     return Rewritten(
-        _text(made, masked=False), _text(made, masked=True), tuple(dict.fromkeys(notes)), tuple(left_out)
+        address, options, uri, _masked(address, options), tuple(dict.fromkeys(notes)), tuple(left_out)
     )
 
 
@@ -200,26 +204,26 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _text(parts: UriParts, *, masked: bool) -> str:
+def _addresses(parts: UriParts) -> str:
     places = ",".join(_place(address) for address in parts.addresses)
-    options = {
+    return f"failover:({places})" if parts.failover else places
+
+
+def _shown_options(parts: UriParts) -> dict[str, str]:
+    return {
         name: _USER if name == "jms.userName" else _PASSWORD if _is_secret(name) else value
         for name, value in parts.options
     }
-    if masked:
-        shown = {
-            name: value if PLAIN.fullmatch(value) else "***"
-            for name, value in options.items()
-            if PLAIN.fullmatch(name)
-        }
-        query = "&".join(f"{quote(name, safe='/:*>,-_.~')}={_masked(value)}" for name, value in shown.items())
-    else:
-        query = option_text(options)
-    return (f"failover:({places})" if parts.failover else places) + (f"?{query}" if query else "")
 
 
-def _masked(value: str) -> str:
-    return value if value == "***" else option_text({"": value})[1:]
+def _masked(address: str, options: Mapping[str, str]) -> str:
+    """Return a URI for an error, where a value that is not plain could be a part of a secret."""
+    shown = {
+        name: value if PLAIN.fullmatch(value) else "***"
+        for name, value in options.items()
+        if PLAIN.fullmatch(name)
+    }
+    return f"{address}?{option_text(shown)}".replace("%2A%2A%2A", "***") if shown else address
 
 
 def _is_secret(name: str) -> bool:
