@@ -50,7 +50,9 @@ def test_summary(cli: Any) -> None:
     ]
     assert ended.error == "3 dead letters in queue://DLQ"
     assert json.loads(cli("dlq", "summary", URI, "--output", "json").out)["count"] == 3
-    assert cli("dlq", "summary", URI, "empty").error == "no dead letters in queue://empty"
+    assert cli("dlq", "summary", URI, "empty").error == (
+        "no dead letters in queue://empty: it is empty, or does not exist"
+    )
 
 
 def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
@@ -77,24 +79,25 @@ def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_redrive(cli: Any, morgue: MemoryBroker) -> None:
-    """First dry, then in earnest; what is not meant stays."""
+    """A dry run sends nothing; a redrive sends what matches, says so, and the rest stays."""
     dry = cli("dlq", "redrive", URI, "--cause", "ValueError", "--dry-run")
     assert (dry.code, dry.out) == (0, "2 would be redriven\n  2 to queue://orders\n")
+    assert dry.error == "2 matched, 1 did not match your filters and stay"
     ended = cli("dlq", "redrive", URI, "--cause", "ValueError", "--output", "json", *FAST)
     assert (ended.code, json.loads(ended.out)["redriven"]) == (0, 2)
     assert (morgue.depth("orders"), morgue.depth("DLQ")) == (2, 1)
 
 
 def test_partly(cli: Any, morgue: MemoryBroker) -> None:
-    """What was meant and had to stay makes exit code 3; so does an error after some were done."""
+    """A dead letter that matches and has to stay makes exit code 3; so does an error after some were redriven."""
     morgue.send("DLQ", "lost")
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.out.splitlines()[0]) == (3, "3 redriven")
-    assert "nobody knows where they came from" in ended.err
+    assert "1 stay: their origin is not known (give --to)" in ended.err
     morgue.send("DLQ", "a", headers={"redeliveryOriginalDestination": "queue://a"})
     morgue.send("DLQ", "b", headers={"redeliveryOriginalDestination": "queue://b.>"})
     morgue.send("DLQ", "topic", headers={"redeliveryOriginalDestination": "topic://t"})
-    assert "from a topic" in cli("dlq", "redrive", URI, "--destination", "topic://t", *FAST).err
+    assert "they came from a topic" in cli("dlq", "redrive", URI, "--destination", "topic://t", *FAST).err
 
 
 def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None:
@@ -120,10 +123,14 @@ def test_mistakes(cli: Any) -> None:
         (["redrive", URI, "--to", "DLQ"], 78, "to=DLQ is the dead-letter queue itself"),
         (["redrive", URI, "--to", "topic://t"], 2, "every subscriber"),
         (["redrive", URI, "--rate", "0"], 2, "--rate must be"),
-        (["list", URI, "--older-than", "x"], 2, "--older-than must be a number of seconds"),
+        (["list", URI, "--older-than", "x"], 2, "--older-than must be a duration, 0 or more: 30s, 15m"),
         (["list", URI, "a", "b"], 2, "at most one dead-letter queue"),
         (["show", URI], 2, "id of a dead letter"),
         (["show", URI, "none"], 1, "there is no dead letter 'none' in queue://DLQ"),
+        (["show", URI, "none", "DLQ"], 1, "in queue://none; the order is QUEUE ID"),
+        (["show", URI, "ID:h-1-2:3", "DLQ"], 2, "comes before the id: redelivery dlq show DLQ ID:h-1-2:3"),
+        (["list", URI, "--since", "2h"], 2, "did you mean '--younger-than'"),
+        (["redrive", URI, "--rate", "x"], 2, "--rate must be a number of messages a second"),
         (["export", URI, "--format", "parquet"], 2, "--format parquet needs --file"),
         (["summary", "stomp://127.0.0.1:1"], 69, "127.0.0.1:1"),
         (["summary", "memory://x?redelivery.nonsense=1"], 78, "redelivery.nonsense"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    ended = cli("dlq", "export", URI, "--file", file.name)
+    ended = cli("dlq", "export", URI, "--file", file.name, "--force")
     assert ended.code == 1
     assert ended.error.startswith(f"redelivery: {file.name} was not written, after {COUNT} dead letters: ")
     assert "No space left on device" in ended.error
@@ -139,11 +140,29 @@ def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 
 
 def test_a_file_that_cannot_be(cli: Any) -> None:
-    """The message names the file that was asked for, not one that the command made up."""
+    """The message names the file as it was given, and no temporary one."""
     ended = cli("dlq", "export", URI, "--file", "absent/dead.jsonl")
     assert ended.code == 1
-    assert "absent/dead.jsonl" in ended.error
+    assert "'absent/dead.jsonl'" in ended.error
     assert ".part" not in ended.error
+
+
+def test_a_file_that_exists(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export replaces a file after a question; without a terminal only with --force, or --yes."""
+    file = tmp_path / "dead.jsonl"
+    file.write_text("before")
+    ended = cli("dlq", "export", URI, "--file", file.name, stdin=b"")
+    assert (ended.code, file.read_text()) == (2, "before")
+    assert "dead.jsonl exists: add --force to replace it" in ended.error
+    for answer, code, lines in (("n", 130, 0), ("y", 0, COUNT)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n"))
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+        assert cli("dlq", "export", URI, "--file", file.name).code == code
+        assert file.read_text().count("\n") == lines
+    for sure in ("--force", "--yes"):
+        file.write_text("before")
+        assert cli("dlq", "export", URI, "--file", file.name, sure).code == 0
+        assert file.read_text().count("\n") == COUNT
 
 
 @pytest.mark.parametrize(("end", "why"), ENDS)
@@ -179,8 +198,8 @@ def test_filters_that_mean_nothing(cli: Any, breaking: MemoryBroker, command: tu
         assert ended.code == 3
         last = ended.err.splitlines()[-1]
         assert last == (
-            "redelivery: none of the 200 dead letters in queue://DLQ was meant; "
-            "causes: ValueError (150), KeyError (50); from: queue://orders (200)"
+            f"redelivery: 0 of 200 matched {' '.join(given)}; causes in queue://DLQ: "
+            "ValueError 150, KeyError 50; from: queue://orders 200"
         )
         assert breaking.depth("DLQ") == COUNT
 
@@ -196,7 +215,7 @@ def test_an_empty_queue(cli: Any, command: tuple[str, ...]) -> None:
     assert ended.err.splitlines()[-1] == said
     for look in ("summary", "list"):
         ended = cli("dlq", look, URI, "no.such")
-        assert (ended.code, ended.error) == (0, "no dead letters in queue://no.such")
+        assert (ended.code, f"redelivery: {ended.error}") == (0, said)
 
 
 def test_many_causes_are_cut(cli: Any, breaking: MemoryBroker) -> None:
@@ -206,7 +225,7 @@ def test_many_causes_are_cut(cli: Any, breaking: MemoryBroker) -> None:
     ended = cli("dlq", "redrive", URI, "--cause", "NoSuch", *FAST)
     assert ended.code == 3
     assert len(ended.err.splitlines()[-1]) < 600
-    assert "causes: others (502), ValueError (150), KeyError (50), " in ended.err
+    assert "causes in queue://DLQ: others 502, ValueError 150, KeyError 50, " in ended.err
     assert "and 996 more" in ended.err
 
 
@@ -215,7 +234,7 @@ def test_what_the_broker_overruled(cli: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("redelivery.core.delivery.Delivery.origin", property(lambda _: "queue://bills"))
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.out) == (0, f"{COUNT} redriven\n  {COUNT} to queue://bills\n")
-    assert f"{COUNT} of them named another origin than the broker, which was believed" in ended.err
+    assert f"{COUNT} named another origin than the broker's record, which decides" in ended.err
 
 
 def test_native_addresses(cli: Any, breaking: MemoryBroker) -> None:

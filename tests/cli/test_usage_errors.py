@@ -34,13 +34,13 @@ MEMORY = "memory://mistakes"
         (["send", "--json"], 2, "did you mean '--output json'?"),
         (["send", MEMORY, "a", "--ttl"], 2, "--ttl needs a value"),
         (["send", MEMORY, "a", "--lines=3"], 2, "--lines takes no value"),
-        (["send", MEMORY, "a", "--ttl", "x"], 2, "send: --ttl must be a whole number of 1 or more, not 'x'"),
+        (["send", MEMORY, "a", "--ttl", "x"], 2, "send: --ttl must be a duration of 1 ms or more: 30s"),
         (
             ["send", MEMORY, "a", "--priority", "-1"],
             2,
             "--priority must be a whole number from 0 to 9, not '-1'",
         ),
-        (["consume", MEMORY, "a", "--idle", "nan"], 2, "--idle must be a number of seconds, more than 0"),
+        (["consume", MEMORY, "a", "--idle", "nan"], 2, "--idle must be a duration, more than 0: 30s"),
         (
             ["consume", MEMORY, "a", "--output", "jsno"],
             2,

@@ -77,11 +77,11 @@ connected.""",
 )
 @click.option("--count", type=number(1), metavar="N", help="Stop after so many messages are finished.")
 @click.option(
-    "--idle", type=seconds(positive=True), metavar="SECONDS",
+    "--idle", type=seconds(positive=True), metavar="DURATION",
     help="Stop when nothing came, ran or waited for a redelivery for so long.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=seconds(positive=True), metavar="SECONDS",
+    "--timeout", type=seconds(positive=True), metavar="DURATION",
     help="Time for one message: then a command is killed, an async function cancelled, and it has failed. After twice "
     "as long, which only a plain function can take, consuming ends with exit code 70.",
 )  # fmt: skip
@@ -95,7 +95,7 @@ connected.""",
     help="Order of messages: non_blocking (others overtake one that waits), blocking or per_group.",
 )
 @click.option(
-    "--drain-timeout", type=seconds(), default=30, show_default=True, metavar="SECONDS",
+    "--drain-timeout", type=seconds(), default="30s", show_default=True, metavar="DURATION",
     help="How long running handlers may finish when stopping.",
 )  # fmt: skip
 @health_options

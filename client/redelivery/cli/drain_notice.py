@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from redelivery.async_connection import AsyncConnection
-from redelivery.cli.exit_codes import REFUSED, Failure
 from redelivery.cli.formatting import note
+from redelivery.cli.log_in_refused import log_in_refused
 from redelivery.connection import Connection
-from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -33,7 +32,7 @@ class Consuming(Connection):
 
     def __enter__(self) -> Self:
         """Connect."""
-        with _log_in():
+        with log_in_refused():
             return super().__enter__()
 
     def drain(self, timeout: float = 30.0) -> Report:
@@ -52,22 +51,13 @@ class AsyncConsuming(AsyncConnection):
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        with _log_in():
+        with log_in_refused():
             return await super().__aenter__()
 
     async def drain(self, timeout: float = 30.0) -> Report:
         """Drain."""
         with _told(self.report, timeout):
             return await super().drain(timeout)
-
-
-@contextmanager
-def _log_in() -> Generator[None]:
-    """Give a refused log-in an exit code of its own: a supervisor need not try again."""
-    try:
-        yield
-    except AdapterError as error:
-        raise Failure(str(error), REFUSED) from None
 
 
 @contextmanager

@@ -9,6 +9,22 @@ from redelivery.errors import near_miss
 __all__ = ["SuggestingGroup", "WrongValue", "sentence"]
 
 
+# Names of other tools for an option, none of which is near it in spelling.
+_SYNONYMS = {
+    "--since": "--younger-than",
+    "--after": "--younger-than",
+    "--newer-than": "--younger-than",
+    "--max-age": "--younger-than",
+    "--until": "--older-than",
+    "--before": "--older-than",
+    "--min-age": "--older-than",
+    "--queue": "--destination",
+    "--from": "--destination",
+    "--error": "--cause",
+    "--overwrite": "--force",
+}
+
+
 class WrongValue(click.BadParameter):
     """A value that an option does not allow. The message continues the option's name: "must be …"."""
 
@@ -46,6 +62,8 @@ class SuggestingGroup(click.Group):
 def _near_option(error: click.NoSuchOption) -> str:
     params = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
     known = [name for param in params for name in param.opts if name.startswith("--")]
+    if (meant := _SYNONYMS.get(error.option_name)) in known:
+        return f"; did you mean {meant!r}?"
     if error.option_name in ("--json", "--jsonl") and "--output" in known:
         return f"; did you mean '--output {error.option_name.removeprefix('--')}'?"
     return near_miss(error.option_name, known)

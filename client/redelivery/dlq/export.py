@@ -146,7 +146,7 @@ def published(target: str | os.PathLike[str]) -> Generator[IO[bytes]]:
             part.unlink()
         # A lost connection is an OSError too.
         if isinstance(error, OSError) and not isinstance(error, RedeliveryError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
 
 
