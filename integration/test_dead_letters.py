@@ -86,7 +86,7 @@ def test_a_handful(peer: tuple[Broker, str], address: str, unique_queue: str) ->
             planned = dead.redrive(cause="ValueError", dry_run=True)
             done = dead.redrive(cause="ValueError")
             assert (planned.redriven, planned.skipped, done.redriven) == (3, 3, 3)
-            assert done.skipped in (0, 3), "a broker with selectors does not hand out what is not meant"
+            assert done.skipped in (0, 3), "a broker with selectors does not hand out what does not match"
             assert done.destinations == {origin: 3}
             assert done.complete
             back = received(connection, unique_queue, 3)

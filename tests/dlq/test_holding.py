@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fill(bury: Any, count: int, body: str = "x") -> None:
-    """So many that stay, and behind them one that goes."""
+    """Add so many dead letters that stay, and behind them one that matches."""
     for _ in range(count):
         bury(body, cause="KeyError", origin="queue://orders")
     bury(body, cause="ValueError", origin="queue://orders")
@@ -51,7 +51,7 @@ def test_so_many_bytes_and_no_more(
     for tool in (tools.redrive, tools.purge):
         done: Any = tool(cause="ValueError")
         assert done.skipped == 5
-        assert "5 dead letters (0.0 MiB) that stay are held" in str(done.incomplete)
+        assert "5 dead letters (0.0 MiB) that stay are kept" in str(done.incomplete)
         assert not done.complete
     monkeypatch.setattr(DeadLetterConnection, "first", 2)
     narrow = tools.redrive(cause="ValueError")

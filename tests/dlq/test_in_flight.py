@@ -37,7 +37,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
         wait_below(taker, pending)
 
     with redelivery.dead_letters(broker.uri) as tools:
-        with pytest.raises(redelivery.ConfigurationError, match="in_flight means nothing on memory"):
+        with pytest.raises(redelivery.ConfigurationError, match="in_flight has no effect on memory"):
             tools.redrive(in_flight=2)
         with pytest.raises(redelivery.ConfigurationError, match="in_flight must be 1 or more, not 0"):
             tools.redrive(in_flight=0)

@@ -207,12 +207,12 @@ def test_what_does_not_come(broker: MemoryBroker, tools: DeadLetterQueue, bury: 
         patch.setattr(DeadLetterConsumer, "take", lambda *_: None)
         for done in (tools.redrive(), tools.purge()):
             assert not done.complete
-            assert "1 dead letters that are meant are still there" in str(done.incomplete)
+            assert "1 dead letters that match are still there" in str(done.incomplete)
     assert broker.depth("DLQ") == 1
 
 
 def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """What is meant is gone, the rest is there."""
+    """Dead letters that match are gone, the others are there."""
     bury(cause="ValueError")
     bury(cause="KeyError")
     assert (tools.purge(cause="KeyError", dry_run=True).purged, broker.depth("DLQ")) == (1, 2)

@@ -47,7 +47,7 @@ def test_our_options_of_a_policy() -> None:
         ("redelivery.policy.delays=" + "1," * 10_000 + "1", "has 10001 delays; 10000 at most"),
         (
             "redelivery.policy.delays=1&jms.redeliveryPolicy.maximumRedeliveries=1",
-            "its length the maximum: remove jms.redeliveryPolicy.maximumRedeliveries",
+            "its length is the maximum: remove jms.redeliveryPolicy.maximumRedeliveries",
         ),
         (
             "redelivery.policyMap.A.delays=1&jms.redeliveryPolicyMap.A.redeliveryDelay=1",

@@ -42,7 +42,7 @@ def test_strategies_are_read() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (f"{INDIVIDUAL}&deadLetter=ack", "contradicts redelivery.deadLetter=ack: the broker's own"),
+        (f"{INDIVIDUAL}&deadLetter=ack", "contradicts redelivery.deadLetter=ack: only copies go"),
         (f"{INDIVIDUAL}&deadLetter=discard", "contradicts redelivery.deadLetter=discard"),
         (f"{INDIVIDUAL}&jms.redeliveryPolicy.outcome=REJECTED", "contradicts redelivery.deadLetter=ack"),
         (f"{INDIVIDUAL}&deadLetterDestination=D", "deadLetterDestination contradicts .*individual"),

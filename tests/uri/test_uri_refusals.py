@@ -79,7 +79,7 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("redelivery.deadLetterDestination=temp-queue://A", "must be one queue"),
         ("redelivery.deadLetterDestination=", "has no name"),
         ("jms.redeliveryPolicy.outcome=RELEASED", "for ever"),
-        ("jms.redeliveryPolicy.outcome=4", "MODIFIED_FAILED gives"),
+        ("jms.redeliveryPolicy.outcome=4", "MODIFIED_FAILED releases"),
         ("jms.redeliveryPolicy.outcome=MODIFIED_FAILED_UNDELIVERABLE", "not supported yet"),
         ("jms.redeliveryPolicy.outcome=NOPE", "one of ACCEPTED, REJECTED"),
         ("jms.redeliveryPolicy.outcome=ACCEPTED&redelivery.deadLetter=ack", "same setting"),

@@ -16,7 +16,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What Classic's client and its transports document; in a Java URI these are known, in ours they mean nothing.
+# Options that Classic's client and its transports document; they have no meaning here.
 _JAVA_JMS = _names("""
     alwaysSessionAsync alwaysSyncSend auditDepth auditMaximumProducerNumber checkForDuplicates clientIDPrefix
     closeTimeout connectResponseTimeout connectionIDPrefix consumerExpiryCheckEnabled
@@ -56,7 +56,7 @@ JAVA_PREFIXES = (
 
 
 def is_java_only(name: str, *, failover: bool) -> bool:
-    """Whether only the Java client has a use for the option `name`; `failover`: after `failover:(...)`."""
+    """True if only the Java client has a use for the option `name`. `failover`: it is after `failover:(...)`."""
     if name.startswith("jms.") and name[4:] in _JAVA_JMS:
         return True
     if any(name.startswith(prefix) and len(name) > len(prefix) for prefix in JAVA_PREFIXES):
@@ -64,7 +64,7 @@ def is_java_only(name: str, *, failover: bool) -> bool:
     return name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
 
 
-# What Qpid JMS documents besides, under `jms.` and `failover.`; an ActiveMQ client would refuse it.
+# Further options that Qpid JMS documents, under `jms.` and `failover.`; an ActiveMQ client refuses them.
 _QPID_JMS = _names("""
     awaitClientID connectTimeout deserializationPolicy.allowList deserializationPolicy.denyList forceAsyncAcks
     forceAsyncSend forceSyncSend localMessageExpiry localMessagePriority messageIDPolicy.messageIDType

@@ -1,4 +1,4 @@
-"""Reading the values of connection URI options, group by group, with the rules that tie options together."""
+"""Reader of connection URI options: conversions by the table, and rules between options, group by group."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class OptionsReader:
 
 
 def ordering(read: OptionsReader, *, java: bool) -> Ordering:
-    """Return the order in force: as given, else blocking for a Java URI (the reference's default)."""
+    """Return the ordering: as given, else blocking for a Java URI (the reference's default)."""
     name, java_name = "redelivery.ordering", "jms.nonBlockingRedelivery"
     non_blocking = read.flag(java_name, not java)
     implied = "non_blocking" if non_blocking else "blocking"
@@ -164,13 +164,13 @@ def ordering(read: OptionsReader, *, java: bool) -> Ordering:
 
 
 def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]:
-    """Return who holds a waiting message: the broker cannot where an order is kept."""
+    """Return where a message waits for its redelivery: the broker cannot keep an order."""
     name = "redelivery.scheduler"
     chosen = cast("Literal['client', 'broker']", read.choice(name, "client"))
     order = ordering(read, java=java)
     if chosen == "broker" and order != "non_blocking":
         raise ConfigurationError(
-            f"{name}=broker cannot keep an order, for a copy goes behind the others: use "
+            f"{name}=broker cannot keep an order, because a copy goes behind the other messages: use "
             f"redelivery.ordering=non_blocking, not {order}",
             option=name,
         )
@@ -178,7 +178,7 @@ def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]
 
 
 def rate(read: OptionsReader) -> Rate | None:
-    """Return the limit of rate, given as messages a second."""
+    """Return the limit of the rate, given as messages a second."""
     name = "redelivery.rate"
     if name not in read.given:
         return None
@@ -189,7 +189,7 @@ def rate(read: OptionsReader) -> Rate | None:
 
 
 def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:
-    """Return how to reconnect. `enabled`: the URI is a `failover:` one, which shuffles its addresses."""
+    """Return how to reconnect. `enabled`: the URI is a `failover:` URI; it shuffles its addresses."""
     first = read.one_of("initialReconnectDelay", "failover.initialReconnectDelay", "failover.reconnectDelay")
     longest = read.one_of("maxReconnectDelay", "failover.maxReconnectDelay")
     grow = read.one_of("useExponentialBackOff", "failover.useReconnectBackOff")
@@ -236,7 +236,7 @@ def tls(read: OptionsReader) -> TlsSettings:
 
 
 class RabbitMQFields(TypedDict):
-    """What only RabbitMQ takes."""
+    """Fields of `Settings` for RabbitMQ alone."""
 
     consumer_timeout: float | None
     queue_arguments: QueueArguments
@@ -244,7 +244,7 @@ class RabbitMQFields(TypedDict):
 
 
 def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
-    """Return what only RabbitMQ takes; over `amqp` queues have more arguments."""
+    """Return the settings for RabbitMQ alone; over `amqp` queues have more arguments."""
     known = MORE_QUEUE_ARGUMENTS if amqp else QUEUE_ARGUMENTS
     return {
         "consumer_timeout": (
@@ -260,7 +260,7 @@ def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
 
 
 def _arguments(read: OptionsReader, name: str, known: Collection[str]) -> QueueArguments:
-    """Return what a queue is declared with: `name:value,name:value`."""
+    """Return the arguments of a queue's declaration: `name:value,name:value`."""
     text = read.text(name)
     pairs = [part.partition(":") for part in text.split(",")] if text is not None else []
     found = {argument.strip(): value.strip() for argument, _, value in pairs}

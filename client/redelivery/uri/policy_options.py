@@ -1,4 +1,4 @@
-"""Policies out of the options of a connection URI: the reference's, and those of ours.
+"""Reader of policies in a connection URI: the reference's options, and ours.
 
 The reference's are `jms.redeliveryPolicy.*` and `jms.redeliveryPolicyMap.<pattern>.*`. Ours are `redelivery.policy.*`
 and `redelivery.policyMap.<pattern>.*`: a limit of time, and a list of delays. Both may describe one policy.
@@ -28,7 +28,7 @@ __all__ = ["given_policies", "mapped_option"]
 _QPID = "maxRedeliveries"
 _DELAYS, _ELAPSED = "delays", "maximumElapsed"
 _OURS = (_DELAYS, _ELAPSED)
-# More than any list that is written by hand has, and fewer than would fill the memory.
+# More than a list written by hand has, and fewer than fill the memory.
 _MOST_DELAYS = 10_000
 
 
@@ -119,7 +119,7 @@ def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy 
     name = our_prefix + _DELAYS
     if theirs:
         raise ConfigurationError(
-            f"{name} is a whole schedule, and its length the maximum: remove {prefix}{next(iter(theirs))}",
+            f"{name} is a whole schedule, and its length is the maximum: remove {prefix}{next(iter(theirs))}",
             option=name,
         )
     from redelivery.core.policy.delay_list import DelayListPolicy  # noqa: PLC0415 - most programs need none
@@ -128,7 +128,7 @@ def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy 
 
 
 def _rename_qpids(options: dict[str, object]) -> None:
-    """Take Qpid's name for the maximum, where its client has one: not in a policy map."""
+    """Accept Qpid's name for the maximum, which its client does not take in a policy map."""
     if _QPID not in options:
         return
     if "maximumRedeliveries" in options:
@@ -142,7 +142,7 @@ def _rename_qpids(options: dict[str, object]) -> None:
 
 
 def _delays(text: str, name: str) -> list[int]:
-    """Return a list of milliseconds: whole numbers with a comma between them, and blanks where one likes."""
+    """Return a list of milliseconds: whole numbers with commas and any blanks between them."""
     words = [word.strip() for word in str(text).split(",")]
     whole = all(word.isascii() and word.isdigit() and len(word) <= 19 for word in words)
     if not whole or any(int(word) > option_values.MAX_LONG for word in words):

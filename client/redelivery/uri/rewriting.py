@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
 Protocol = Literal["stomp", "amqp"]
-# What has the same job here, by the name of the Java clients' option.
+# Our option with the same job, by the name of the Java clients' option.
 _COUNTERPARTS = {
     "amqp.idleTimeout": "redelivery.heartbeat",
     "connectionTimeout": "redelivery.connectTimeout",
@@ -60,7 +60,7 @@ class Rewritten:
     shown: str
     """The same for an error: values that could be a part of a secret are `***`."""
     notes: tuple[str, ...]
-    """What was left out, or differs; a sentence each."""
+    """Sentences about options left out, and about differences."""
     left_out: tuple[str, ...]
     """Options left out because they are wrong, not because they have no meaning here."""
 

@@ -134,7 +134,7 @@ def _canonical(name: str) -> str:
 
 
 def _is_qpid(name: str) -> bool:
-    """Whether only Qpid JMS knows the option: a Classic URI (`tcp://`) with it would not connect in Java."""
+    """True if only Qpid JMS knows the option: a Classic URI (`tcp://`) with it would not connect in Java."""
     return name.startswith("failover.") or name in (OUTCOME, "jms.redeliveryPolicy.maxRedeliveries")
 
 
@@ -144,9 +144,9 @@ def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
         raise ConfigurationError(
             f"{name} is misplaced: it belongs to a failover:(...)?{name}=... URI", option=name
         )
-    # A Java URI is explained only, and its addresses are network addresses.
+    # A Java URI does not connect here; its addresses are network addresses.
     schemes = {"stomp"} if java else {address.scheme for address in parts.addresses}
-    # Others' adapters may have a use for any option.
+    # Adapters of other projects can have a use for any option.
     if not schemes & option.schemes and schemes <= SCHEMES.keys():
         *others, last = (f"{scheme}://" for scheme in SCHEMES if scheme in option.schemes)
         raise ConfigurationError(f"{name} needs a {', '.join(others)} or {last} address", option=name)
@@ -155,7 +155,7 @@ def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
 def _pattern(text: str, prefix: str, *, java: bool, quiet: bool) -> str:
     try:
         pattern = Destination.parse(text)
-        # There such a pattern is text that matches nothing.
+        # In the Java client such a pattern is a text that matches nothing.
         if not java:
             check_wildcards(pattern)
         return str(pattern)
@@ -174,7 +174,7 @@ def _hint(name: str) -> str:
     if name in DESTINATION_OPTIONS:
         return f": an option of the Java client's destinations; write {DESTINATION_OPTIONS[name]}"
     head, dot, last = name.rpartition(".")
-    # The other group's option of the same policy.
+    # The option of that name in the other group of policy options.
     other = {POLICY: OUR_POLICY, OUR_POLICY: POLICY}.get(head + dot, "") + last
     if other != last and other in OPTIONS:
         return f": write {other}"

@@ -1,7 +1,7 @@
-"""Taking a connection URI apart, without looking at what its options mean; and showing one without secrets.
+"""Syntax of connection URIs: taking one apart, whatever its options mean, and showing one without secrets.
 
-No error of this module repeats any part of the URI that could belong to a password: a misplaced `@`, `&` or
-`,` moves such a part anywhere. Where there is a doubt, nothing is repeated.
+No error of this module repeats a part of the URI that could belong to a password: a misplaced `@`, `&` or
+`,` moves such a part anywhere. In doubt nothing is repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 PLAIN = re.compile(r"[A-Za-z0-9 ._+>*:/-]{0,200}")
 _NUMBERS = re.compile(r"[0-9, ]{0,1000}")
-"""Names and values that cannot be the rest of a secret cut off by a `&` or `=` in it."""
+"""Numbers, which cannot be the rest of a secret that a `&` or `=` has cut."""
 _TELLING = re.compile(r"@|pass|user|secret|pwd|token|key|cred", re.IGNORECASE)
 
 
@@ -54,11 +54,11 @@ class UriParts(NamedTuple):
     addresses: tuple[Address, ...]
     options: tuple[tuple[str, str], ...]
     quiet: bool
-    """Whether the URI may hold a secret, so that errors must not repeat parts of it."""
+    """True if the URI can hold a secret: errors must not repeat parts of it."""
 
 
 def split_uri(text: str) -> UriParts:
-    """Take a connection URI apart. Raises ConfigurationError, never showing a secret."""
+    """Take a connection URI apart. Raises ConfigurationError, which shows no secret."""
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]  callers are users
         raise ConfigurationError("a connection URI must be text such as stomp://host:61613, and not empty")
     if any(c.isspace() for c in text) or _CONTROL.search(text):
@@ -110,7 +110,7 @@ def _address(text: str, *, quiet: bool) -> Address:
     # Schemes are case-insensitive (RFC 3986).
     scheme, rest = found[1].lower(), found[2]
     known = (*SCHEMES, *JAVA_PORTS)
-    # An adapter of somebody else's may serve it.
+    # An installed adapter of another project can serve it.
     if scheme not in known and scheme not in schemes():
         named = "the URI's scheme" if quiet else f"the URI's scheme {scheme!r}"
         raise ConfigurationError(
@@ -165,7 +165,7 @@ def _userinfo(scheme: str, userinfo: str) -> tuple[str, str | None]:
 def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the decoded options; of a name given twice the last one counts, as in the reference.
 
-    `once`: a name that is given twice is refused, for one of the values is meant to be in force.
+    `once`: a name given twice is refused, because only one of the values could be in force.
     """
     if not query.strip("&"):
         return ()
@@ -174,7 +174,7 @@ def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
             "a connection URI has one ? before its options; write %3F for one in a value"
         )
     found: dict[str, str] = {}
-    # As the Java client: any number of & behind the last option is nothing, an empty option between two is an error.
+    # As the Java client: & behind the last option is ignored, an empty option between two is an error.
     for item in query.rstrip("&").split("&"):
         raw, equals, value = item.partition("=")
         if not raw or not equals:
@@ -215,16 +215,16 @@ def decode(text: str, *, plus: bool = True) -> str:
 
 
 def redact_uri(text: str) -> str:
-    """Return a connection URI to show: no credentials, and values of known options that are no secrets.
+    """Return a connection URI to show: without credentials, with values of known options that are no secrets.
 
-    What does not read cleanly as a URI comes back as `***`, because any part of it could be a secret.
+    A text that cannot be read as a URI becomes `***`, because any part of it could be a secret.
     """
     try:
         parts = split_uri(text)
     except ConfigurationError:
         return "***"
     if "@" in (text.rpartition(")")[2] if parts.failover and ")" in text else text.partition("?")[2]):
-        # What stands before the ? may be the first half of a password.
+        # The text before the ? can be the first half of a password.
         return "***"
     places = ",".join(shown_address(address) for address in parts.addresses)
     options = "&".join(
