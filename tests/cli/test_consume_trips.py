@@ -82,8 +82,12 @@ def test_exit_statuses_that_trip(cli: Any, shop: MemoryBroker, uri: str) -> None
             78,
             "--trip nothing:Down: cannot import",
         ),
-        (["--handler", "handlers:handle", "--trip", "handlers:number"], 78, "it is no exception"),
-        (["--handler", "handlers:handle", "--trip", "builtins:SystemExit"], 78, "it is no exception"),
+        (["--handler", "handlers:handle", "--trip", "handlers:number"], 78, "not an exception; name a class"),
+        (
+            ["--handler", "handlers:handle", "--trip", "builtins:SystemExit"],
+            78,
+            "not an exception; name a class",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(cli: Any, uri: str, given: list[str], code: int, text: str) -> None:

@@ -239,7 +239,7 @@ def test_without_systemd(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     notify.send("READY=1")
     assert notify.interval is None
     assert [record.getMessage() for record in caplog.records] == [
-        "--systemd: NOTIFY_SOCKET is not set, systemd is not notified; a unit has Type=notify"
+        "--systemd: NOTIFY_SOCKET is not set; systemd is not notified (set Type=notify in the unit)"
     ]
     caplog.clear()
     SystemdNotify("@redelivery-nothing-listens-here", None).send("READY=1")

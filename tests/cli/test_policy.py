@@ -166,7 +166,7 @@ def test_options(cli: Any) -> None:
         "type": "integer or auto",
         "default": "auto",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled, besides parked ones; "
+        "meaning": "Messages a consumer may have unsettled, without parked ones; "
         "auto: few, more while handlers are fast.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out

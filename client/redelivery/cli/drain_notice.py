@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncConsuming", "Consuming"]
 
-# Seconds in which most handlers end: nobody need be told.
+# Seconds in which most handlers end: no notice is needed.
 SOON = 0.3
 
 
 class Consuming(Connection):
-    """A connection that says when draining takes a while, and whether the log-in was refused."""
+    """Connection that writes a note if draining takes a while; a refused log-in has an exit code of its own."""
 
     def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
-        """Make it. `patient`: entering it waits for a broker that is down, without limit unless the URI sets one."""
+        """Make a connection. `patient`: entering waits for a broker that is down; the URI may set a limit."""
         super().__init__(uri, observers=observers)
         self._patient = patient
 
@@ -42,10 +42,10 @@ class Consuming(Connection):
 
 
 class AsyncConsuming(AsyncConnection):
-    """Its asyncio twin."""
+    """The same for asyncio."""
 
     def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
-        """Make it, as `Consuming` is made."""
+        """Make a connection, as `Consuming`."""
         super().__init__(uri, observers=observers)
         self._patient = patient
 

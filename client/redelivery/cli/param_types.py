@@ -1,4 +1,4 @@
-"""Values of options: each refuses what is not allowed with the same kind of sentence."""
+"""Readers of option values: each refuses a wrong value with the same form of sentence."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _DEAD_LETTERS = frozenset({
 
 @dataclass(slots=True)
 class _Converted:
-    """What a URI or a file became."""
+    """Result of a conversion."""
 
     text: str
     """The URI, or the options of one where no address is known; or TOML."""

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["is_file", "read_file", "settings_of", "show_file"]
 
 _FILES = (".xml", ".toml", ".json", ".yaml", ".yml")
-# Different delays that a row of the table shows.
+# Different delays in a row of the table, at most.
 _FIRST = 8
 
 
 def is_file(word: str) -> bool:
-    """Whether an argument is a file rather than a URI."""
+    """True if an argument is a file and no URI."""
     return "://" not in word and (Path(word).suffix.lower() in _FILES or Path(word).exists())
 
 
 def read_file(name: str, *, quiet: bool = False) -> Imported:
     """Read a policy file, and write its notes to stderr, unless `quiet`."""
-    from redelivery.importers import read  # noqa: PLC0415 - parsers are for those who have files
+    from redelivery.importers import read  # noqa: PLC0415 - parsers are for files alone
 
     imported = read(name)
     for line in () if quiet else imported.notes:
@@ -39,7 +39,7 @@ def read_file(name: str, *, quiet: bool = False) -> Imported:
 
 
 def settings_of(imported: Imported) -> Settings:
-    """Return what a connection would have by the file."""
+    """Return the settings of a connection with the policies and dead-letter options of the file."""
     from redelivery.uri.joining import option_text  # noqa: PLC0415
     from redelivery.uri.parser import parse_uri  # noqa: PLC0415
 
@@ -49,7 +49,7 @@ def settings_of(imported: Imported) -> Settings:
 
 
 def show_file(imported: Imported, redeliveries: int | None, output: str) -> None:
-    """Show the schedule of every pattern of a file, and that of what none matches."""
+    """Show the schedule of every pattern of a file, and that of all other destinations."""
     from redelivery.cli.explain import explain_all  # noqa: PLC0415
 
     explanations = explain_all(settings_of(imported), imported.file, redeliveries)

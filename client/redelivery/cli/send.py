@@ -1,4 +1,4 @@
-"""`redelivery send`: put messages on a queue or topic."""
+"""`redelivery send`: sends messages to a queue or topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MANY = 20
 
 @dataclass(slots=True)
 class _Batch:
-    """What is sent, and how often."""
+    """Bodies to send, their number, and the ids of those sent."""
 
     bodies: Iterable[bytes | str]
     total: int | None
@@ -38,7 +38,7 @@ class _Batch:
 
 
 @click.command(
-    short_help="Put messages on a queue or topic.",
+    short_help="Send messages to a queue or topic.",
     epilog="""\b
 Examples:
   redelivery send stomp://localhost:61613 orders '{"id": 7}' \\
@@ -111,8 +111,8 @@ def send(
     batch = _batch(body, source, lines=lines, as_bytes=as_bytes, count=count)
     connection = redelivery.connect(uri)
     if connection.settings.scheme == "memory":
-        note("memory:// lives and ends with this process: nobody else can receive what is sent to it")
-    # As the broker's other tools, and our log, name it.
+        note("memory:// ends with this process: no other process can receive the messages")
+    # The form in which the broker's tools, and our log, name it.
     destination = str(single(rest[0]))
     with ExitStack() as stack:
         with log_in_refused():
@@ -140,7 +140,7 @@ def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _batch(body: str | None, source: IO[bytes] | None, *, lines: bool, as_bytes: bool, count: int) -> _Batch:
-    """Return what to send, from the one place where it is given."""
+    """Return the messages to send, from the one place where they are given."""
     if body is not None and (source is not None or lines):
         raise click.UsageError("give the body once: as an argument, or by --file or --lines")
     if body is not None:
@@ -195,7 +195,7 @@ def _show(identity: str, destination: str, output: str, advance: Callable[[], No
 
 @contextmanager
 def _progress(total: int | None) -> Generator[Callable[[], None]]:
-    """Show a bar on stderr while many messages are sent, if that is a terminal and the ids go elsewhere."""
+    """Show a bar on stderr while many messages are sent, if stderr is a terminal and stdout is not."""
     many = total is None or total >= MANY
     if not many or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

@@ -1,4 +1,4 @@
-"""What the command line says of a usage it does not take: one sentence in this project's words, not click's."""
+"""Sentences about wrong usage of the command line, in this project's words instead of click's."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class WrongValue(click.BadParameter):
 
 
 def sentence(error: click.ClickException) -> str:
-    """Return what is wrong, and what would be right where that is known."""
-    # click 8 distinguishes these by its text alone.
+    """Return the mistake, and the right usage where it is known."""
+    # click 8 distinguishes these by their text only.
     match error:
         case click.NoSuchOption():
             return f"no option {error.option_name!r}{_near_option(error)}"
@@ -48,7 +48,7 @@ def sentence(error: click.ClickException) -> str:
 
 
 class SuggestingGroup(click.Group):
-    """Commands; one that is not there is answered with the nearest, or with those that are."""
+    """Group of commands; an unknown one is answered with the nearest, or with the list."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -241,12 +241,7 @@ class DeadLetterQueue:
             TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        places = self._other("to", to), self._other("quarantine", quarantine)
-        redrive = Redrive(new_run(), *places, maximum_redrives, native=native)
-        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
-            raise ConfigurationError(
-                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
-            )
+        redrive = self._routing(to, quarantine, maximum_redrives, native=native)
         plan = RemovalPlan(self.queue, selection, redrive, topics=topics or to is not None)
         check_in_flight(in_flight, self._reading.capabilities)
         return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run, in_flight=in_flight))
@@ -267,6 +262,17 @@ class DeadLetterQueue:
         """
         plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
+
+    def _routing(
+        self, to: str | None, quarantine: str | None, maximum_redrives: int, *, native: bool
+    ) -> Redrive:
+        """Return where dead letters go. Raises ConfigurationError."""
+        places = self._other("to", to), self._other("quarantine", quarantine)
+        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
+            raise ConfigurationError(
+                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
+            )
+        return Redrive(new_run(), *places, maximum_redrives, native=native)
 
     def _done(
         self,
