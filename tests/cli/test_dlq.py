@@ -25,7 +25,7 @@ FAST = ("--idle", "0.05")
 
 @pytest.fixture(autouse=True)
 def morgue() -> Iterator[MemoryBroker]:
-    """The broker with three dead letters."""
+    """Broker with three dead letters."""
     with MemoryBroker("morgue") as broker:
         for number, cause in enumerate(("ValueError: 1", "ValueError: \x1b[2J", "crash")):
             headers = {"redeliveryCause": cause, "redeliveryOriginalDestination": "queue://orders"}
@@ -40,7 +40,7 @@ def morgue() -> Iterator[MemoryBroker]:
 
 
 def test_summary(cli: Any) -> None:
-    """A table for people, JSON for programs; the total on stderr."""
+    """A summary is a table or JSON; the total goes to stderr."""
     ended = cli("dlq", "summary", URI)
     assert ended.code == 0
     assert [line.split() for line in ended.out.splitlines()] == [
@@ -56,7 +56,7 @@ def test_summary(cli: Any) -> None:
 
 
 def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
-    """No control character reaches the terminal; a JSON body is indented; nothing is taken."""
+    """Listing takes nothing, sends no control character to the terminal, and indents a JSON body."""
     ended = cli("dlq", "list", URI, "--limit", "2")
     assert ended.out.count("\n") == 3
     assert "\x1b" not in ended.out
@@ -71,7 +71,7 @@ def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
-    """In hexadecimal, cut."""
+    """A body that is no text is shown in hexadecimal, cut."""
     morgue.send("DLQ", b"\x00\xff" * 300, headers={"redeliveryOriginalId": "raw"})
     shown = cli("dlq", "show", URI, "raw").out
     assert "000000  00 ff 00 ff" in shown
@@ -89,7 +89,7 @@ def test_redrive(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_partly(cli: Any, morgue: MemoryBroker) -> None:
-    """A dead letter that matches and has to stay makes exit code 3; so does an error after some were redriven."""
+    """A dead letter that matches and stays is exit code 3; an error after some were redriven is, too."""
     morgue.send("DLQ", "lost")
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.out.splitlines()[0]) == (3, "3 redriven")
@@ -101,7 +101,7 @@ def test_partly(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None:
-    """A purge wants --yes where nobody can be asked; an export leaves everything where it is."""
+    """A purge needs --yes without a terminal; an export leaves the dead letters on the queue."""
     ended = cli("dlq", "export", URI, "--file", "out.jsonl")
     assert (ended.code, ended.error) == (0, "3 exported")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
@@ -115,7 +115,7 @@ def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None
 
 
 def test_mistakes(cli: Any) -> None:
-    """One sentence each, and the exit code of its kind."""
+    """A mistake is one sentence, with the exit code of its kind."""
     for arguments, code, text in (
         (["list", URI, "--reason", "x"], 2, "no option '--reason'"),
         (["list", URI, "--caus", "x"], 2, "did you mean '--cause'"),
@@ -140,7 +140,7 @@ def test_mistakes(cli: Any) -> None:
 
 
 def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: Path) -> None:
-    """It names causes in every command that looks; one that is not there is refused, and not made."""
+    """A ledger gives causes to every command that reads; a missing file is refused, and not created."""
     identity = morgue.send("DLQ", "native")
     ledger = redelivery.SqliteLedger(tmp_path / "a.db")
     ledger.open(print)
@@ -162,7 +162,7 @@ def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: 
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal it is a line every ten seconds on stderr; nothing on stdout."""
+    """Without a terminal progress is a line every ten seconds on stderr."""
     at = iter([0.0, 1.0, 10.0, 11.0, 20.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(at))
     steps = progress.ProgressSteps("redriven", live=False)
@@ -176,7 +176,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal it is one line of 80 columns with the total, the rate, and what is left."""
+    """On a terminal progress is one line of 80 columns with total, rate, and the time left."""
     screen = io.StringIO()
     monkeypatch.setenv("COLUMNS", "80")
     made = rich.console.Console(file=screen, force_terminal=True, width=80, color_system=None)

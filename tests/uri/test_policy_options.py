@@ -1,4 +1,4 @@
-"""Options of a policy that the Java client has not: a limit of time, and a list of delays."""
+"""Policy options that the Java client does not have: a limit of time, and a list of delays."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_our_options_of_a_policy() -> None:
     ],
 )
 def test_options_refused(query: str, message: str) -> None:
-    """A mistake is one sentence that names the option, and the right one where there is one."""
+    """A mistake is one sentence that names the option, and the right one if there is one."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         parse_uri(f"stomp://h?{query}")
     assert "\n" not in str(caught.value)
