@@ -109,7 +109,7 @@ def nothing_matched(there: CountedLetters, queue: str, filters: Mapping[str, Any
 def _as_options(filters: Mapping[str, Any]) -> str:
     found: list[str] = []
     for name, value in filters.items():
-        values = value if isinstance(value, tuple) else (duration(value * 1000),)
+        values: Sequence[object] = (duration(value * 1000),) if isinstance(value, float) else value
         found += [f"--{name.replace('_', '-')} {_short(str(one))}" for one in values]
     return f" {' '.join(found)}" if found else ""
 

@@ -42,8 +42,6 @@ _JAVA_FAILOVER = _names("""
     backup backupPoolSize maxCacheSize priorityBackup priorityURIs rebalanceUpdateURIs trackMessages
     trackTransactionProducers updateURIsSupported updateURIsURL
 """)
-JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER
-"""Options of the Java client by name, without `jms.`."""
 JAVA_PREFIXES = (
     "wireFormat.",
     "socket.",
@@ -75,7 +73,8 @@ _QPID_JMS = _names("""
     receiveLocalOnly receiveNoWaitLocalOnly requestTimeout topicPrefix tracing useDaemonThread
     validatePropertyNames validateSelector
 """)
-JAVA_NAMES |= _QPID_JMS
+JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER | _QPID_JMS
+"""Options of the Java clients by name, without `jms.`."""
 QPID_NAMES = {"jms.username": "jms.userName", "amqp.vhost": "redelivery.virtualHost"}
 """Options of Qpid JMS that have another name here."""
 DESTINATION_OPTIONS = {

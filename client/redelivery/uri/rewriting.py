@@ -200,10 +200,6 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
         )
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
 def _addresses(parts: UriParts) -> str:
     places = ",".join(_place(address) for address in parts.addresses)
     return f"failover:({places})" if parts.failover else places

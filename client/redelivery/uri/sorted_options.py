@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.destination import Destination
@@ -61,9 +62,9 @@ def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
         name = _canonical(written)
         prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
         if prefix is not None:
-            mistakes.attempt(lambda: _take_mapped(parts, found, prefix, written, value))  # noqa: B023
+            mistakes.attempt(partial(_take_mapped, parts, found, prefix, written, value))
         elif name in OPTIONS and not (java and _is_qpid(name)):
-            mistakes.attempt(lambda: _take(parts, found, name, value))  # noqa: B023
+            mistakes.attempt(partial(_take, parts, found, name, value))
         elif is_java_only(name, failover=parts.failover) or (not java and is_qpid_only(name)):
             if java:
                 found.inapplicable[written] = shown_value(written, value, quiet=parts.quiet)
