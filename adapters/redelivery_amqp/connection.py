@@ -37,6 +37,8 @@ __all__ = ["AmqpConnection"]
 
 # Conditions of a permanent refusal: the same log-in would be refused again.
 REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
+# Proton's condition where what arrives is no AMQP, or nothing arrives.
+FRAMING = "amqp:connection:framing-error"
 E = proton.Event
 
 
@@ -135,11 +137,13 @@ class AmqpConnection:
     def _refusal(self) -> RedeliveryError:
         endpoint, seconds = self._opening.endpoint, self._opening.settings.connect_timeout
         if self._error is None:
-            return TransportError(f"{endpoint}: {self._reason or f'no answer within {seconds:g} s'}")
+            why = self._reason or f"no answer within {seconds:g} s"
+            return TransportError(f"{endpoint}: {why}; is this the port of another protocol, or of TLS?")
         name, text = self._error
         if name in REFUSED:
             return AdapterError(f"{endpoint}: the broker refused the log-in: {text}")
-        return TransportError(f"{endpoint}: {text}")
+        asks = "; is this the port of another protocol, or of TLS?" if name == FRAMING else ""
+        return TransportError(f"{endpoint}: {text}{asks}")
 
     @property
     def heartbeats(self) -> tuple[float | None, float | None]:

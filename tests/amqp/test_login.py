@@ -44,3 +44,21 @@ def test_a_refusal_is_not_taken_for_a_lost_connection(behind: bytes) -> None:
             redelivery.connect(uri).__enter__()
         done.result(60)
     assert "wr0ng" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"", b"ERROR\nversion:1.2\n\nnot AMQP\0"])
+def test_the_port_of_another_protocol_is_suspected(answer: bytes) -> None:
+    """A connection that is closed, or answered in another protocol, before the log-in asks for the right port."""
+
+    def close() -> None:
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.recv(4096)
+            accepted.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(close)
+        uri = f"amqp://127.0.0.1:{listening.getsockname()[1]}?redelivery.connectTimeout=30000"
+        with pytest.raises(redelivery.TransportError, match="is this the port of another protocol"):
+            redelivery.connect(uri).__enter__()
+        done.result(60)

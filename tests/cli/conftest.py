@@ -1,4 +1,4 @@
-"""The command line, run in this process, with what it wrote and how it ended."""
+"""Fixtures that run the command line in this process, and return its output and exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Ended:
 
     @property
     def error(self) -> str:
-        """The one line on stderr, which is all that a mistake may leave there."""
+        """The one line on stderr: a mistake writes no other."""
         assert self.err.endswith("\n")
         assert self.err.count("\n") == 1, self.err
         assert "Traceback" not in self.err
@@ -46,7 +46,7 @@ class Cli(Protocol):
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cli]:
-    """Run commands in an empty directory, without REDELIVERY_URL; put logging and imports back afterwards."""
+    """Run commands in an empty directory, without REDELIVERY_URL; restore logging and imports afterwards."""
     monkeypatch.delenv("REDELIVERY_URL", raising=False)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.chdir(tmp_path)
@@ -91,7 +91,7 @@ def uri() -> str:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Let stomp:// be served by a script; nothing is looked for on any network."""
+    """Script that serves `stomp://` instead of an adapter; no network is used."""
     made = Script()
     monkeypatch.setattr(
         registry, "_registered", dict.fromkeys(("stomp", "stomp+ssl"), lambda: Scripted(made))

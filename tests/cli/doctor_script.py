@@ -1,4 +1,4 @@
-"""A broker that answers the doctor what a test wants, and how the doctor's lines are read."""
+"""Broker whose answers a test sets, and a reader of the doctor's lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def levels(out: str) -> dict[str, str]:
 
 @dataclass
 class Script:
-    """What a broker answers: `refuses` by destination, `opening` errors in turn."""
+    """Answers of a broker: `refuses` by destination, `opening` errors in turn."""
 
     able: Capabilities = STOMP
     refuses: dict[str | None, Any] = field(default_factory=dict[str | None, Any])
@@ -61,7 +61,7 @@ class Script:
 
 
 class Echo(Delivery):
-    """What comes back of a probe."""
+    """Message that a probe gets back."""
 
     @property
     def destination(self) -> str:
@@ -69,7 +69,7 @@ class Echo(Delivery):
 
 
 class Scripted:
-    """An adapter that does what a script says."""
+    """Adapter that answers by a script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -102,7 +102,7 @@ class Scripted:
                     self._sink(ConnectionLost(self._epoch, TransportError("closed over it")))
             elif isinstance(command, Send):
                 if script.delivers:
-                    # Before the confirmation, as it may be.
+                    # It can arrive before the confirmation.
                     self._sink(Arrived(4, [Echo(4, self._epoch, b"")]))
                 self._sink(Sent(command.token, script.refuses.get("send")))
 

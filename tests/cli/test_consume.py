@@ -57,7 +57,7 @@ def handlers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["handle", "handle_async", "handler"])
 @pytest.mark.usefixtures("handlers")
 def test_handler(cli: Any, shop: MemoryBroker, uri: str, name: str) -> None:
-    """A return accepts, an exception goes to the policy; plain functions, async ones and async objects alike."""
+    """A return accepts, an exception goes to the policy: for plain functions, async functions and async objects."""
     ended = cli("consume", uri, "orders", "--handler", f"handlers:{name}", "--count", "3", "--workers", "2")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err.splitlines()[-1].startswith("report: accepted 2, redelivered 2, poisoned 1")
@@ -71,7 +71,7 @@ def test_handler(cli: Any, shop: MemoryBroker, uri: str, name: str) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_report_as_json(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """With --output json the report is the data; with -v stderr tells each failure with its traceback."""
+    """With --output json the report is JSON on stdout; with -v stderr has each failure with its traceback."""
     ended = cli(
         "consume", uri, "orders", "--handler", "handlers:handle", "--count", "3", "--output", "json", "-v"
     )
@@ -123,7 +123,7 @@ def test_killed_command(cli: Any, uri: str) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_sigterm_drains(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """SIGTERM lets the running handler finish, gives the rest back, and ends with 0."""
+    """SIGTERM lets the running handler finish, releases the other messages, and ends with 0."""
     ended = cli("consume", uri, "orders", "--handler", "handlers:ends")
     assert ended.code == 0
     assert ended.err.startswith("report: accepted ")
@@ -131,7 +131,7 @@ def test_sigterm_drains(cli: Any, shop: MemoryBroker, uri: str) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_handler_still_running(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """A handler that runs past the deadline is exit code 3; its message is back at the broker."""
+    """A handler that runs past the deadline is exit code 3; its message is released."""
     ended = cli("consume", uri, "orders", "--handler", "handlers:hangs", "--drain-timeout", "0.05")
     sys.modules["handlers"].hold.set()
     assert ended.code == 3
@@ -140,7 +140,7 @@ def test_handler_still_running(cli: Any, shop: MemoryBroker, uri: str) -> None:
 
 
 def test_command_is_killed_at_the_deadline(cli: Any, shop: MemoryBroker, uri: str, tmp_path: Path) -> None:
-    """A command that runs past the deadline does not outlive us; its message is back at the broker."""
+    """A command that runs past the deadline is killed; its message is released."""
     script = f"echo $$ > {tmp_path}/pid; kill -INT {os.getpid()}; exec tail -f /dev/null"
     ended = cli("consume", uri, "orders", "--exec", script, "--drain-timeout", "0.1")
     assert ended.code == 3
@@ -148,7 +148,7 @@ def test_command_is_killed_at_the_deadline(cli: Any, shop: MemoryBroker, uri: st
     pid = int((tmp_path / "pid").read_text())
 
     def reaped() -> bool:
-        """Whether the worker that waited for the command has seen its end."""
+        """True if the worker that waits for the command has seen its end."""
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -166,7 +166,7 @@ def test_count_takes_no_more(cli: Any, shop: MemoryBroker, uri: str) -> None:
 
 
 def test_count_does_not_tell_of_what_it_put_off(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """What was taken beyond --count, put off unseen and given back at the end, is no deferral to the user."""
+    """A surplus message, which --count defers and releases at the end, is no deferral in the report."""
     ended = cli("consume", uri, "orders", "--count", "2", "--credit", "3", "--workers", "3")
     assert "report: accepted 2, released 1\n" in ended.err
 
@@ -184,14 +184,14 @@ def test_idle(cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.Monkey
 
 
 def test_idle_waits_for_redeliveries(cli: Any, shop: MemoryBroker) -> None:
-    """A message that waits for its redelivery is not idleness."""
+    """A parked message keeps `--idle` from ending."""
     uri = "memory://shop?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=700"
     ended = cli("consume", uri, "orders", "--idle", "0.5", "--exec", "exit 1", "--output", "json")
     assert json.loads(ended.out)["poisoned"] == 3
 
 
 def test_nothing_a_terminal_obeys(cli: Any, uri: str) -> None:
-    """Escapes in a message are shown, not sent to the terminal; what is no text is base64."""
+    """Escapes in a message are shown, not sent to the terminal; a body that is no text is base64."""
     with MemoryBroker("shop") as shop:
         shop.send("orders", "\x1b[31mred\x9b\u202e\n")
         shop.send("orders", b"\xff\x00")
@@ -202,7 +202,7 @@ def test_nothing_a_terminal_obeys(cli: Any, uri: str) -> None:
 
 
 def test_reader_goes_away(cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that could not be written is given back, and consuming ends quietly."""
+    """A message that could not be written is released, and consuming ends quietly."""
 
     def refused(_: str) -> None:
         raise BrokenPipeError
@@ -214,7 +214,7 @@ def test_reader_goes_away(cli: Any, shop: MemoryBroker, uri: str, monkeypatch: p
 
 
 def test_broker_ends_the_consumer(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """A connection that cannot be had back is exit code 69, with the report of what was done."""
+    """A connection that cannot be restored is exit code 69, with the report."""
     pulled = f"failover:({uri.replace('?', ')?')}&maxReconnectAttempts=1"
     over = threading.Event()
 
@@ -235,7 +235,7 @@ def test_broker_ends_the_consumer(cli: Any, shop: MemoryBroker, uri: str) -> Non
 
 
 def test_signals_are_put_back(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """What SIGTERM and SIGINT did before is what they do afterwards."""
+    """The handlers of SIGTERM and SIGINT are the same after a run as before."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     cli("consume", uri, "orders", "--count", "1")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
@@ -256,7 +256,7 @@ def test_exit_statuses_that_steer(cli: Any, shop: MemoryBroker, uri: str) -> Non
 
 
 def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """It is killed, with its children, and has failed."""
+    """A command that takes too long is killed, with its children, and has failed."""
     script = 'test "$REDELIVERY_HEADER_number" = 2 || exit 0; cat; mkfifo pipe; read -r never < pipe'
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
     ended = cli("consume", once, "orders", "--exec", script, "--count", "3", "--timeout", "2")
@@ -265,12 +265,12 @@ def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> 
 
 
 def test_a_timeout_needs_something_to_run(cli: Any, uri: str) -> None:
-    """Printing has none."""
+    """A time-out is refused where messages are only printed."""
     assert "--timeout needs --handler or --exec" in cli("consume", uri, "orders", "--timeout", "1").error
 
 
 def test_a_count_is_refused_where_the_broker_schedules(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """A redelivery is another message there: nothing is consumed, and nothing put off."""
+    """A count is refused where the broker schedules: a redelivery is another message there."""
     shop.send("orders", "order 1")
     before = shop.depth("orders")
     ended = cli("consume", f"{uri}&redelivery.scheduler=broker", "orders", "--count", "1")
@@ -283,7 +283,7 @@ def test_a_count_is_refused_where_the_broker_schedules(cli: Any, shop: MemoryBro
 def test_a_refused_log_in_has_its_own_exit_code(
     cli: Any, shop: MemoryBroker, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
 ) -> None:
-    """A supervisor need not start it again."""
+    """A refused log-in has an exit code of its own: a supervisor need not restart the command."""
     (tmp_path / "work.py").write_text(
         "def handle(m): ...\nasync def handle_async(m): ...\n", encoding="utf-8"
     )

@@ -1,4 +1,4 @@
-"""What `redelivery consume` says of an end that is no success."""
+"""Ends of `redelivery consume` without success: exit code and message."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str, name: 
 
 @pytest.mark.usefixtures("handlers")
 def test_a_stuck_handler_is_shown_by_its_own_frames(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """Exit code 70; the warning has each frame of the handler on its own lines, and none of what calls it."""
+    """A stuck handler is exit code 70; the warning has its frames, each on a line, and no frame of the library."""
     ended = cli("consume", uri, "orders", "--handler", "enders:hangs", "--timeout", "0.05")
     sys.modules["enders"].hold.set()
     assert ended.code == 70
@@ -80,7 +80,7 @@ def test_a_stuck_handler_is_shown_by_its_own_frames(cli: Any, shop: MemoryBroker
 def test_a_message_that_is_set_aside_is_told(
     cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 3: the queue is not done, a message that cannot be copied is still there."""
+    """A message that is set aside is exit code 3: it cannot be copied and is still on the queue."""
     able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, release=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     shop.send("letters", "part", body_kind="partial")

@@ -1,4 +1,4 @@
-"""What `consume` says where, and what a command is told."""
+"""Streams and environment of `redelivery consume` and of its commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[MemoryBroker]:
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 def test_stdout_is_for_data(cli: Any, broker: MemoryBroker, output: str) -> None:
-    """With JSON on stdout, what a command writes goes to stderr."""
+    """With JSON on stdout, the output of a command goes to stderr."""
     ended = cli("consume", broker.uri, "orders", "--exec", "echo hello", "--count", "1", "--output", output)
     assert json.loads(ended.out)["accepted"] == 1
     assert "hello" in ended.err
@@ -37,7 +37,7 @@ def test_stdout_is_for_data(cli: Any, broker: MemoryBroker, output: str) -> None
 def test_a_command_does_not_see_our_uri(
     cli: Any, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REDELIVERY_URL may hold a password."""
+    """A command does not get REDELIVERY_URL, which can hold a password."""
     monkeypatch.setenv("REDELIVERY_URL", broker.uri)
     script = 'test -z "$REDELIVERY_URL" && echo "${REDELIVERY_URL-unset}"'
     assert cli("consume", "orders", "--exec", script, "--count", "1").out == "unset\n"
@@ -47,7 +47,7 @@ def test_a_command_does_not_see_our_uri(
 def test_draining_is_told(
     cli: Any, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str
 ) -> None:
-    """A signal during a slow handler says what is waited for, and how to end at once."""
+    """A signal during a slow handler writes how many handlers run, and how to end at once."""
     monkeypatch.setattr(drain_notice, "SOON", 0.01)
     told = threading.Event()
 
@@ -68,7 +68,7 @@ def test_draining_is_told(
 
 
 def test_no_report_where_nothing_ran(cli: Any, broker: MemoryBroker) -> None:
-    """A consumer that never began is one line on stderr, and no report of zeros."""
+    """A consumer that never began writes one line to stderr, and no report of zeros."""
     for output in ("table", "json"):
         ended = cli("consume", broker.uri, "DLQ", "--exec", "cat", "--output", output)
         assert (ended.code, ended.out) == (78, "")
@@ -80,7 +80,7 @@ def test_no_report_where_nothing_ran(cli: Any, broker: MemoryBroker) -> None:
 def test_a_signal_while_the_broker_is_away(
     cli: Any, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, number: int
 ) -> None:
-    """It ends with 0, as a drain does, and does not wait for the broker."""
+    """A signal while the broker is away ends with 0, as a drain, without waiting for the broker."""
 
     def go() -> None:
         broker.refuse_connections()

@@ -30,7 +30,7 @@ async def handle_async(message):
 
 number = 7
 """
-# The breaker opens over what is named alone, and its first probe is at once.
+# The breaker opens for the named exceptions only, and its first probe is at once.
 FAST = "&redelivery.breakerTold=3&redelivery.breakerProbeDelay=1&redelivery.breakerRamp=1"
 
 
@@ -42,7 +42,7 @@ def handlers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("handler", ["handle", "handle_async"])
 def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: str) -> None:
-    """Failures of the exceptions that --trip names are not charged: nothing is dead, whatever the policy allows."""
+    """Failures with the exceptions of --trip are not charged: no message is dead-lettered, whatever the policy."""
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0") + FAST
     named = ("--trip", "handlers:Down", "--trip", "handlers:Busy")
     ended = cli("consume", once, "orders", "--handler", f"handlers:{handler}", "--count", "3", *named,
@@ -53,7 +53,7 @@ def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: s
 
 
 def test_exit_statuses_that_trip(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """A status that --trip-on names is not charged, any other one is."""
+    """An exit status of --trip-on is not charged, any other one is."""
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0") + FAST
     down = 'echo x >> tries; test $(wc -l < tries) -gt 3 || exit 75; test "$REDELIVERY_HEADER_number" = 2 && exit 1'
     ended = cli("consume", once, "orders", "--exec", f"{down}; exit 0", "--count", "3", "--trip-on", "75,69",
@@ -82,12 +82,16 @@ def test_exit_statuses_that_trip(cli: Any, shop: MemoryBroker, uri: str) -> None
             78,
             "--trip nothing:Down: cannot import",
         ),
-        (["--handler", "handlers:handle", "--trip", "handlers:number"], 78, "it is no exception"),
-        (["--handler", "handlers:handle", "--trip", "builtins:SystemExit"], 78, "it is no exception"),
+        (["--handler", "handlers:handle", "--trip", "handlers:number"], 78, "not an exception; name a class"),
+        (
+            ["--handler", "handlers:handle", "--trip", "builtins:SystemExit"],
+            78,
+            "not an exception; name a class",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(cli: Any, uri: str, given: list[str], code: int, text: str) -> None:
-    """Before anything is connected, in one line."""
+    """Options that make no sense together are refused in one line, before a connection."""
     ended = cli("consume", uri, "orders", *given)
     assert (ended.code, ended.out) == (code, "")
     assert text in ended.error

@@ -32,7 +32,7 @@ def handlers(tmp_path: Path) -> None:
 
 
 class Door:
-    """Refuses attempts to connect, in turn, and looks at the probes at each."""
+    """Refuses connections in turn, and checks the probes at each."""
 
     def __init__(self) -> None:
         self.refusals: list[Exception] = []
@@ -40,7 +40,7 @@ class Door:
         """Status of `/livez` and of `/readyz`, and the consumer's name."""
 
     def knock(self) -> None:
-        """Take one attempt."""
+        """Handle one attempt to connect."""
         for server in [each for each in _listening if each.fileno() >= 0]:
             base = f"http://127.0.0.1:{server.server_port}"
             with urlopen(f"{base}/livez") as answer:
@@ -55,7 +55,7 @@ class Door:
 
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Door:
-    """What the broker in this process refuses."""
+    """Refusals of the broker in this process."""
     made, plain = Door(), MemoryAdapter.open
 
     def opened(self: MemoryAdapter, *given: Any) -> Any:
@@ -69,7 +69,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
 @pytest.mark.usefixtures("shop")
 @pytest.mark.parametrize("handler", ["plain", "waits"])
 def test_a_broker_that_is_down_is_waited_for(cli: Any, uri: str, door: Door, handler: str) -> None:
-    """With --health the process is live and not ready until the broker answers, and consumes then."""
+    """With --health the process is live and not ready until the broker answers; then it consumes."""
     door.refusals = [TransportError("down")] * 3
     ended = cli("consume", uri, "orders", "--handler", f"handlers:{handler}", "--count", "3", "--health", "0")
     assert ended.code == 0
@@ -79,7 +79,7 @@ def test_a_broker_that_is_down_is_waited_for(cli: Any, uri: str, door: Door, han
 
 @pytest.mark.usefixtures("shop")
 def test_systemd_waits_too(cli: Any, uri: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --systemd a broker that is down at the start is waited for."""
+    """With --systemd the start waits for a broker that is down."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     door.refusals = [TransportError("down")] * 2
     ended = cli("consume", uri, "orders", "--handler", "handlers:plain", "--count", "3", "--systemd")
@@ -100,7 +100,7 @@ def test_otherwise_it_ends(cli: Any, uri: str, door: Door, options: list[str], l
 
 @pytest.mark.usefixtures("shop")
 def test_a_refused_log_in_is_not_waited_for(cli: Any, uri: str, door: Door) -> None:
-    """It is exit code 77 also while a broker is waited for."""
+    """A refused log-in is exit code 77 also where the start waits for a broker."""
     door.refusals = [TransportError("down"), AdapterError("wrong password")]
     ended = cli("consume", uri, "orders", "--handler", "handlers:plain", "--health", "0")
     assert (ended.code, door.refusals) == (77, [])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_demo(cli: Any) -> None:
-    """It shows the attempts, the report, the dead letter, what was checked and what to do next, and ends with 0."""
+    """The demo shows attempts, report, dead letter, checks and next commands, and ends with 0."""
     ended = cli("demo", "--delay", "5")
     assert (ended.code, ended.err) == (0, "")
     assert "Report: accepted 2, redelivered 5, poisoned 1" in ended.out
@@ -25,7 +25,7 @@ def test_demo(cli: Any) -> None:
 
 
 def test_json(cli: Any) -> None:
-    """Measured delays are never below those asked for; the same facts come as one object or line by line."""
+    """Measured delays are never below those of the policy; one object and lines have the same facts."""
     data = json.loads(cli("demo", "--delay", "4", "--output", "json").out)
     again = [attempt for attempt in data["attempts"] if attempt["delivery"] > 1]
     assert sorted(attempt["asked_ms"] for attempt in again) == [4, 4, 8, 8, 16]
@@ -37,7 +37,7 @@ def test_json(cli: Any) -> None:
 
 
 def test_broken_promise(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It notices when what it promises does not happen: here the broker loses dead letters."""
+    """The demo reports a promise that is not kept: here the broker loses dead letters."""
     monkeypatch.setattr(MemoryBroker, "dead_letters", lambda _: [])
     ended = cli("demo", "--delay", "2")
     assert ended.code == 1
@@ -46,7 +46,7 @@ def test_broken_promise(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_early_redelivery_is_noticed(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A redelivery before its time is a broken promise."""
+    """A redelivery before its due time is a broken promise."""
     waited = demo_run.Demo._note  # pyright: ignore[reportPrivateUsage]
 
     def hurried(self: Any, identity: str | None, *args: Any) -> None:

@@ -25,7 +25,7 @@ FAST = ("--idle", "0.05")
 
 @pytest.fixture(autouse=True)
 def morgue() -> Iterator[MemoryBroker]:
-    """The broker with three dead letters."""
+    """Broker with three dead letters."""
     with MemoryBroker("morgue") as broker:
         for number, cause in enumerate(("ValueError: 1", "ValueError: \x1b[2J", "crash")):
             headers = {"redeliveryCause": cause, "redeliveryOriginalDestination": "queue://orders"}
@@ -40,7 +40,7 @@ def morgue() -> Iterator[MemoryBroker]:
 
 
 def test_summary(cli: Any) -> None:
-    """A table for people, JSON for programs; the total on stderr."""
+    """A summary is a table or JSON; the total goes to stderr."""
     ended = cli("dlq", "summary", URI)
     assert ended.code == 0
     assert [line.split() for line in ended.out.splitlines()] == [
@@ -50,11 +50,13 @@ def test_summary(cli: Any) -> None:
     ]
     assert ended.error == "3 dead letters in queue://DLQ"
     assert json.loads(cli("dlq", "summary", URI, "--output", "json").out)["count"] == 3
-    assert cli("dlq", "summary", URI, "empty").error == "no dead letters in queue://empty"
+    assert cli("dlq", "summary", URI, "empty").error == (
+        "no dead letters in queue://empty: it is empty, or does not exist"
+    )
 
 
 def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
-    """No control character reaches the terminal; a JSON body is indented; nothing is taken."""
+    """Listing takes nothing, sends no control character to the terminal, and indents a JSON body."""
     ended = cli("dlq", "list", URI, "--limit", "2")
     assert ended.out.count("\n") == 3
     assert "\x1b" not in ended.out
@@ -69,7 +71,7 @@ def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
-    """In hexadecimal, cut."""
+    """A body that is no text is shown in hexadecimal, cut."""
     morgue.send("DLQ", b"\x00\xff" * 300, headers={"redeliveryOriginalId": "raw"})
     shown = cli("dlq", "show", URI, "raw").out
     assert "000000  00 ff 00 ff" in shown
@@ -77,28 +79,29 @@ def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
 
 
 def test_redrive(cli: Any, morgue: MemoryBroker) -> None:
-    """First dry, then in earnest; what is not meant stays."""
+    """A dry run sends nothing; a redrive sends what matches, says so, and the rest stays."""
     dry = cli("dlq", "redrive", URI, "--cause", "ValueError", "--dry-run")
     assert (dry.code, dry.out) == (0, "2 would be redriven\n  2 to queue://orders\n")
+    assert dry.error == "2 matched, 1 did not match your filters and stay"
     ended = cli("dlq", "redrive", URI, "--cause", "ValueError", "--output", "json", *FAST)
     assert (ended.code, json.loads(ended.out)["redriven"]) == (0, 2)
     assert (morgue.depth("orders"), morgue.depth("DLQ")) == (2, 1)
 
 
 def test_partly(cli: Any, morgue: MemoryBroker) -> None:
-    """What was meant and had to stay makes exit code 3; so does an error after some were done."""
+    """A dead letter that matches and stays is exit code 3; an error after some were redriven is, too."""
     morgue.send("DLQ", "lost")
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.out.splitlines()[0]) == (3, "3 redriven")
-    assert "nobody knows where they came from" in ended.err
+    assert "1 stay: their origin is not known (give --to)" in ended.err
     morgue.send("DLQ", "a", headers={"redeliveryOriginalDestination": "queue://a"})
     morgue.send("DLQ", "b", headers={"redeliveryOriginalDestination": "queue://b.>"})
     morgue.send("DLQ", "topic", headers={"redeliveryOriginalDestination": "topic://t"})
-    assert "from a topic" in cli("dlq", "redrive", URI, "--destination", "topic://t", *FAST).err
+    assert "they came from a topic" in cli("dlq", "redrive", URI, "--destination", "topic://t", *FAST).err
 
 
 def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None:
-    """A purge wants --yes where nobody can be asked; an export leaves everything where it is."""
+    """A purge needs --yes without a terminal; an export leaves the dead letters on the queue."""
     ended = cli("dlq", "export", URI, "--file", "out.jsonl")
     assert (ended.code, ended.error) == (0, "3 exported")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
@@ -112,7 +115,7 @@ def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None
 
 
 def test_mistakes(cli: Any) -> None:
-    """One sentence each, and the exit code of its kind."""
+    """A mistake is one sentence, with the exit code of its kind."""
     for arguments, code, text in (
         (["list", URI, "--reason", "x"], 2, "no option '--reason'"),
         (["list", URI, "--caus", "x"], 2, "did you mean '--cause'"),
@@ -120,10 +123,14 @@ def test_mistakes(cli: Any) -> None:
         (["redrive", URI, "--to", "DLQ"], 78, "to=DLQ is the dead-letter queue itself"),
         (["redrive", URI, "--to", "topic://t"], 2, "every subscriber"),
         (["redrive", URI, "--rate", "0"], 2, "--rate must be"),
-        (["list", URI, "--older-than", "x"], 2, "--older-than must be a number of seconds"),
+        (["list", URI, "--older-than", "x"], 2, "--older-than must be a duration, 0 or more: 30s, 15m"),
         (["list", URI, "a", "b"], 2, "at most one dead-letter queue"),
         (["show", URI], 2, "id of a dead letter"),
         (["show", URI, "none"], 1, "there is no dead letter 'none' in queue://DLQ"),
+        (["show", URI, "none", "DLQ"], 1, "in queue://none; the order is QUEUE ID"),
+        (["show", URI, "ID:h-1-2:3", "DLQ"], 2, "comes before the id: redelivery dlq show DLQ ID:h-1-2:3"),
+        (["list", URI, "--since", "2h"], 2, "did you mean '--younger-than'"),
+        (["redrive", URI, "--rate", "x"], 2, "--rate must be a number of messages a second"),
         (["export", URI, "--format", "parquet"], 2, "--format parquet needs --file"),
         (["summary", "stomp://127.0.0.1:1"], 69, "127.0.0.1:1"),
         (["summary", "memory://x?redelivery.nonsense=1"], 78, "redelivery.nonsense"),
@@ -133,7 +140,7 @@ def test_mistakes(cli: Any) -> None:
 
 
 def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: Path) -> None:
-    """It names causes in every command that looks; one that is not there is refused, and not made."""
+    """A ledger gives causes to every command that reads; a missing file is refused, and not created."""
     identity = morgue.send("DLQ", "native")
     ledger = redelivery.SqliteLedger(tmp_path / "a.db")
     ledger.open(print)
@@ -155,7 +162,7 @@ def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: 
 
 
 def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal it is a line every ten seconds on stderr; nothing on stdout."""
+    """Without a terminal progress is a line every ten seconds on stderr."""
     at = iter([0.0, 1.0, 10.0, 11.0, 20.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(at))
     steps = progress.ProgressSteps("redriven", live=False)
@@ -169,7 +176,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal it is one line of 80 columns with the total, the rate, and what is left."""
+    """On a terminal progress is one line of 80 columns with total, rate, and the time left."""
     screen = io.StringIO()
     monkeypatch.setenv("COLUMNS", "80")
     made = rich.console.Console(file=screen, force_terminal=True, width=80, color_system=None)

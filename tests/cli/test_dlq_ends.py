@@ -1,8 +1,9 @@
-"""`redelivery dlq` that is broken off, or finds nothing to do: what it says, and its exit code."""
+"""`redelivery dlq` that is interrupted, or matches nothing: message and exit code."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ COUNT = 200
 
 @pytest.fixture(autouse=True)
 def breaking() -> Iterator[MemoryBroker]:
-    """The broker with 200 dead letters, of two causes."""
+    """Broker with 200 dead letters of two causes."""
     with MemoryBroker("breaking") as broker:
         for number in range(COUNT):
             headers = {"redeliveryCause": f"{'ValueError' if number % 4 else 'KeyError'}: {number}"}
@@ -33,7 +34,7 @@ def breaking() -> Iterator[MemoryBroker]:
 
 
 def at(count: int, end: Callable[[], None]) -> Callable[[Any, int], None]:
-    """Return what a progress is told by, which ends it once so many are done."""
+    """Return a progress callback that calls `end` once so many are done."""
     told: list[int] = []
 
     def tell(steps: Any, done: int) -> None:
@@ -73,7 +74,7 @@ def test_broken_off(
     end: Callable[[], None],
     why: str,
 ) -> None:
-    """One line says how many are done, the exit code is 3, and no letter is lost; begun again it goes on."""
+    """An interrupted run writes how many are done, ends with 3, and loses no dead letter; a second run finishes it."""
     monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(64, end))
     before = signal.getsignal(signal.SIGTERM)
     sure = ("--yes",) if command == "purge" else ()
@@ -94,7 +95,7 @@ def test_broken_off(
 def test_broken_off_before_anything(
     cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch, end: Callable[[], None], why: str
 ) -> None:
-    """Nothing was done: exit code 1."""
+    """A run that is interrupted before the first dead letter ends with 1."""
 
     def take(*_: object) -> None:
         end()
@@ -106,8 +107,8 @@ def test_broken_off_before_anything(
 
 
 def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What went before is counted; the rest stays."""
-    # The tries are of interest, not the seconds between them.
+    """Redriven dead letters are counted before a refused copy; the others stay."""
+    # The test needs the tries, not the seconds between them.
     monkeypatch.setattr("redelivery.core.pending_confirms.FIRST_RETRY", 0.02)
     breaking.refuse_settlements(lambda message: message.body == b"150")
     ended = cli("dlq", "redrive", URI, *FAST)
@@ -120,7 +121,7 @@ def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
-    """The file is as it was, under its own name in the message; nothing was done."""
+    """A full disk leaves the file as it was; the message has its name."""
     if kind == "parquet":
         pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     file = tmp_path / f"dead.{kind}"
@@ -130,7 +131,7 @@ def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    ended = cli("dlq", "export", URI, "--file", file.name)
+    ended = cli("dlq", "export", URI, "--file", file.name, "--force")
     assert ended.code == 1
     assert ended.error.startswith(f"redelivery: {file.name} was not written, after {COUNT} dead letters: ")
     assert "No space left on device" in ended.error
@@ -139,18 +140,36 @@ def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 
 
 def test_a_file_that_cannot_be(cli: Any) -> None:
-    """The message names the file that was asked for, not one that the command made up."""
+    """The message names the file as it was given, and no temporary one."""
     ended = cli("dlq", "export", URI, "--file", "absent/dead.jsonl")
     assert ended.code == 1
-    assert "absent/dead.jsonl" in ended.error
+    assert "'absent/dead.jsonl'" in ended.error
     assert ".part" not in ended.error
+
+
+def test_a_file_that_exists(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export replaces a file after a question; without a terminal only with --force, or --yes."""
+    file = tmp_path / "dead.jsonl"
+    file.write_text("before")
+    ended = cli("dlq", "export", URI, "--file", file.name, stdin=b"")
+    assert (ended.code, file.read_text()) == (2, "before")
+    assert "dead.jsonl exists: add --force to replace it" in ended.error
+    for answer, code, lines in (("n", 130, 0), ("y", 0, COUNT)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n"))
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+        assert cli("dlq", "export", URI, "--file", file.name).code == code
+        assert file.read_text().count("\n") == lines
+    for sure in ("--force", "--yes"):
+        file.write_text("before")
+        assert cli("dlq", "export", URI, "--file", file.name, sure).code == 0
+        assert file.read_text().count("\n") == COUNT
 
 
 @pytest.mark.parametrize(("end", "why"), ENDS)
 def test_an_export_that_is_broken_off(
     cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: Callable[[], None], why: str
 ) -> None:
-    """To a file nothing was written; to stdout so many were."""
+    """An interrupted export leaves no file; to stdout it writes whole lines, and their number."""
     monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(50, end))
     ended = cli("dlq", "export", URI, "--file", "dead.jsonl")
     assert (ended.code, ended.error) == (
@@ -173,14 +192,14 @@ def test_an_export_that_is_broken_off(
     ids=" ".join,
 )  # fmt: skip
 def test_filters_that_mean_nothing(cli: Any, breaking: MemoryBroker, command: tuple[str, ...]) -> None:
-    """It names the causes and origins that there are, most first; nothing happens, and the exit code is 3."""
+    """Filters that match nothing are answered with the causes and origins on the queue; exit code 3."""
     for given in (("--cause", "NoSuch"), ("--destination", "queue://other"), ("--id", "none")):
         ended = cli("dlq", command[0], URI, *command[1:], *given, *FAST)
         assert ended.code == 3
         last = ended.err.splitlines()[-1]
         assert last == (
-            "redelivery: none of the 200 dead letters in queue://DLQ was meant; "
-            "causes: ValueError (150), KeyError (50); from: queue://orders (200)"
+            f"redelivery: 0 of 200 matched {' '.join(given)}; causes in queue://DLQ: "
+            "ValueError 150, KeyError 50; from: queue://orders 200"
         )
         assert breaking.depth("DLQ") == COUNT
 
@@ -189,37 +208,37 @@ def test_filters_that_mean_nothing(cli: Any, breaking: MemoryBroker, command: tu
     "command", [("redrive",), ("purge", "--yes"), ("export",), ("list", "--cause", "x")], ids=" ".join
 )
 def test_an_empty_queue(cli: Any, command: tuple[str, ...]) -> None:
-    """It is named, for it may be a wrong name: exit code 3. A look at it without filters is no failure."""
+    """An empty queue is named, for it may be a typo: exit code 3; `summary` and `list` without filters end with 0."""
     ended = cli("dlq", command[0], URI, "no.such", *command[1:], *FAST)
     assert ended.code == 3
     said = "redelivery: no dead letters in queue://no.such: it is empty, or does not exist"
     assert ended.err.splitlines()[-1] == said
     for look in ("summary", "list"):
         ended = cli("dlq", look, URI, "no.such")
-        assert (ended.code, ended.error) == (0, "no dead letters in queue://no.such")
+        assert (ended.code, f"redelivery: {ended.error}") == (0, said)
 
 
 def test_many_causes_are_cut(cli: Any, breaking: MemoryBroker) -> None:
-    """Five of each are named, a long one is cut, and the rest are a number."""
+    """Five causes and origins are named, long ones are cut, and the others are a number."""
     for number in range(1500):
         breaking.send("DLQ", "x", headers={"redeliveryCause": f"{number} " + "x" * 500})
     ended = cli("dlq", "redrive", URI, "--cause", "NoSuch", *FAST)
     assert ended.code == 3
     assert len(ended.err.splitlines()[-1]) < 600
-    assert "causes: others (502), ValueError (150), KeyError (50), " in ended.err
+    assert "causes in queue://DLQ: others 502, ValueError 150, KeyError 50, " in ended.err
     assert "and 996 more" in ended.err
 
 
 def test_what_the_broker_overruled(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, with a number; native addresses go only with --native."""
+    """A redrive reports how many properties named another origin than the broker's record."""
     monkeypatch.setattr("redelivery.core.delivery.Delivery.origin", property(lambda _: "queue://bills"))
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.out) == (0, f"{COUNT} redriven\n  {COUNT} to queue://bills\n")
-    assert f"{COUNT} of them named another origin than the broker, which was believed" in ended.err
+    assert f"{COUNT} named another origin than the broker's record, which decides" in ended.err
 
 
 def test_native_addresses(cli: Any, breaking: MemoryBroker) -> None:
-    """They stay, unless --native says that they are meant."""
+    """Dead letters of native addresses stay without --native."""
     breaking.send("native", "x", headers={"redeliveryOriginalDestination": "native:///exchange/x"})
     assert cli("dlq", "redrive", URI, "native", *FAST).code == 3
     assert cli("dlq", "redrive", URI, "native", "--native", *FAST).code == 0

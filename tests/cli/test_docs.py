@@ -1,4 +1,4 @@
-"""The page on the command line: every command on it runs."""
+"""Commands of the page on the command line: each runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def commands() -> Iterator[str]:
-    """Go through the commands of the page."""
+    """Yield the commands of the page."""
     for kind, text in BLOCKS.findall(PAGE.read_text()):
         if kind == "bash":
             yield from text.splitlines()
@@ -28,7 +28,7 @@ def commands() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", list(commands()))
 def test_command(cli: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with exit code 0, on a broker in the process."""
+    """Each command of the page ends with 0, on a broker in the process."""
     if "--plot" in command:
         pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     if ".parquet" in command:

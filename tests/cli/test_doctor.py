@@ -1,4 +1,4 @@
-"""`redelivery doctor`: the whole command, log-ins, several addresses, and what is sent."""
+"""`redelivery doctor`: the whole command, log-ins, several addresses, and the probe message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_all_is_well(cli: Any, shop: MemoryBroker) -> None:
 
 
 def test_the_default_policy_passes_with_strict(cli: Any, shop: MemoryBroker) -> None:
-    """Whether six seconds are short depends on what the program's classifier names: it is a note."""
+    """A schedule of six seconds is a note: only the program's classifier decides whether it is short."""
     ended = cli("doctor", shop.uri, "orders", "--strict")
     assert (ended.code, levels(ended.out)["policy"], ended.out.splitlines()[-1]) == (
         0,
@@ -46,7 +46,7 @@ def test_the_default_policy_passes_with_strict(cli: Any, shop: MemoryBroker) -> 
 
 
 def test_a_warning_fails_with_strict(cli: Any, script: Script) -> None:
-    """Exit code 3, where nothing else has failed; without --strict it is 0."""
+    """A warning alone is exit code 3 with --strict, and 0 without."""
     for strict, code in ((["--strict"], 3), ([], 0)):
         script.opening = [TransportError("b1 is closed"), None]
         ended = cli("doctor", "failover:(stomp://b1,stomp://b2)", "orders", *strict)
@@ -54,7 +54,7 @@ def test_a_warning_fails_with_strict(cli: Any, script: Script) -> None:
 
 
 def test_the_breaker_is_said(cli: Any, shop: MemoryBroker) -> None:
-    """When handling pauses, or that it does not."""
+    """A finding says when handling pauses, or that it does not."""
     said = []
     for options in ("", "?redelivery.breaker=off"):
         found = {subject: text for _, subject, text in lines(cli("doctor", shop.uri + options, "orders").out)}
@@ -67,7 +67,7 @@ def test_the_breaker_is_said(cli: Any, shop: MemoryBroker) -> None:
 
 
 def test_json(cli: Any, shop: MemoryBroker) -> None:
-    """One document, with the exit code; or a line for each finding."""
+    """Findings are one document with the exit code, or a line each."""
     found = json.loads(cli("doctor", shop.uri, "--strict", "--output", "json").out)
     assert found["exit_code"] == 0
     assert found["findings"][0] == {"level": "ok", "subject": "uri", "text": "memory://shop, no option"}
@@ -77,7 +77,7 @@ def test_json(cli: Any, shop: MemoryBroker) -> None:
 
 
 def test_the_uri_from_the_environment(cli: Any, shop: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for the other commands."""
+    """The URI may come from the environment."""
     monkeypatch.setenv("REDELIVERY_URL", shop.uri)
     assert levels(cli("doctor", "orders").out)["queue://orders"] == "ok"
     monkeypatch.delenv("REDELIVERY_URL")
@@ -94,16 +94,24 @@ def test_the_uri_from_the_environment(cli: Any, shop: MemoryBroker, monkeypatch:
     ],
 )  # fmt: skip
 def test_a_uri_that_cannot_work(cli: Any, uri: str, said: str) -> None:
-    """Nothing is connected to, and no credential is shown."""
+    """A URI that cannot work is refused without a connection, and no credential is shown."""
     ended = cli("doctor", uri, "orders")
     assert ended.code == 78
     assert said in ended.out
-    assert [level for level, _, _ in lines(ended.out)] == ["FAIL"]
+    assert [level for level, _, _ in lines(ended.out)] == (["FAIL", "note"] if "tcp:" in uri else ["FAIL"])
+    assert "hunter2" not in ended.out + ended.err
+
+
+def test_each_mistake_of_a_uri_is_a_finding(cli: Any) -> None:
+    """Several mistakes of one URI are one FAIL each, and the URI that works is a note."""
+    ended = cli("doctor", "tcp://bob:hunter2@b1?redelivery.credit=no&jms.useAsyncSend=true", "orders")
+    assert [level for level, _, _ in lines(ended.out)] == ["FAIL", "FAIL", "FAIL", "note"]
+    assert "this works without redelivery.credit: stomp://USER:PASSWORD@b1:61613" in ended.out
     assert "hunter2" not in ended.out + ended.err
 
 
 def test_an_adapter_that_is_not_installed(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is named."""
+    """A finding names the package that is missing."""
 
     class Point:
         def load(self) -> Any:
@@ -115,7 +123,7 @@ def test_an_adapter_that_is_not_installed(cli: Any, monkeypatch: pytest.MonkeyPa
 
 
 class _Points(list[Any]):
-    """Entry points."""
+    """Fake entry points."""
 
     def select(self, name: str) -> list[Any]:
         return list(self)
@@ -139,7 +147,7 @@ class _Points(list[Any]):
 def test_a_log_in_that_fails(
     cli: Any, script: Script, errors: list[Exception | None], code: int, text: str
 ) -> None:
-    """The exit code says which kind it was; what this machine has is still looked at."""
+    """The exit code says why the log-in failed; this machine is still checked."""
     script.opening = errors
     ended = cli("doctor", URI, "orders")
     assert (ended.code, text in ended.out) == (code, True)
@@ -171,14 +179,14 @@ def test_a_log_in_that_fails(
     ],
 )
 def test_tls(cli: Any, script: Script, shaken: Handshake, answering: str, code: int, text: str) -> None:
-    """What answers instead is looked for where there is no TLS; without TLS no log-in is tried."""
+    """Where there is no TLS the doctor finds the protocol that answers; without TLS it tries no log-in."""
     script.shaken, script.answering = shaken, answering
     ended = cli("doctor", "stomp+ssl://bob:hunter2@b1", "orders")
     assert (ended.code, text in ended.out, script.opened) == (code, True, 0 if code else 1)
 
 
 def test_a_file_of_certificates(cli: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be used is a mistake of the URI."""
+    """A certificate file that cannot be used is a mistake of the URI."""
 
     def refuse(*_: object) -> None:
         raise ConfigurationError("redelivery.tlsCaFile=/x: cannot be used")
@@ -196,7 +204,7 @@ def test_a_file_of_certificates(cli: Any, script: Script, monkeypatch: pytest.Mo
 def test_an_address_that_cannot_be_reached(
     cli: Any, script: Script, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception, subject: str
 ) -> None:
-    """No log-in is tried there either."""
+    """No log-in is tried at an address that cannot be reached."""
 
     def fails(*_: object) -> None:
         raise error
@@ -207,7 +215,7 @@ def test_an_address_that_cannot_be_reached(
 
 
 def test_several_addresses(cli: Any, script: Script) -> None:
-    """One that serves is enough: what ails the others is a warning; if none does, they are failures."""
+    """If one address serves, findings on the others are warnings; if none does, they are failures."""
     uri = "failover:(stomp://b1,stomp://b2)"
     script.opening = [TransportError("b1 is closed"), None]
     ended = cli("doctor", uri, "orders")
@@ -224,7 +232,7 @@ def test_several_addresses(cli: Any, script: Script) -> None:
 
 
 def test_a_broker_that_does_not_answer(cli: Any, script: Script) -> None:
-    """After the connect time-out that is said, for each question."""
+    """A question without an answer is a finding after the connect time-out."""
     script.silent = True
     ended = cli("doctor", URI, "orders", "--send")
     assert ended.code == 69
@@ -232,7 +240,7 @@ def test_a_broker_that_does_not_answer(cli: Any, script: Script) -> None:
 
 
 def test_a_broker_that_is_gone_meanwhile(cli: Any, script: Script) -> None:
-    """A connection that is lost is tried once more for the next question."""
+    """A lost connection is opened once more for the next question."""
     script.refuses, script.loses = {"queue://a": REFUSED}, True
     script.opening = [None, TransportError("gone")]
     ended = cli("doctor", URI, "a", "b")
@@ -240,7 +248,7 @@ def test_a_broker_that_is_gone_meanwhile(cli: Any, script: Script) -> None:
 
 
 def test_one_message_and_back(cli: Any, script: Script) -> None:
-    """Only with --send; it has a life of 60 s, and is acknowledged."""
+    """A message is sent only with --send; it expires after 60 s, and is acknowledged."""
     ended = cli("doctor", URI, "--send")
     assert "ok    send           a message to queue://redelivery.doctor was confirmed" in ended.out
     (sent,) = [command.message for command in script.commands if isinstance(command, Send)]
@@ -276,7 +284,7 @@ def test_one_message_and_back(cli: Any, script: Script) -> None:
 def test_a_message_that_does_not_come_back(
     cli: Any, script: Script, change: dict[str, Any], level: str, text: str
 ) -> None:
-    """Refused, or lost on the way."""
+    """A probe that is refused, or lost on the way, is a finding."""
     for name, value in change.items():
         setattr(script, name, value)
     ended = cli("doctor", URI, "--send")
@@ -284,12 +292,12 @@ def test_a_message_that_does_not_come_back(
 
 
 def test_memory_has_no_selectors(cli: Any, shop: MemoryBroker) -> None:
-    """There the probe has a queue of its own."""
+    """On memory the probe has a queue of its own, because there are no selectors."""
     assert levels(cli("doctor", shop.uri, "--send").out)["send"] == "ok"
 
 
 def test_nothing_ends_with_a_traceback(cli: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of a check is a finding, and an exit code of its own."""
+    """An error of a check is a finding, with an exit code of its own."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")

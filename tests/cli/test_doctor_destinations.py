@@ -1,4 +1,4 @@
-"""What the doctor asks of a destination, and what it makes of the answers."""
+"""Questions of the doctor about a destination, and findings on the answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.doctor_script import AMQP, RABBIT, REFUSED, STOMP, URI, levels
 
 
 def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
-    """Over STOMP a consumer begins with a selector that nothing has; then again, with its dead-letter destination."""
+    """Over STOMP a consumer begins with a selector that matches nothing, then with its dead-letter destination."""
     ended = cli("doctor", URI, "orders")
     assert (ended.code, ended.err) == (0, "")
     assert "the broker is ActiveMQ Classic 6.1.7; TEST 1, heart-beats each 10 s both ways" in ended.out
@@ -36,7 +36,7 @@ def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
 
 
 def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
-    """So nothing is on its way when the consumer ends."""
+    """Over AMQP no credit is granted: no message is prefetched when the consumer ends."""
     script.able = AMQP
     assert cli("doctor", URI, "orders").code == 0
     assert {one.window for one in script.commands if isinstance(one, Subscribe)} == {0}
@@ -44,7 +44,7 @@ def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
 
 
 def test_rabbitmq_over_stomp_is_not_asked_for_a_message(cli: Any, script: Script) -> None:
-    """A consumer there would get one; its dead letters are looked at by a queue of the doctor's own."""
+    """On RabbitMQ over STOMP the queue is not consumed; dead letters are checked with a queue of the doctor's own."""
     script.able = RABBIT
     ended = cli("doctor", URI, "orders")
     assert levels(ended.out)["queue://orders"] == "note"
@@ -60,7 +60,7 @@ def test_rabbitmq_over_stomp_is_not_asked_for_a_message(cli: Any, script: Script
 
 
 def test_a_queue_without_permission(cli: Any, script: Script) -> None:
-    """It is a FAIL with what to do; the broker may end the connection over it, and is connected to again."""
+    """A refused queue is a FAIL with a remedy; a connection that the broker closes with it is opened again."""
     script.refuses, script.loses = {"queue://orders": REFUSED}, True
     ended = cli("doctor", URI, "orders", "other")
     assert ended.code == 1
@@ -74,7 +74,7 @@ def test_a_queue_without_permission(cli: Any, script: Script) -> None:
 
 
 def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> None:
-    """Poison could not leave: the consumer would not begin."""
+    """A dead-letter queue that cannot be used is a FAIL: the consumer would not start."""
     script.refuses = {"queue://LOST": REFUSED}
     ended = cli("doctor", f"{URI}&redelivery.deadLetterDestination=LOST", "orders")
     assert ended.code == 1
@@ -94,13 +94,13 @@ def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> No
     ],
 )
 def test_dead_letters_without_a_copy(cli: Any, script: Script, options: str, text: str) -> None:
-    """There is nothing to ask for."""
+    """Without copies the broker is not asked about dead letters."""
     script.able = replace(STOMP, poison_persistent=True)
     assert text in cli("doctor", f"{URI}&{options}", "orders").out
 
 
 def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None:
-    """They depend on the message."""
+    """Individual dead letters of a wildcard are not checked: they depend on the message."""
     ended = cli(
         "doctor", f"{URI}&redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=X.", "orders.*"
     )
@@ -108,7 +108,7 @@ def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None
 
 
 def test_a_policy_that_is_longer_than_the_broker_allows(cli: Any, script: Script) -> None:
-    """A consumer would be refused; the other checks are made all the same."""
+    """A policy that is too long for the broker is a FAIL, and the other checks go on."""
     script.able = replace(RABBIT, flow=True)
     uri = "stomp://b1?redelivery.policy.delays=1000,1500000"
     ended = cli("doctor", uri, "orders")
@@ -121,7 +121,7 @@ def test_a_policy_that_is_longer_than_the_broker_allows(cli: Any, script: Script
 
 @pytest.mark.parametrize("place", ["queu://orders", "DLQ", ""])
 def test_a_destination_that_cannot_be_consumed(cli: Any, script: Script, place: str) -> None:
-    """What a consumer refuses beforehand is said, and nothing is asked."""
+    """A destination that a consumer refuses by itself is a FAIL, without a question to the broker."""
     ended = cli("doctor", URI, place)
     assert ended.code == 78
     assert not script.commands

@@ -1,4 +1,4 @@
-"""What the doctor's checks say, and the exit code that follows."""
+"""Findings of the doctor's checks, and the exit code."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ VALID = der("valid")
     ],
 )
 def test_the_first_failure_is_the_exit_code(findings: Any, code: int, strictly: int, said: str) -> None:
-    """Without one it is 0, or 3 for a warning with --strict."""
+    """The first FAIL is the exit code; without one it is 0, or 3 for a warning with --strict."""
     assert (exit_code(findings), exit_code(findings, strict=True)) == (code, strictly)
     assert summary(findings) == said
 
 
 def test_a_line_has_its_columns() -> None:
-    """Level, subject, sentence."""
+    """A line has level, subject and sentence."""
     assert fail("tcp", "nothing listens").line == "FAIL  tcp            nothing listens"
 
 
 def test_a_certificate_says_how_long_it_is_valid() -> None:
-    """Read from its bytes, also of one that is not trusted."""
+    """The dates of a certificate are read from its bytes, trusted or not."""
     found = validity(der("expired"))
     assert found == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC))
     assert validity(VALID) is not None
@@ -78,7 +78,7 @@ def value(tag: int, *content: bytes) -> bytes:
 
 @pytest.mark.parametrize("version", [b"", value(0xA0, value(2, b"\x02"))])
 def test_certificates_of_each_version(version: bytes) -> None:
-    """The first one has no version; a year is written with two digits before 2050, and with four from then on."""
+    """A certificate of version 1 has no version field; years have two digits before 2050, and four from then on."""
     dates = value(0x30, value(0x17, b"990102030405Z"), value(0x18, b"20500102030405Z"))
     signed = value(0x30, version, value(2, b"\x01"), value(0x30), value(0x30), dates)
     assert validity(value(0x30, signed)) == (
@@ -91,14 +91,14 @@ def test_certificates_of_each_version(version: bytes) -> None:
 
 @given(data=st.binary(max_size=80), at=st.integers(0, len(VALID) - 1), byte=st.integers(0, 255))
 def test_what_is_no_certificate_has_no_dates(data: bytes, at: int, byte: int) -> None:
-    """Any bytes are read, or are no certificate; nothing is raised."""
+    """Any bytes are a certificate or none; nothing is raised."""
     assert validity(data) is None
     assert validity(VALID[:at]) is None
     validity(VALID[:at] + bytes([byte]) + VALID[at + 1 :])
 
 
 def test_a_name_and_its_addresses() -> None:
-    """An address of its own needs no look-up."""
+    """An address instead of a name has no finding on DNS."""
     found = resolved(STOMP, ["10.0.0.7", "::1"])
     assert found is not None
     assert found.text == "b1 is 10.0.0.7, ::1"
@@ -111,7 +111,7 @@ def test_a_name_and_its_addresses() -> None:
 
 
 def test_what_answers() -> None:
-    """The time, and the address behind a name."""
+    """The finding has the time, and the address of a name."""
     assert answers(STOMP, Answer("10.0.0.7", 0.003)).text == "b1 (10.0.0.7), port 61613, answers in 3 ms"
     assert (
         answers(Endpoint("amqp", "::1", 5672), Answer("::1", 0.0)).text == "::1, port 5672, answers in 0 ms"
@@ -130,7 +130,7 @@ def test_what_answers() -> None:
     ],
 )
 def test_nothing_answers(error: OSError, text: str) -> None:
-    """Each reason has its cure."""
+    """Each reason of a failed connection has its remedy."""
     found = no_answer(Endpoint("stomp", "b1", 1), error, 10.0)
     assert (found.level, found.code) == ("FAIL", 69)
     assert text in found.text
@@ -159,7 +159,7 @@ def distrust(code: int, message: str) -> ssl.SSLCertVerificationError:
     ],
 )  # fmt: skip
 def test_certificates(shaken: Handshake, level: str, text: str) -> None:
-    """What is wrong with one, until when it is valid, and what to do."""
+    """A finding says what is wrong with a certificate, until when it is valid, and what to do."""
     found = encrypted(STOMPS, TlsSettings(), shaken, datetime(2026, 1, 1, tzinfo=UTC))
     assert (found.level, found.code) == (level, 69 if level == "FAIL" else 0)
     assert text in found.text
@@ -169,7 +169,7 @@ def test_certificates(shaken: Handshake, level: str, text: str) -> None:
     ("days", "text"), [(13, "ends in 13 days"), (0, "ends in 0 days"), (-3, "has ended on 20")]
 )
 def test_a_certificate_that_ends_soon_is_a_warning(days: int, text: str) -> None:
-    """Two weeks before, so that there is time to have it renewed; also if it is not verified."""
+    """A certificate that ends within two weeks is a warning, verified or not."""
     known = validity(VALID)
     assert known is not None
     now = known.ends - timedelta(days=days, hours=1 if days >= 0 else -1)
@@ -178,7 +178,7 @@ def test_a_certificate_that_ends_soon_is_a_warning(days: int, text: str) -> None
 
 
 def test_a_certificate_that_is_not_verified_is_a_warning() -> None:
-    """Somebody on the way could read the password."""
+    """A certificate that is not verified is a warning: a host in between could read the password."""
     found = encrypted(
         STOMPS, TlsSettings(verify=False), Handshake("TLSv1.3", VALID), datetime(2026, 1, 1, tzinfo=UTC)
     )
@@ -202,7 +202,7 @@ def test_a_certificate_that_is_not_verified_is_a_warning() -> None:
     ],
 )
 def test_another_protocol_answers(answering: str, text: str) -> None:
-    """It is named, with the URI that would do."""
+    """The protocol that answers is named, with the URI for it."""
     found = instead(STOMP, answering, TransportError("no"))
     assert (found.level, found.code, text in found.text) == ("FAIL", 69, True)
     assert "amqp://[::1]:1" in instead(Endpoint("stomp", "::1", 1), "amqp", TransportError("no")).text
@@ -220,7 +220,7 @@ def test_another_protocol_answers(answering: str, text: str) -> None:
     ],
 )
 def test_a_password_in_clear(uri: str, warned: str | None) -> None:
-    """It is a warning where it leaves this machine."""
+    """An unencrypted password is a warning where it leaves this machine."""
     settings = parse_uri(uri)
     found = plain_password(settings.endpoints[0], password=settings.password is not None)
     assert (found is None) is (warned is None)
@@ -229,7 +229,7 @@ def test_a_password_in_clear(uri: str, warned: str | None) -> None:
 
 
 def test_a_log_in() -> None:
-    """The broker, its version, the protocol and the heart-beats; never who logs in."""
+    """The finding has broker, version, protocol and heart-beats, and no user name."""
     able = Capabilities("artemis", version="2.40.0")
     (found,) = logged_in(parse_uri("stomp://bob:x@b1"), able, Agreed("STOMP 1.2", 10.0, 10.0))
     assert found.text == (
@@ -248,7 +248,7 @@ def test_a_log_in() -> None:
      ("", "ActiveMQ Artemis reports no version, and is treated as 2.56.0"), ("2.40.9", None)],
 )  # fmt: skip
 def test_a_version_that_is_not_tested_is_a_note(version: str, text: str | None) -> None:
-    """It may work all the same."""
+    """A version that is not tested is a note."""
     _, *others = logged_in(parse_uri("stomp://b1"), Capabilities("artemis", version=version), None)
     assert [finding.level for finding in others] == ([] if text is None else ["note"])
     assert text is None or text in others[0].text
@@ -264,7 +264,7 @@ def test_a_version_that_is_not_tested_is_a_note(version: str, text: str | None) 
     ],
 )
 def test_heart_beats(agreed: Agreed, text: str) -> None:
-    """In each direction, as agreed."""
+    """Heart-beats are shown for each direction, as agreed."""
     assert logged_in(parse_uri("stomp://b1"), Capabilities("x"), agreed)[0].text.endswith(text)
 
 
@@ -303,7 +303,7 @@ RABBIT = Capabilities("rabbitmq", max_hold=1800.0)
     ],
 )
 def test_schedules(policy: Any, able: Capabilities, level: str, text: str) -> None:
-    """How long a message is held, when it is dead, and whether it outlives the restart of a database."""
+    """A finding says how long a message is parked, when it is dead, and whether a database restarts meanwhile."""
     found = schedule(policy, able)
     assert (found.level, text in found.text) == (level, True), found.text
 
@@ -319,6 +319,6 @@ def test_schedules(policy: Any, able: Capabilities, level: str, text: str) -> No
     ],
 )
 def test_clocks(stamped: float | None, level: str, text: str) -> None:
-    """The broker's time lies between sending and arrival, or its clock is another one."""
+    """A broker's time that is not between sending and arrival is a finding on its clock."""
     found = clock_of(stamped, 100.0, 101.0)
     assert (found.level, text in found.text) == (level, True), found.text

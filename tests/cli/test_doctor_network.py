@@ -1,4 +1,4 @@
-"""What the doctor learns of an address, from small servers in this process."""
+"""Network probes of the doctor, against small servers in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AMQP, STOMP = b"AMQP\x00\x01\x00\x00", b"CONNECTED\nversion:1.2\n\n\0"
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let probes wait for a moment only: the servers here answer at once, or never."""
+    """Short time-outs for probes: the servers here answer at once, or never."""
     monkeypatch.setattr(network, "PATIENCE", 0.3)
     monkeypatch.setattr(network, "GREETING", 0.03)
 
@@ -33,7 +33,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving(
     answer: Callable[[bytes], bytes], *, certificate: str | None = None, greeting: bytes = b""
 ) -> Iterator[int]:
-    """Serve on a port; what is sent gets an answer, and the connection ends."""
+    """Serve on a port: answer the first bytes, and close."""
     context = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -96,13 +96,13 @@ def stomp(hello: bytes) -> bytes:
 def test_what_answers_is_recognised(
     answer: Callable[[bytes], bytes], certificate: str | None, greeting: bytes, found: str
 ) -> None:
-    """Each protocol by its first bytes, with and without TLS, whatever its certificate."""
+    """Each protocol is recognised by its first bytes, with and without TLS, whatever the certificate."""
     with serving(answer, certificate=certificate, greeting=greeting) as port:
         assert network.answering(at(port)) == found
 
 
 def test_nothing_answers_any_more() -> None:
-    """An address that has gone meanwhile is nothing that is known."""
+    """An address that does not answer any more is not recognised."""
     with serving(amqp) as port:
         pass
     assert network.answering(at(port)) == ""
@@ -111,7 +111,7 @@ def test_nothing_answers_any_more() -> None:
 
 
 def test_probes_send_no_credentials() -> None:
-    """What is sent to an unknown peer has no user in it."""
+    """Probes send no user name to an unknown peer."""
     heard: list[bytes] = []
 
     def hear(hello: bytes) -> bytes:
@@ -143,7 +143,7 @@ def test_an_address_and_what_is_behind_it() -> None:
     [("valid", True, None), ("expired", True, "expired"), ("valid", False, "self-signed")],
 )
 def test_handshakes(certificate: str, trusted: bool, why: str | None) -> None:
-    """The certificate is verified, and is seen although it is refused."""
+    """The certificate is verified, and is read although it is refused."""
     pem = CERTIFICATES / f"{certificate}.pem"
     with serving(lambda _: b"", certificate=certificate) as port:
         shaken = network.handshake(at(port, "amqps"), TlsSettings(ca_file=str(pem) if trusted else None), 5.0)
@@ -156,14 +156,14 @@ def test_handshakes(certificate: str, trusted: bool, why: str | None) -> None:
 
 
 def test_a_handshake_with_what_has_no_tls() -> None:
-    """It fails, and there is no certificate."""
+    """A handshake with a peer without TLS fails, without a certificate."""
     with serving(lambda _: b"ERROR\n\n\0") as port:
         shaken = network.handshake(at(port, "stomp+ssl"), TlsSettings(), 5.0)
     assert (shaken.der, shaken.error is None) == (b"", False)
 
 
 def test_a_file_of_certificates_that_cannot_be_read() -> None:
-    """It is named before anything is sent."""
+    """A certificate file that cannot be read is named before anything is sent."""
     with (
         serving(amqp, certificate="valid") as port,
         pytest.raises(ConfigurationError, match="tlsCaFile=/nowhere"),

@@ -1,4 +1,4 @@
-"""What the doctor says of this machine."""
+"""Findings of the doctor on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ledger_line(cli: Any, path: Path | str) -> tuple[str, str]:
 
 
 def test_ledgers(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is there, one that will be made, one that is locked, and what is none."""
+    """A ledger that exists, one to be created, one that is locked, and a file that is none: each has its finding."""
     path = tmp_path / "ledger.db"
     assert ledger_line(cli, path) == ("ok", f"{path} is made at the first start, on a local disk")
     assert not path.exists()
@@ -45,14 +45,14 @@ def test_ledgers(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_ledger_on_another_host(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks mean nothing there."""
+    """A ledger on a network file system is a FAIL: locks do not work there."""
     monkeypatch.setattr("redelivery.ledger.filesystems.kind_of", lambda *_: "nfs4")
     level, text = ledger_line(cli, tmp_path / "x.db")
     assert (level, "network file system (nfs4)" in text) == ("FAIL", True)
 
 
 def test_a_ledger_without_permission(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the directory, or of the file."""
+    """A ledger without permission for its directory or its file is a FAIL."""
     monkeypatch.setattr("os.access", lambda *_: False)
     assert "no permission to write in" in ledger_line(cli, tmp_path / "x.db")[1]
     (tmp_path / "x.db").touch()
@@ -70,7 +70,7 @@ def test_a_ledger_without_permission(cli: Any, tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_open_files(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, level: str, text: str) -> None:
-    """Too few are a warning, with what to do."""
+    """Too few open files are a warning, with a remedy."""
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     found = surroundings.descriptors()

@@ -48,7 +48,7 @@ def holds(message):
 
 @pytest.fixture
 def handlers(tmp_path: Path) -> None:
-    """A module of handlers in the current directory."""
+    """Module of handlers in the current directory."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
 
 
@@ -116,7 +116,7 @@ def test_wrong_address(cli: Any, given: str) -> None:
 
 
 def test_port_in_use(cli: Any, uri: str) -> None:
-    """It is one line, and exit code 78, before anything is connected."""
+    """A port in use is one line, and exit code 78, before a connection."""
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = str(used.getsockname()[1])
         ended = cli("consume", "stomp://127.0.0.1:1", "orders", "--health", port)
@@ -126,14 +126,14 @@ def test_port_in_use(cli: Any, uri: str) -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_health_file(cli: Any, shop: MemoryBroker, uri: str, tmp_path: Path) -> None:
-    """It is there as soon as the program runs."""
+    """The file exists as soon as the program runs."""
     arguments = ("--exec", "test -f live", "--count", "3", "--health-file", "live")
     assert cli("consume", uri, "orders", *arguments).err == "report: accepted 3\n"
     assert (tmp_path / "live").read_bytes() == b""
 
 
 def test_health_file_that_cannot_be_written(cli: Any, uri: str, tmp_path: Path) -> None:
-    """One line names it, and nothing is connected; a folder is a usage error."""
+    """A file that cannot be written is one line, without a connection; a folder is a usage error."""
     ended = cli("consume", "stomp://127.0.0.1:1", "orders", "--health-file", "no/live")
     assert ended.code == 78
     assert ended.error == "redelivery: --health-file no/live: No such file or directory"
@@ -142,7 +142,7 @@ def test_health_file_that_cannot_be_written(cli: Any, uri: str, tmp_path: Path) 
 
 
 def test_the_file_is_touched_while_live(tmp_path: Path) -> None:
-    """Not ready is no reason to leave it; not live is."""
+    """The file is touched while the process is live, ready or not."""
     path, source = tmp_path / "live", Source()
     file = HealthFile(source, path)
     for source.live, source.ready, touched in (
@@ -156,7 +156,7 @@ def test_the_file_is_touched_while_live(tmp_path: Path) -> None:
 
 
 def test_a_file_that_can_be_touched_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each failure in a row is one WARNING in all, and touching goes on."""
+    """Failures in a row are one WARNING, and touching goes on."""
     folder = tmp_path / "run"
     folder.mkdir()
     file = HealthFile(Source(), folder / "live")
@@ -179,7 +179,7 @@ def test_a_file_that_can_be_touched_no_more(tmp_path: Path, caplog: pytest.LogCa
 def test_systemd(
     cli: Any, shop: MemoryBroker, uri: str, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Systemd is notified once when messages are consumed, and its watchdog again and again."""
+    """Systemd is notified once when messages are consumed, and its watchdog repeatedly."""
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     received: list[bytes] = []
@@ -199,7 +199,7 @@ def test_systemd(
 
 
 def test_what_systemd_is_sent(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """READY once, when ready; WATCHDOG only while live."""
+    """READY is sent once, when ready; WATCHDOG only while live."""
     monkeypatch.setenv("WATCHDOG_USEC", "30000000")
     source = Source()
     beat = SystemdBeat(source, SystemdNotify.from_environment()).beat
@@ -223,7 +223,7 @@ def test_what_systemd_is_sent(systemd: socket.socket, monkeypatch: pytest.Monkey
 def test_watchdog(
     systemd: socket.socket, monkeypatch: pytest.MonkeyPatch, limit: str, process: str, interval: float | None
 ) -> None:
-    """The watchdog of this process alone is served, at half of its limit; without one, READY is the end."""
+    """Only the watchdog of this process is served, at half of its limit; without one, READY is the last message."""
     monkeypatch.setenv("WATCHDOG_USEC", limit)
     monkeypatch.setenv("WATCHDOG_PID", process)
     notify = SystemdNotify.from_environment()
@@ -239,7 +239,7 @@ def test_without_systemd(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     notify.send("READY=1")
     assert notify.interval is None
     assert [record.getMessage() for record in caplog.records] == [
-        "--systemd: NOTIFY_SOCKET is not set, systemd is not notified; a unit has Type=notify"
+        "--systemd: NOTIFY_SOCKET is not set; systemd is not notified (set Type=notify in the unit)"
     ]
     caplog.clear()
     SystemdNotify("@redelivery-nothing-listens-here", None).send("READY=1")

@@ -36,7 +36,7 @@ def test_explain(cli: Any) -> None:
 @pytest.mark.parametrize("factor", ["0", "0.15", "1"])
 @pytest.mark.parametrize("initial", ["0", "1", "700"])
 def test_bounds_hold(factor: str, initial: str) -> None:
-    """No drawn delay is outside of the bounds that are shown."""
+    """No drawn delay is outside of the shown bounds."""
     uri = f"{JITTER}&{PREFIX}collisionAvoidanceFactor={factor}&{PREFIX}initialRedeliveryDelay={initial}"
     settings = parse_uri(uri)
     rows = explain(settings, uri, "orders", None).rows
@@ -86,7 +86,7 @@ def test_java_uri(cli: Any) -> None:
     ],
 )
 def test_what_happens_then(cli: Any, options: str, then: str) -> None:
-    """The last line says what becomes of a message that keeps failing."""
+    """The last line says what happens to a message that keeps failing."""
     ended = cli("policy", "explain", f"memory://x?{options}", "--destination", "orders")
     assert then in ended.out.splitlines()[-1]
 
@@ -104,7 +104,7 @@ LIMITED = f"memory://x?{PREFIX}maximumRedeliveries=-1&redelivery.policy.maximumE
 
 
 def test_a_limit_of_time(cli: Any) -> None:
-    """The table ends with the last redelivery that can begin in time; the limit is said, and what comes then."""
+    """The table ends with the last redelivery that can begin in time; the limit, and what follows, are shown."""
     ended = cli("policy", "explain", LIMITED, "--destination", "orders")
     assert "deliveries   3 at most: 1, and 2 redeliveries" in ended.out
     assert "time         no redelivery begins later than 2.5 s after the first failure" in ended.out
@@ -127,7 +127,7 @@ def test_a_limit_of_time(cli: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_limit_of_time_beside_a_maximum(options: str, deliveries: int | None, then: str) -> None:
-    """Without delays any number of redeliveries may begin in time; else the lower of both numbers is the limit."""
+    """Without delays any number of redeliveries can begin in time; else the lower of both numbers is the limit."""
     settings = parse_uri(f"memory://x?redelivery.policy.maximumElapsed=9000&{options}")
     explained = explain(settings, "", "orders", None)
     assert explained.deliveries == deliveries
@@ -135,7 +135,7 @@ def test_a_limit_of_time_beside_a_maximum(options: str, deliveries: int | None, 
 
 
 def test_a_list_of_delays(cli: Any) -> None:
-    """Each delay of the list, and as many redeliveries as it has."""
+    """A list of delays is shown with as many redeliveries."""
     uri = "memory://x?redelivery.policyMap.a.>.delays=1000,5000,30000"
     data = json.loads(cli("policy", "explain", uri, "--destination", "a.b", "--output", "json").out)
     assert (data["uri"], data["pattern"], data["maximum_deliveries"]) == (uri, "queue://a.>", 4)
@@ -166,7 +166,7 @@ def test_options(cli: Any) -> None:
         "type": "integer or auto",
         "default": "auto",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled, besides parked ones; "
+        "meaning": "Messages a consumer may have unsettled, without parked ones; "
         "auto: few, more while handlers are fast.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out
@@ -184,14 +184,14 @@ def test_options(cli: Any) -> None:
     ],
 )
 def test_the_credit_is_explained(cli: Any, query: str, destination: str, credit: str) -> None:
-    """How many messages a consumer of that URI takes ahead; of a file nothing is known."""
+    """The credit of a consumer of a URI is shown; that of a file is not known."""
     words = "policy", "explain", f"memory://x{query}", "--destination", destination
     assert f"credit       {credit}" in cli(*words).out.splitlines()
     assert json.loads(cli(*words, "--output", "json").out)["credit"] == credit
 
 
 def test_for_people(cli: Any) -> None:
-    """Durations read as people say them; bars are as high as their share."""
+    """Durations are in words; bars are as high as their share."""
     shown = [duration(ms) for ms in (0, 999, 1600, 60_000, 125_500, 3_600_000, 90_061_001)]
     assert shown == ["0 ms", "999 ms", "1.6 s", "1 min", "2 min 5.5 s", "1 h", "1 d 1 h 1 min 1.001 s"]
     assert len(sparkline([1, 2, 8])) == 3
@@ -233,7 +233,7 @@ def test_a_picture_says_what_it_shows(cli: Any, tmp_path: Path, pattern: str, ti
 
 
 def test_a_policy_that_rabbitmq_would_refuse(cli: Any) -> None:
-    """It holds a message for longer than RabbitMQ lets a consumer; said where that may be the broker."""
+    """A policy that parks a message for longer than RabbitMQ allows is noted where the broker can be RabbitMQ."""
     long = f"{PREFIX}maximumRedeliveries=30&{PREFIX}redeliveryDelay=60000"
     for uri, told in (
         (f"amqp://h?{long}", "holds a message for 1741 s, and 1440 s may be delays"),

@@ -18,13 +18,13 @@ URI = "memory://post"
 
 @pytest.fixture
 def post() -> Iterator[MemoryBroker]:
-    """The broker that is sent to."""
+    """Broker that gets the messages."""
     with MemoryBroker("post") as broker:
         yield broker
 
 
 def test_every_option(cli: Any, post: MemoryBroker) -> None:
-    """What is given arrives, and the id is printed once the broker has the message."""
+    """Every option arrives with the message, and its id is printed once the broker has it."""
     ended = cli(
         "send", URI, "orders", "body", "--header", "a=1=2", "--header", "b=", "--group", "g", "--ttl", "60000",
         "--non-persistent", "--content-type", "text/plain", "--correlation-id", "c", "--reply-to", "answers",

@@ -34,13 +34,13 @@ MEMORY = "memory://mistakes"
         (["send", "--json"], 2, "did you mean '--output json'?"),
         (["send", MEMORY, "a", "--ttl"], 2, "--ttl needs a value"),
         (["send", MEMORY, "a", "--lines=3"], 2, "--lines takes no value"),
-        (["send", MEMORY, "a", "--ttl", "x"], 2, "send: --ttl must be a whole number of 1 or more, not 'x'"),
+        (["send", MEMORY, "a", "--ttl", "x"], 2, "send: --ttl must be a duration of 1 ms or more: 30s"),
         (
             ["send", MEMORY, "a", "--priority", "-1"],
             2,
             "--priority must be a whole number from 0 to 9, not '-1'",
         ),
-        (["consume", MEMORY, "a", "--idle", "nan"], 2, "--idle must be a number of seconds, more than 0"),
+        (["consume", MEMORY, "a", "--idle", "nan"], 2, "--idle must be a duration, more than 0: 30s"),
         (
             ["consume", MEMORY, "a", "--output", "jsno"],
             2,
@@ -124,7 +124,7 @@ def test_nobody_answers(cli: Any) -> None:
 
 
 def test_handler_that_breaks_while_it_is_imported(cli: Any, tmp_path: Path) -> None:
-    """Whatever a handler's module raises while it is imported is one line."""
+    """Any exception while a handler's module is imported is one line."""
     (tmp_path / "broken.py").write_text("raise RuntimeError('no\\nlicence')")
     (tmp_path / "leaving.py").write_text("import sys; sys.exit(5)")
     for module, named in (("broken", "RuntimeError: no licence"), ("leaving", "SystemExit: 5")):
@@ -153,7 +153,7 @@ def test_missing_package(
 
 
 def test_missing_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without click there is one line, not a traceback; the version is still told."""
+    """Without click there is one line, not a traceback; the version is still printed."""
     monkeypatch.setitem(sys.modules, "click", None)
     monkeypatch.delitem(sys.modules, "redelivery.cli.app")
     for args, code in (([], 78), (["--version"], 0)):
@@ -181,7 +181,7 @@ def test_reader_goes_away(shop: MemoryBroker) -> None:
 
 
 def test_what_stomp_py_logs_is_never_shown(cli: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """What the library below logs, whole frames with the password among it, is not shown however verbose we are."""
+    """Log records of stomp.py, which have whole frames with the password, are never shown, however verbose."""
     cli("policy", "options", "-vv")
     logging.getLogger("stomp.py").info("Sending frame: %s", [b"CONNECT", b"passcode:hunter2\n"])
     assert capfd.readouterr().err == ""

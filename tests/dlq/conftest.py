@@ -1,4 +1,4 @@
-"""A dead-letter queue on memory, in virtual time, and the tools for it."""
+"""Dead-letter queue on memory, in virtual time, and the tools for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bury(Protocol):
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    """A broker whose time passes whenever nothing else can happen."""
+    """Broker whose clock moves whenever nothing else can happen."""
     with MemoryBroker("letters", clock=ManualClock(auto_advance=True)) as broker:
         yield broker
 

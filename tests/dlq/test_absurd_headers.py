@@ -1,4 +1,4 @@
-"""Properties that no library wrote: each is as good as absent, and its letter stays usable."""
+"""Properties that no library wrote: each counts as absent, and its dead letter stays usable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES: list[Any] = [
 def test_one_absurd_property(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, name: str, value: Any
 ) -> None:
-    """It stops no tool: the letter is listed, counted, written, put back and dropped, and so are its neighbours."""
+    """A senseless property stops no tool: each lists, counts, writes, redrives and purges the dead letter."""
     for _ in range(2):
         bury("before", origin="queue://orders", cause="ValueError: 1")
         bury("odd", **{"origin": "queue://orders", name: value})
@@ -56,7 +56,7 @@ def test_one_absurd_property(
 
 
 def test_parquet(tools: DeadLetterQueue, bury: Any) -> None:
-    """A file of columns takes them as well."""
+    """A Parquet file takes senseless properties as well."""
     pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     for name in NAMES:
         for value in VALUES:
@@ -69,12 +69,12 @@ def test_parquet(tools: DeadLetterQueue, bury: Any) -> None:
     (float("nan"), None), ("9" * 5000, None), (10**30, None), (True, None), ("\u0663", None), ("1_0", None), ({}, None),
 ])  # fmt: skip
 def test_counts(value: Any, count: int | None) -> None:
-    """Whole numbers of 0 or more that a counter can have, typed or as text."""
+    """Counts are whole numbers of 0 or more that a counter can have, as number or text."""
     assert count_in({"n": value}, "n") == count
 
 
 def test_times() -> None:
-    """Any time that Python has, in UTC; without a zone it is UTC."""
+    """Times are read in UTC; without a zone they are UTC."""
     for text, told in (
         ("2026-11-22T10:00:00Z", "2026-11-22T10:00:00+00:00"),
         ("2026-11-22T10:00:00+02:00", "2026-11-22T08:00:00+00:00"),

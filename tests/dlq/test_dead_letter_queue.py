@@ -19,7 +19,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def test_what_is_listed(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """Each tells where it came from, why it died and when; what nobody has told is unknown."""
+    """Each dead letter has origin, cause and time; a value that is not recorded is unknown."""
     bury("a", origin="queue://orders", cause="ValueError: 7", first="one", redeliveryCount="6",
         redeliveryLastFailure="2026-11-22T10:00:00.000Z", redeliveryRedrives="2",
     )  # fmt: skip
@@ -42,7 +42,7 @@ def test_what_is_listed(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any)
 
 
 def test_causes_that_somebody_else_remembers(broker: MemoryBroker, bury: Any) -> None:
-    """`cause_of` is asked for those that carry none, with where they came from and their id."""
+    """`cause_of` is called for dead letters without a cause, with their origin and id."""
     asked: list[tuple[str, str]] = []
 
     def cause_of(destination: str, message_id: str, /) -> str | None:
@@ -57,7 +57,7 @@ def test_causes_that_somebody_else_remembers(broker: MemoryBroker, bury: Any) ->
 
 
 def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """Counted by origin, type of the cause, and day; the most first; more than one window of them."""
+    """The summary counts by origin, type of the cause, and day, the most first, over several windows."""
     for number in range(2500):
         bury(origin="queue://orders", cause=f"ValueError: {number}")
     bury(origin="queue://bills", cause="crash", redeliveryLastFailure="2026-11-21T23:59:59Z")
@@ -70,7 +70,7 @@ def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) ->
 
 
 def test_filters(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """By cause, origin, id and age, alone and together; a pattern where it has a star."""
+    """Filters match by cause, origin, id and age, alone and together; a star makes a pattern."""
     now = datetime.fromtimestamp(broker._server.clock.time(), UTC).isoformat()
     bury(
         "a",
@@ -104,7 +104,7 @@ def test_filters(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
 
 
 def test_an_empty_filter_means_none(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """No value of a filter's is no dead letter, in every tool; None is no filter."""
+    """A filter without values matches no dead letter, in every tool; None is no filter."""
     bury("a", origin="queue://orders", cause="ValueError")
     for name in ("id", "cause", "destination"):
         none: Any = {name: []}
@@ -118,7 +118,7 @@ def test_an_empty_filter_means_none(broker: MemoryBroker, tools: DeadLetterQueue
 
 
 def test_bad_filters(tools: DeadLetterQueue) -> None:
-    """One sentence each, before anything is read."""
+    """A wrong filter is one sentence, before anything is read."""
     wrong: Any
     for wrong, error, text in (
         ({"causes": "x"}, TypeError, "'causes'; did you mean 'cause'"),
@@ -132,7 +132,7 @@ def test_bad_filters(tools: DeadLetterQueue) -> None:
 
 
 def test_taking(broker: MemoryBroker, bury: Any) -> None:
-    """Reading by taking gives everything back, and ends when nothing has come for a while."""
+    """Reading by receiving releases everything, and ends after a time without a message."""
     for number in range(300):
         bury(str(number))
     with redelivery.dead_letters(broker.uri, take=True) as tools:
@@ -142,7 +142,7 @@ def test_taking(broker: MemoryBroker, bury: Any) -> None:
 
 
 def test_exports(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """JSON Lines, with bodies that are no text in base 64; another format is refused."""
+    """An export writes JSON Lines, with base 64 for bodies that are no text; another format is refused."""
     bury("text", cause="ValueError: 1", nr=7)
     bury(b"\xff")
     out = io.BytesIO()
@@ -155,7 +155,7 @@ def test_exports(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
 
 
 def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """By pyarrow, where it is installed."""
+    """An export writes Parquet, where pyarrow is installed."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
     bury(b"\xff", cause="ValueError: 1", nr=7)
     out = io.BytesIO()

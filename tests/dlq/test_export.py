@@ -1,4 +1,4 @@
-"""Dead letters in files."""
+"""Files of dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ parquet: Any = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet
 def test_parquet_of_many(
     tools: DeadLetterQueue, bury: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Row groups are bounded by rows and by bytes; what is read back is what was there, in order."""
+    """Row groups are bounded by rows and by bytes; the rows read back are the same, in order."""
     for number in range(2500):
         bury(str(number), origin="queue://orders", cause="ValueError: \udc80")
     file = tmp_path / "dead.parquet"
@@ -39,7 +39,7 @@ def test_parquet_of_many(
 
 
 def test_parquet_of_odd_ones(tools: DeadLetterQueue, bury: Any, tmp_path: Path) -> None:
-    """Values that no column has room for become text, or nothing; no dead letters make a file with columns."""
+    """Values that no column can have become text, or nothing; no dead letters make a file with columns."""
     file = tmp_path / "dead.parquet"
     assert tools.export(file, "parquet") == 0
     assert parquet.read_table(file).num_rows == 0
@@ -56,7 +56,7 @@ def test_parquet_of_odd_ones(tools: DeadLetterQueue, bury: Any, tmp_path: Path) 
 def test_a_half_file_never_has_the_name(
     tools: DeadLetterQueue, bury: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails on its way leaves the file that was there, and no other."""
+    """A failed export leaves the old file, and no other."""
     for _ in range(3):
         bury()
     for form in export.FORMATS:
@@ -83,7 +83,7 @@ def test_a_half_file_never_has_the_name(
 def test_parquet_without_pyarrow(
     tools: DeadLetterQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused with what to install, before a file is made."""
+    """Parquet without pyarrow is refused with the package to install, before a file is created."""
 
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
@@ -95,7 +95,7 @@ def test_parquet_without_pyarrow(
 
 
 def test_an_export_is_for_its_owner(tools: DeadLetterQueue, bury: Any, tmp_path: Path) -> None:
-    """A new file is 0600, whatever the umask; one that was there keeps the mode that it had."""
+    """A new file has mode 0600, whatever the umask; a replaced file keeps its mode."""
     bury()
     for old in (None, 0o600, 0o640):
         file = tmp_path / f"{old}.jsonl"
@@ -109,7 +109,7 @@ def test_an_export_is_for_its_owner(tools: DeadLetterQueue, bury: Any, tmp_path:
 def test_anothers_link_in_a_shared_directory(
     tools: DeadLetterQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a directory like /tmp, an export replaces no file that another user's link leads to; one's own it does."""
+    """In a directory like /tmp, an export refuses another user's link, and follows one's own."""
     shared, target = tmp_path / "tmp", tmp_path / "target"
     shared.mkdir()
     shared.chmod(0o1777)

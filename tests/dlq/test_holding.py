@@ -1,4 +1,4 @@
-"""How much of what stays is held while a dead-letter queue is gone through, on memory and in virtual time."""
+"""Limits of the dead letters that are kept during a run, on memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fill(bury: Any, count: int, body: str = "x") -> None:
-    """So many that stay, and behind them one that goes."""
+    """Add so many dead letters that stay, and behind them one that matches."""
     for _ in range(count):
         bury(body, cause="KeyError", origin="queue://orders")
     bury(body, cause="ValueError", origin="queue://orders")
@@ -25,7 +25,7 @@ def fill(bury: Any, count: int, body: str = "x") -> None:
 def test_a_narrow_window_is_widened(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stays and fills it is given back, and so many times more are held; each is counted once."""
+    """A window full of dead letters that stay is released, and a wider one opened; each dead letter is counted once."""
     fill(bury, 20)
     windows: list[int] = []
     begin = DeadLetterConnection.taker
@@ -45,13 +45,13 @@ def test_a_narrow_window_is_widened(
 def test_so_many_bytes_and_no_more(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then a redrive and a purge end, give back what they hold, and say that more may be left; so does a look."""
+    """At the limit of bytes each run ends, releases what it keeps, and reports that more may be left."""
     fill(bury, 20, "x" * 1000)
     monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 5_000)
     for tool in (tools.redrive, tools.purge):
         done: Any = tool(cause="ValueError")
         assert done.skipped == 5
-        assert "5 dead letters (0.0 MiB) that stay are held" in str(done.incomplete)
+        assert "5 dead letters (0.0 MiB) that stay are kept" in str(done.incomplete)
         assert not done.complete
     monkeypatch.setattr(DeadLetterConnection, "first", 2)
     narrow = tools.redrive(cause="ValueError")
@@ -66,7 +66,7 @@ def test_so_many_bytes_and_no_more(
 def test_what_goes_is_not_held(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limits are those of what stays: any number goes through a narrow window."""
+    """The limits are for dead letters that stay: any number goes through a narrow window."""
     for number in range(300):
         bury(str(number), origin="queue://orders")
     monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)

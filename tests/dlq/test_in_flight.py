@@ -1,4 +1,4 @@
-"""Copies of dead letters that are on their way at once, and the acceptances between them."""
+"""Unconfirmed copies of dead letters, and the acceptances between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redelivery.testing import MemoryBroker
 
 
 def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any) -> None:
-    """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
+    """At most so many copies are unconfirmed, one by default; with transactions the option is refused."""
     held: list[Any] = []
     unconfirmed: list[int] = []
     send, feed, wait_below = DeadLetterConsumer.send_on, Dispatcher.feed, DeadLetterConsumer.wait_below
@@ -37,7 +37,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
         wait_below(taker, pending)
 
     with redelivery.dead_letters(broker.uri) as tools:
-        with pytest.raises(redelivery.ConfigurationError, match="in_flight means nothing on memory"):
+        with pytest.raises(redelivery.ConfigurationError, match="in_flight has no effect on memory"):
             tools.redrive(in_flight=2)
         with pytest.raises(redelivery.ConfigurationError, match="in_flight must be 1 or more, not 0"):
             tools.redrive(in_flight=0)
@@ -56,7 +56,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
 
 
 def test_acceptances_are_written_before_the_next_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that another thread is slow to write: a kill would leave two messages twice."""
+    """Acceptances are written before the next copy, also those of a slow thread: a kill leaves at most one twice."""
     able = replace(redelivery_memory.CAPABILITIES, forward="confirmed", batch=True)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     in_hand, sent, before = threading.Event(), threading.Event(), []
@@ -69,7 +69,7 @@ def test_acceptances_are_written_before_the_next_copy(monkeypatch: pytest.Monkey
         elif any(isinstance(each, Accept) for each in commands):
             sent.clear()
             in_hand.set()
-            # What the thread that sends copies writes itself, while it looks for letters, is before the next copy.
+            # The thread that sends copies writes these itself, while it receives dead letters, before the next copy.
             before.append(threading.current_thread() is main or not sent.wait(0.1))
         execute(adapter, commands)
 

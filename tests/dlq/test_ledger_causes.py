@@ -1,4 +1,4 @@
-"""Causes that a ledger remembers, of messages that the broker poisoned itself."""
+"""Causes in a ledger, of messages that the broker dead-lettered itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Named(Delivery):
-    """A dead letter with an id."""
+    """Dead letter with an id."""
 
     def __init__(self, name: str, origin: str | None = None) -> None:
         super().__init__(1, 1, b"")
@@ -40,7 +40,7 @@ class Named(Delivery):
 
 
 def remember(path: Path, *buried: Buried) -> SqliteLedger:
-    """Make a ledger that knows these, still open."""
+    """Return a ledger with these causes, still open."""
     ledger = SqliteLedger(path)
     ledger.open(print)
     for number, one in enumerate(buried):
@@ -50,7 +50,7 @@ def remember(path: Path, *buried: Buried) -> SqliteLedger:
 
 
 def test_a_ledger_tells(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None:
-    """Cause, counts, times, and where a broker does not tell it the origin; in filters and redrives too."""
+    """A ledger gives cause, counts, times, and an origin that the broker lacks, to filters and redrives, too."""
     told, silent, other = bury(origin="queue://orders"), bury(), bury()
     own = bury(origin="queue://orders", cause="OSError: own")
     remember(
@@ -84,7 +84,7 @@ def test_a_ledger_tells(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None
 
 
 def test_looking_changes_nothing(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None:
-    """A ledger in use is read, from before and now; no file of marks is made, and no entry touched."""
+    """A ledger in use is read without a change: no file of marks is created, and no entry modified."""
     path, identity = tmp_path / "a.db", bury()
     ledger = SqliteLedger(path)
     ledger.open(print)
@@ -103,7 +103,7 @@ def test_looking_changes_nothing(broker: MemoryBroker, bury: Any, tmp_path: Path
 
 
 def make(path: Path, kind: str) -> None:
-    """Make what is no ledger."""
+    """Create a file that is no ledger."""
     if kind == "text":
         path.write_text("no database" * 100)
     elif kind == "empty":
@@ -132,7 +132,7 @@ def make(path: Path, kind: str) -> None:
     ],
 )
 def test_what_is_no_ledger(broker: MemoryBroker, tmp_path: Path, kind: str, text: str) -> None:
-    """One sentence, before anything is connected, and no file is made or changed."""
+    """A file that is no ledger is one sentence, before a connection; no file is created or changed."""
     path = tmp_path / "a.db"
     make(path, kind)
     before = {one: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
@@ -144,7 +144,7 @@ def test_what_is_no_ledger(broker: MemoryBroker, tmp_path: Path, kind: str, text
 
 
 def test_a_ledger_that_was_made_before_there_were_times(tmp_path: Path) -> None:
-    """It is read as it is, and gets the columns when it is counted by next."""
+    """A ledger without columns for times is read as it is, and gets the columns when a consumer uses it."""
     path, now = tmp_path / "a.db", time.time()
     remember(path, Buried("queue://orders", "x", "crash", 1, now, 2.0, 3.0))
     with sqlite3.connect(path) as sql:
@@ -162,7 +162,7 @@ def test_a_ledger_that_was_made_before_there_were_times(tmp_path: Path) -> None:
 def test_an_id_that_others_may_have_too_is_not_enough(
     broker: MemoryBroker, bury: Any, tmp_path: Path
 ) -> None:
-    """Producers count "1", "2" in more than one queue: without an origin such an id tells nothing."""
+    """Producers count "1", "2" in more than one queue: without an origin such an id matches nothing."""
     cases = {"1": None, "order-2": None, "ID:host-1": "queue://bills", str(uuid.uuid4()): "queue://bills"}
     remember(tmp_path / "a.db", *(Buried("queue://bills", name, "crash", 1, 1.0) for name in cases))
     memories = LedgerCauses(SqliteLedger(tmp_path / "a.db"))

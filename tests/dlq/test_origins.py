@@ -1,4 +1,4 @@
-"""Where a redrive sends: never where a producer's property alone says."""
+"""Destinations of a redrive: a producer's property alone never decides."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOGUS: list[Any] = [
 
 
 class Told(Delivery):
-    """A dead letter with the broker's record and properties."""
+    """Dead letter with the broker's record and properties."""
 
     def __init__(
         self, record: str | None = None, *, moved: bool = False, to: str = "queue://orders", **headers: Any
@@ -73,13 +73,13 @@ class Told(Delivery):
 
 
 def claiming(origin: Any, record: str | None = None, **fields: Any) -> Told:
-    """A dead letter whose own property names an origin."""
+    """Return a dead letter whose own property names an origin."""
     return Told(record, redeliveryOriginalDestination=origin, **fields)
 
 
 @pytest.mark.parametrize("origin", BOGUS, ids=lambda value: repr(value)[:24])
 def test_a_bogus_origin_stays(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, origin: Any) -> None:
-    """It is counted as without origin and stays on the dead-letter queue; the letters around it go back."""
+    """A dead letter with a senseless origin counts as without origin and stays; the others are redriven."""
     for one in ("queue://orders", origin, "queue://orders"):
         bury(repr(one), origin=one)
     dry, done = tools.redrive(dry_run=True), tools.redrive()
@@ -93,7 +93,7 @@ def test_a_bogus_origin_stays(broker: MemoryBroker, tools: DeadLetterQueue, bury
 def test_a_bogus_origin_keeps_nobody_from_the_other_letters(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, origin: str
 ) -> None:
-    """Whoever may send to the dead-letter queue would else stop what looks after it, for all."""
+    """A senseless origin does not stop the run: any producer of the dead-letter queue could block it otherwise."""
     for one in ("queue://orders", origin, "queue://orders"):
         bury(repr(one), origin=one, cause="X")
     assert [one.original_destination for one in tools] == ["queue://orders", None, "queue://orders"]
@@ -103,7 +103,7 @@ def test_a_bogus_origin_keeps_nobody_from_the_other_letters(
 
 
 def test_origins_that_parse() -> None:
-    """A queue, a topic or a native address with its kind, as it is written."""
+    """An origin is a queue, a topic or a native address, with its kind, as it is written."""
     for text in ("queue://orders", "topic://a.b", "native:///exchange/x", "queue://a b", "queue://ä/b"):
         assert readable_origin(text) == text
 
@@ -111,7 +111,7 @@ def test_origins_that_parse() -> None:
 def test_native_addresses_only_when_asked_for(
     tools: DeadLetterQueue, broker: MemoryBroker, bury: Any
 ) -> None:
-    """They are listed, and stay; with `native` they go."""
+    """Dead letters of native addresses are listed, and stay; with `native` they are redriven."""
     bury(origin="native:///exchange/x")
     assert [one.original_destination for one in tools] == ["native:///exchange/x"]
     assert tools.redrive().without_origin == 1
@@ -120,7 +120,7 @@ def test_native_addresses_only_when_asked_for(
 
 
 def test_the_brokers_record_decides() -> None:
-    """It goes before the property, also where it makes no sense: then nobody is believed."""
+    """The broker's record decides before the property; if the record makes no sense, neither counts."""
     forged = claiming("queue://admin", "queue://orders")
     assert (origin_of(forged), overruled(forged)) == ("queue://orders", True)
     agreed = claiming("queue://orders", "queue://orders")
@@ -135,7 +135,7 @@ def test_the_brokers_record_decides() -> None:
 
 
 def test_what_the_broker_overruled_is_counted() -> None:
-    """Of those that went back by its record; not of those that `to` sent."""
+    """Overruled properties are counted where the broker's record decided, and not where `to` did."""
     for to, count in ((None, 1), ("queue://x", 0)):
         plan = RemovalPlan("queue://DLQ", EVERYTHING, Redrive("run", to), topics=False)
         plan.gone(claiming("queue://admin", "queue://orders"))
@@ -145,7 +145,7 @@ def test_what_the_broker_overruled_is_counted() -> None:
 
 
 def test_a_ledger_goes_before_the_property(tmp_path: Path) -> None:
-    """What it remembers was poisoned by the broker, so its properties are its producer's."""
+    """A ledger's origin decides before the property: that one is the producer's."""
     remember(tmp_path / "a.db", Buried("queue://orders", "ID:1", "OSError: disk", 1, 0.0))
     causes = LedgerCauses(SqliteLedger(tmp_path / "a.db"))
     causes.refresh()
@@ -154,7 +154,7 @@ def test_a_ledger_goes_before_the_property(tmp_path: Path) -> None:
 
 
 def test_a_copy_overrides_what_its_message_said() -> None:
-    """Also of a message that pretends to be a delayed copy: anybody can send one."""
+    """A copy replaces the properties of its message, also of one that pretends to be a delayed copy."""
     forged = {
         "redeliveryOriginalDestination": "queue://admin",
         COPY: "run-1@queue://orders",
@@ -170,7 +170,7 @@ def test_a_copy_overrides_what_its_message_said() -> None:
 
 @pytest.mark.parametrize("route", ["auto", "ack"])
 def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
-    """Where the broker would keep the property on its own dead letter; so is what a line end in a name makes of it."""
+    """A message that arrives with an origin is copied where the broker would keep the property on its dead letter."""
     able = Capabilities("model", poison_persistent=True, forward="atomic")
     routing = DeadLetterRouting(route=route)
     given: tuple[tuple[dict[str, Any], type[object]], ...] = (
@@ -187,7 +187,7 @@ def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
         assert isinstance(command, kind), headers
         if isinstance(command, Forward):
             assert command.copy.headers["redeliveryOriginalDestination"] == "queue://orders"
-            # Over STOMP Classic would write the line end of a name as one.
+            # Over STOMP Classic writes a line end in a name unescaped.
             assert all(str(name).isprintable() for name in command.copy.headers)
 
 
@@ -208,13 +208,13 @@ def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
 def test_a_topic_is_the_brokers_record_only_where_it_can_be(
     queue: str, record: object, *, expected: bool
 ) -> None:
-    """Classic writes it on what a virtual topic hands to its queue, which has the topic in its name."""
+    """A topic in Classic's record counts only for a queue that can be that virtual topic's."""
     headers: dict[str, Any] = {"original-destination": record}
     assert comes_with_origin(Told(to=queue, **headers)) is expected
 
 
 def test_sending_to_an_unknown_kind() -> None:
-    """A clear error before anything is sent, whoever makes the message."""
+    """A destination of an unknown kind is an error before anything is sent."""
     for destination in ("bogus://x", "orders", "://", ""):
         with pytest.raises(redelivery.ConfigurationError, match="must start with one of queue://"):
             Outgoing(destination, b"")

@@ -1,4 +1,4 @@
-"""The end of a redrive: what stays behind is counted, and what was sent is confirmed."""
+"""The end of a redrive: dead letters that stay are counted, and copies are confirmed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORIGIN = {"redeliveryOriginalDestination": "queue://orders"}
 
 
 def test_a_letter_with_half_a_body_stays(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """A letter whose body did not arrive whole is counted as partial, stays in the queue, and no copy is sent."""
+    """A dead letter whose body did not arrive whole is counted as partial and stays; no copy is sent."""
     half = broker.send("DLQ", "half", headers=ORIGIN, body_kind="partial")
     broker.send("DLQ", "whole", headers=ORIGIN)
     done = tools.redrive()
@@ -29,7 +29,7 @@ def test_a_letter_with_half_a_body_stays(broker: MemoryBroker, tools: DeadLetter
 def test_what_brokers_tell_of_a_death_does_not_go_along(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any
 ) -> None:
-    """A redriven message lives again: it has its own properties, and none of the brokers' about its death."""
+    """A redriven message has its own properties, and none of the brokers' about its death."""
     death = {
         "_AMQ_ORIG_ADDRESS": "orders",
         "x-first-death-queue": "orders",
@@ -59,7 +59,7 @@ def test_a_refused_letter_is_tried_three_times(
 def test_the_last_copies_are_confirmed_before_the_report(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A redrive that may hold no more letters reports its last copies after the broker has confirmed them."""
+    """A redrive that can keep no more dead letters reports its last copies after the broker has confirmed them."""
     monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)
     for _ in range(3):
         bury("x", origin="queue://orders", cause="ValueError")

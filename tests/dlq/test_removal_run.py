@@ -1,4 +1,4 @@
-"""Dead letters that go back, or go: redrive and purge, on memory and in virtual time."""
+"""Redrive and purge, on memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DLQ = "queue://DLQ"
 
 
 def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """As they were, with their first id; each told how many; the others stay, uncounted."""
+    """Dead letters are redriven unchanged, with their first id, and reported; the others stay, uncounted."""
     bury("a", origin="queue://orders", cause="ValueError: 1", first="A", nr=1, redeliveryCount="6")
     own = bury("b", origin="queue://bills", cause="ValueError: 2")
     bury("c", origin="queue://bills", cause="KeyError")
@@ -66,7 +66,7 @@ def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
 def test_a_consumer_that_fails_at_once_does_not_make_it_circle(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any
 ) -> None:
-    """What dies again while the redrive runs is left for the next one."""
+    """A message that dies again during the redrive is left for the next one."""
     policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     bury(origin="queue://orders")
     with redelivery.connect(broker.uri, policies=policies) as connection:
@@ -82,7 +82,7 @@ def test_a_consumer_that_fails_at_once_does_not_make_it_circle(
 
 
 def test_what_is_left(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """Without an origin, from a topic, or from this queue itself: left, and counted, unless told otherwise."""
+    """Dead letters without an origin, from a topic, or from this queue itself stay unless an option sends them."""
     bury("nowhere")
     bury("topic", origin="topic://prices")
     bury("circle", origin=DLQ)
@@ -94,7 +94,7 @@ def test_what_is_left(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -
 
 
 def test_never_back_to_itself(tools: DeadLetterQueue) -> None:
-    """Neither `to` nor the quarantine may be the dead-letter queue; other nonsense is refused likewise."""
+    """Neither `to` nor the quarantine may be the dead-letter queue; other senseless arguments are refused, too."""
     wrong: Any
     for wrong, text in (
         ({"to": "DLQ"}, "to=DLQ is the dead-letter queue itself"),
@@ -107,7 +107,7 @@ def test_never_back_to_itself(tools: DeadLetterQueue) -> None:
 
 
 def test_the_rate(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """Ten at 5 a second take 1.8 s, and 2 s of silence at the end."""
+    """At 5 a second, ten dead letters take 1.8 s, and the end 2 s of silence."""
     for _ in range(10):
         bury(origin="queue://orders")
     began = broker._server.clock.monotonic()
@@ -116,7 +116,7 @@ def test_the_rate(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> No
 
 
 def test_a_refused_copy(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """After three tries it ends with what the broker said; nothing is lost."""
+    """A copy that is refused three times ends the redrive with the broker's words; nothing is lost."""
     bury(origin="queue://orders")
     broker.refuse_settlements(lambda _: True)
     with pytest.raises(
@@ -127,7 +127,7 @@ def test_a_refused_copy(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any)
 
 
 def test_one_refusal_among_many(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """What shares a transaction with a refused copy goes by itself; only that one stays, and is named."""
+    """The other messages of a transaction with a refused copy are sent one by one; only that one stays."""
     for _ in range(100):
         bury(origin="queue://orders")
     refused = bury("bad", origin="queue://orders")
@@ -140,7 +140,7 @@ def test_one_refusal_among_many(broker: MemoryBroker, tools: DeadLetterQueue, bu
 
 
 def test_many_share_a_transaction(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """64 go in one, fewer if they are large; by a rate no more than a tenth of a second's worth."""
+    """A transaction has 64 copies, fewer if they are large, and at a rate a tenth of a second's worth."""
     batches: list[int] = []
     send = DeadLetterConsumer.send_on
 
@@ -163,7 +163,7 @@ def test_many_share_a_transaction(broker: MemoryBroker, tools: DeadLetterQueue, 
 
 
 def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
-    """It goes on over the next one: nothing is missing, nothing twice."""
+    """A redrive goes on over the next connection: nothing is missing, nothing is there twice."""
     for number in range(50):
         bury(str(number), origin="queue://orders")
     cuts = iter([10, 25, 40])
@@ -183,7 +183,7 @@ def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
 
 @pytest.mark.parametrize("take", [False, True])
 def test_a_broker_that_is_slow_to_hand_out(broker: MemoryBroker, bury: Any, *, take: bool) -> None:
-    """Silence alone is no end: looks and redrives go on when the queue has been looked at, or asked for, again."""
+    """Silence alone is no end: looks and redrives go on once the queue has been shown, or asked about, again."""
     for number in range(5):
         bury(str(number), origin="queue://orders")
     silences, real = [True, True], DeadLetterConsumer.take
@@ -201,18 +201,18 @@ def test_a_broker_that_is_slow_to_hand_out(broker: MemoryBroker, bury: Any, *, t
 
 
 def test_what_does_not_come(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """What can be seen and is never handed out makes a report incomplete, of a redrive and of a purge."""
+    """A dead letter that is shown and never delivered makes the report incomplete, of a redrive and of a purge."""
     bury(origin="queue://orders")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DeadLetterConsumer, "take", lambda *_: None)
         for done in (tools.redrive(), tools.purge()):
             assert not done.complete
-            assert "1 dead letters that are meant are still there" in str(done.incomplete)
+            assert "1 dead letters that match are still there" in str(done.incomplete)
     assert broker.depth("DLQ") == 1
 
 
 def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
-    """What is meant is gone, the rest is there."""
+    """Dead letters that match are gone, the others are there."""
     bury(cause="ValueError")
     bury(cause="KeyError")
     assert (tools.purge(cause="KeyError", dry_run=True).purged, broker.depth("DLQ")) == (1, 2)
@@ -225,7 +225,7 @@ def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
 def test_a_broker_that_hands_out_pages(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any
 ) -> None:
-    """It gets no selector, and is asked for the next page when it falls silent; what it cannot show is said."""
+    """A broker that sends pages gets no selector, and is asked for the next; the report says what it cannot show."""
     able = replace(redelivery_memory.CAPABILITIES, browse_limit=2, max_unacknowledged=2)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     for number in range(9):

@@ -1,4 +1,4 @@
-"""What of a filter a broker evaluates."""
+"""Selectors: the part of the filters that a broker evaluates."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from redelivery.dlq.selection import Selection
 
 
 def test_a_selector_lets_through_what_is_meant() -> None:
-    """Causes and origins without a pattern; quotes are doubled; wildcards of LIKE let more pass, never less."""
+    """A selector passes all that matches: quotes are doubled, and wildcards of LIKE pass more, never less."""
     given: Any
     for given, selector in (
         ({}, None),
         ({"cause": "Value*"}, None),
         ({"id": "x", "older_than": 5}, None),
-        # A property that makes no sense is unknown as well.
+        # A senseless property counts as unknown, too.
         ({"cause": ["unknown", "a"]}, None),
         ({"destination": "unknown"}, None),
         (

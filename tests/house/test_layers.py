@@ -43,7 +43,7 @@ LAYERS = [
     {"dlq", "importers", "prometheus"},
     # `redelivery` itself, which loads the public names at first use.
     {""},
-    {"cli", "testing", "otel"},
+    {"cli", "testing", "otel", "__main__"},
 ]
 """The folders and modules of `redelivery`, lowest first: each imports its own layer and those below."""
 FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapter_support"}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ROLES = {
+    "__main__",
     "adapter",
     "connection",
     "delivery",

@@ -1,4 +1,4 @@
-"""Options that are added to a connection URI, and a URI that ends in `&`."""
+"""Options added to a connection URI, and a URI that ends in `&`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MORE = {"redelivery.heartbeat": "7000"}
      "stomp://h?&", "failover:(stomp://h)", "failover:(stomp://h)?timeout=3", "failover:(stomp://h)?timeout=3&"],
 )  # fmt: skip
 def test_options_are_added(uri: str) -> None:
-    """Whatever a URI ends in, what is added to it is read as one more option."""
+    """An added option is read as one more option, whatever the URI ends in."""
     before, after = parse_uri(uri), parse_uri(with_options(uri, MORE))
     assert (after.heartbeat, after.client_id, after.failover) == (7.0, before.client_id, before.failover)
     assert with_options(uri, {}) == uri
@@ -34,7 +34,7 @@ def test_values_are_escaped() -> None:
     "head", ["tcp://h:1", "stomp://h:1", "failover:(tcp://h:1)", "failover:(stomp://h:1)"]
 )
 def test_a_uri_may_end_in_ampersands(head: str, end: str) -> None:
-    """As the Java client reads it (6.1.7, run): any number of them behind the last option is nothing."""
+    """Any number of & behind the last option is ignored, as by the Java client (6.1.7, run)."""
     uri = f"{head}?jms.redeliveryPolicy.maximumRedeliveries=2{end}"
     assert parse_uri(uri).policies == parse_uri(uri.rstrip("&")).policies
     assert redact_uri(uri) == redact_uri(uri.rstrip("&"))
@@ -42,7 +42,7 @@ def test_a_uri_may_end_in_ampersands(head: str, end: str) -> None:
 
 @pytest.mark.parametrize("query", ["&jms.clientID=a", "jms.clientID=a&&redelivery.heartbeat=1"])
 def test_an_empty_option_between_others_is_refused(query: str) -> None:
-    """The Java client ends such a URI in a NullPointerException; here it is one sentence."""
+    """An empty option between others is one sentence; the Java client raises a NullPointerException."""
     for scheme in ("tcp", "stomp"):
         with pytest.raises(ConfigurationError, match="there is none between two &"):
             parse_uri(f"{scheme}://h?{query}")

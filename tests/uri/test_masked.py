@@ -1,4 +1,4 @@
-"""Credentials in what a broker says."""
+"""Credentials in a broker's messages."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ from redelivery.uri.parser import parse_uri
     ],
 )
 def test_credentials_are_taken_out_of_a_brokers_words(words: str, shown: str) -> None:
-    """The user's name where it is a word of its own, the password wherever it is."""
+    """The user's name is masked as a word of its own, the password anywhere."""
     assert parse_uri("stomp://shop:s3cret%2B@h").masked(words) == shown

@@ -26,7 +26,7 @@ from redelivery.uri.parser import parse_uri
     ],
 )
 def test_a_scheme_that_asks_for_tls_is_answered_by_one_with_tls(scheme: str, near: str) -> None:
-    """A near miss never takes the encryption away."""
+    """A near miss of a scheme with TLS has TLS."""
     with pytest.raises(ConfigurationError, match=f"did you mean {re.escape(repr(near))}"):
         parse_uri(f"{scheme}://h")
 
@@ -39,6 +39,6 @@ def test_a_scheme_that_asks_for_tls_is_answered_by_one_with_tls(scheme: str, nea
     ],
 )
 def test_a_scheme_of_the_java_client_is_answered_by_ours(scheme: str, ours: str) -> None:
-    """Those with TLS by those with TLS."""
+    """A scheme of the Java client is answered by ours, with TLS for TLS."""
     with pytest.raises(ConfigurationError, match=re.escape(f"use {ours}; ")):
         redelivery.connect(f"{scheme}://h")

@@ -1,4 +1,4 @@
-"""Options of a policy that the Java client has not: a limit of time, and a list of delays."""
+"""Policy options that the Java client does not have: a limit of time, and a list of delays."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_our_options_of_a_policy() -> None:
         ("redelivery.policy.delays=" + "1," * 10_000 + "1", "has 10001 delays; 10000 at most"),
         (
             "redelivery.policy.delays=1&jms.redeliveryPolicy.maximumRedeliveries=1",
-            "its length the maximum: remove jms.redeliveryPolicy.maximumRedeliveries",
+            "its length is the maximum: remove jms.redeliveryPolicy.maximumRedeliveries",
         ),
         (
             "redelivery.policyMap.A.delays=1&jms.redeliveryPolicyMap.A.redeliveryDelay=1",
@@ -69,7 +69,7 @@ def test_our_options_of_a_policy() -> None:
     ],
 )
 def test_options_refused(query: str, message: str) -> None:
-    """A mistake is one sentence that names the option, and the right one where there is one."""
+    """A mistake is one sentence that names the option, and the right one if there is one."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         parse_uri(f"stomp://h?{query}")
     assert "\n" not in str(caught.value)

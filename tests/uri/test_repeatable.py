@@ -1,4 +1,4 @@
-"""A password that is typed into the wrong place of a URI is not repeated by the error."""
+"""Errors do not repeat a password that stands in the wrong place of a URI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSWORDS = (
 
 
 def said(uri: str) -> str:
-    """Return all that is said of a URI that is refused; nothing, if it is accepted."""
+    """Return the texts of the error over a URI; empty if it is accepted."""
     try:
         parse_uri(uri)
     except ConfigurationError as error:
@@ -33,7 +33,7 @@ def said(uri: str) -> str:
 
 @for_each(sorted(OPTIONS))
 def test_a_password_in_another_option(name: str) -> None:
-    """No option repeats what is neither a number nor near a word that it takes, unless it takes any such text."""
+    """An error repeats a value only if it is a number, near a word of the option, or the option takes any text."""
     for uri in (f"stomp+ssl://h?{name}=%s", f"failover:(stomp://h)?{name}=%s", f"tcp://h?{name}=%s"):
         for password in PASSWORDS:
             assert password not in said(uri % password)
@@ -41,7 +41,7 @@ def test_a_password_in_another_option(name: str) -> None:
 
 @for_each(PASSWORDS)
 def test_a_password_in_place_of_a_name(password: str) -> None:
-    """The second half of a password with a & in it is not repeated as an option's name, where it is none."""
+    """The second half of a password with a & in it is not repeated as the name of an option."""
     letters_alone = password.isalpha()
     for uri in (f"stomp://h?{password}=1", f"stomp://h?jms.redeliveryPolicyMap.A.{password}=1"):
         assert letters_alone or password not in said(uri)
@@ -64,5 +64,5 @@ def test_a_password_in_place_of_a_name(password: str) -> None:
     ],
 )
 def test_what_explains_an_error_is_repeated(option: str, shown: str) -> None:
-    """A number, a word near one that the option takes, a path: with it the error is understood."""
+    """An error repeats a number, a word near one of the option, or a path."""
     assert shown in said(f"stomp://h?{option}")

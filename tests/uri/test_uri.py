@@ -146,7 +146,7 @@ def test_failover_options(query: str, field: str, value: object) -> None:
 
 
 def test_tls_options() -> None:
-    """Certificates are named for an encrypted address."""
+    """Certificates are options of an encrypted address."""
     tls = parse_uri(
         "stomp+ssl://h?redelivery.tlsCaFile=/ca.pem&redelivery.tlsCertFile=/c.pem"
         "&redelivery.tlsKeyFile=/k.pem&redelivery.tlsKeyPassword=hush"
@@ -157,7 +157,7 @@ def test_tls_options() -> None:
 
 
 def test_java_only_options_are_listed_not_lost() -> None:
-    """What only the Java client can use is kept by name; of values only what can be no credential is shown."""
+    """Options of the Java client are kept by name; only values that can be no credential are shown."""
     settings = parse_uri(
         "failover:(tcp://a:1?wireFormat.maxInactivityDuration=0,tcp://b:2)?jms.useAsyncSend=true&backup=true"
         "&jms.prefetchPolicy.queueBrowserPrefetch=7&nested.socket.keyStorePassword=x"
@@ -170,7 +170,7 @@ def test_java_only_options_are_listed_not_lost() -> None:
         "jms.prefetchPolicy.queueBrowserPrefetch": "7",
         "nested.socket.keyStorePassword": "***",
         "jms.redeliveryPolicy.destination": "***",
-        # Of what may have been meant for another option, nothing is repeated.
+        # Not repeated: the value may belong to another option.
         "jms.copyMessageOnSend": "***",
     }
 
@@ -188,7 +188,7 @@ def test_option_rows_show_each_supported_option() -> None:
 
 @for_each([*OPTIONS.values()])
 def test_each_option_says_over_which_schemes_it_has_a_meaning(option: Option) -> None:
-    """The schemes of the table are schemes that connect, and one is refused where it has no meaning."""
+    """The schemes of the table can connect, and an option is refused over the others."""
     assert option.schemes <= set(SCHEMES)
     shown = {row[0]: row[3] for row in option_rows()}[option.name]
     if option.schemes == set(SCHEMES):
@@ -202,7 +202,7 @@ def test_each_option_says_over_which_schemes_it_has_a_meaning(option: Option) ->
 
 @pytest.mark.parametrize("name", ["redelivery.queueArguments", "redelivery.deadLetterArguments"])
 def test_what_a_queue_is_declared_with(name: str) -> None:
-    """Names and values as given; a name that RabbitMQ ignores, or one twice, is refused with the names it takes."""
+    """Arguments of queues are read as given; an ignored name, or one twice, is refused with the names it takes."""
     settings = parse_uri(f"stomp://h?{name}=x-queue-type:quorum,x-dead-letter-exchange:")
     found = settings.queue_arguments if "queue" in name else settings.dead_letter_arguments
     assert dict(found) == {"x-queue-type": "quorum", "x-dead-letter-exchange": ""}
@@ -217,7 +217,7 @@ def test_what_a_queue_is_declared_with(name: str) -> None:
                  "x-consumer-disconnected-timeout:90000"]
 )  # fmt: skip
 def test_what_quorum_queues_of_rabbitmq_43_are_declared_with(argument: str) -> None:
-    """Over AMQP; over STOMP the broker would ignore it."""
+    """Arguments of quorum queues are accepted over AMQP; over STOMP the broker would ignore them."""
     assert parse_uri(f"amqp://h?redelivery.queueArguments={argument}").queue_arguments
     with pytest.raises(ConfigurationError, match="names out of"):
         parse_uri(f"stomp://h?redelivery.queueArguments={argument}")

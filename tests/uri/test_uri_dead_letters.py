@@ -1,4 +1,4 @@
-"""What a connection URI says of dead letters, and which of it contradicts itself."""
+"""Dead-letter options of a connection URI, and their contradictions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DISCARDING = "deadLetterStrategy=discarding"
 
 
 def read(options: str, scheme: str = "stomp://h") -> redelivery.Settings:
-    """Parse options; those without a prefix of their own are `redelivery.` ones."""
+    """Parse options; names without a prefix are `redelivery.` ones."""
     each = [part if part.startswith("jms.") else PRE + part for part in options.split("&")]
     return parse_uri(f"{scheme}?{'&'.join(each)}")
 
 
 def test_strategies_are_read() -> None:
-    """Each option has its place; what is not given is the broker's own, or Classic's default."""
+    """Each option is read; one that is not given is the broker's own, or Classic's default."""
     assert read("deadLetter=auto").individual is None
     assert read(INDIVIDUAL).individual == IndividualStrategy()
     given = read(
@@ -42,7 +42,7 @@ def test_strategies_are_read() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (f"{INDIVIDUAL}&deadLetter=ack", "contradicts redelivery.deadLetter=ack: the broker's own"),
+        (f"{INDIVIDUAL}&deadLetter=ack", "contradicts redelivery.deadLetter=ack: only copies go"),
         (f"{INDIVIDUAL}&deadLetter=discard", "contradicts redelivery.deadLetter=discard"),
         (f"{INDIVIDUAL}&jms.redeliveryPolicy.outcome=REJECTED", "contradicts redelivery.deadLetter=ack"),
         (f"{INDIVIDUAL}&deadLetterDestination=D", "deadLetterDestination contradicts .*individual"),
@@ -74,7 +74,7 @@ def test_strategies_are_read() -> None:
     ],
 )  # fmt: skip
 def test_contradictions(options: str, message: str) -> None:
-    """Each is refused in one sentence, before anything is opened."""
+    """A contradiction is one sentence, before a connection."""
     with pytest.raises(ConfigurationError, match=message) as caught:
         read(options)
     assert "\n" not in str(caught.value)
@@ -99,7 +99,7 @@ def test_a_password_in_a_pattern_is_not_shown() -> None:
 def test_what_the_policies_make_no_sense_of(
     options: str, policies: RedeliveryPolicyMap | None, message: str
 ) -> None:
-    """Dropping what no policy serves, or what has used up a maximum, needs policies that leave something to drop."""
+    """Dropping unserved messages, or those beyond a maximum, needs policies that leave some to drop."""
     each = [part if part.startswith("jms.") else PRE + part for part in options.split("&")]
     with pytest.raises(ConfigurationError, match=message):
         redelivery.connect(f"memory://x?{'&'.join(each)}", policies=policies)

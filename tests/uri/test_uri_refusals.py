@@ -1,4 +1,4 @@
-"""What a connection URI must not say, and what no error and no repr may show."""
+"""Refusals of connection URIs, and texts that no error and no repr may show."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("redelivery.deadLetterDestination=temp-queue://A", "must be one queue"),
         ("redelivery.deadLetterDestination=", "has no name"),
         ("jms.redeliveryPolicy.outcome=RELEASED", "for ever"),
-        ("jms.redeliveryPolicy.outcome=4", "MODIFIED_FAILED gives"),
+        ("jms.redeliveryPolicy.outcome=4", "MODIFIED_FAILED releases"),
         ("jms.redeliveryPolicy.outcome=MODIFIED_FAILED_UNDELIVERABLE", "not supported yet"),
         ("jms.redeliveryPolicy.outcome=NOPE", "one of ACCEPTED, REJECTED"),
         ("jms.redeliveryPolicy.outcome=ACCEPTED&redelivery.deadLetter=ack", "same setting"),
@@ -176,7 +176,7 @@ def test_addresses_refused(uri: str, message: str) -> None:
 
 
 def test_an_unknown_scheme_is_told_those_that_are_installed() -> None:
-    """Only schemes that an adapter serves are offered to connect with."""
+    """The error over an unknown scheme lists only schemes that an adapter serves."""
     with pytest.raises(ConfigurationError) as caught:
         parse_uri("kafka://h")
     assert str(caught.value) == (
@@ -186,7 +186,7 @@ def test_an_unknown_scheme_is_told_those_that_are_installed() -> None:
 
 @pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - set(schemes())))
 def test_a_scheme_without_an_adapter_is_not_supported_yet(scheme: str) -> None:
-    """A scheme that is read, and that no adapter serves, says so, with those that can connect."""
+    """The error over a scheme of ours without an adapter lists those that can connect."""
     with pytest.raises(
         ConfigurationError, match=f"{scheme}:// is not supported yet; these schemes can connect: memory, "
     ):
@@ -231,7 +231,7 @@ def test_credentials(uri: str, user: str, password: str | None) -> None:
     ],
 )  # fmt: skip
 def test_redact(uri: str, shown: str) -> None:
-    """A URI is shown without credentials, and not at all where any part could belong to one."""
+    """A URI is shown without credentials; it is `***` if any part could belong to one."""
     assert redact_uri(uri) == shown
 
 
@@ -249,7 +249,7 @@ secrets = st.text(st.sampled_from("qzxjQZXJ7@:/?&=#,;()%+[]'\" \n\u00e9"), min_s
 
 @given(st.sampled_from(SHAPES), secrets, st.booleans())
 def test_no_secret_is_ever_shown(shape: str, secret: str, encoded: bool) -> None:
-    """Whatever the password and wherever it stands, encoded or not, no error, repr or redaction shows it."""
+    """No error, repr or redaction shows a password, wherever it stands, encoded or not."""
     uri = shape.format(quote(secret, safe="") if encoded else secret)
     texts = [redact_uri(uri)]
     try:
@@ -258,14 +258,14 @@ def test_no_secret_is_ever_shown(shape: str, secret: str, encoded: bool) -> None
         texts += [str(error), repr(error), str(error.option), str(error.__cause__)]
     else:
         texts += [repr(found), str(found), repr(found.tls), repr(found.policies)]
-    # A stray & or @ may have cut the secret in pieces, none of which is shown either.
+    # A stray & or @ can cut the secret in pieces; none of them is shown.
     for piece in re.findall("[qzxjQZXJ7]{4,}", secret):
         assert not any(piece in text for text in texts)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Any text at all is a URI or a ConfigurationError, never another exception."""
+    """Any text is a URI or a ConfigurationError, never another exception."""
     for uri in (
         text,
         f"stomp://{text}",
@@ -288,5 +288,5 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ],
 )
 def test_the_case_of_a_scheme_does_not_matter(written: str, meant: str) -> None:
-    """As RFC 3986 has it; the case of all the rest does."""
+    """The case of a scheme does not matter (RFC 3986); the case of all the rest does."""
     assert repr(parse_uri(written)) == repr(parse_uri(meant))

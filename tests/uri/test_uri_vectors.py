@@ -1,4 +1,4 @@
-"""The connection URI: what the reference's URIs mean here."""
+"""Connection URIs of the reference: their meaning here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def options_of(uri: str) -> dict[str, str]:
 
 
 def senseless(vector: dict[str, Any]) -> bool:
-    """Whether a value that the reference took makes no sense, by the rules of the library."""
+    """True if a value that the reference took makes no sense, by the rules of the library."""
     policy, prefetch = vector["redeliveryPolicy"], vector["prefetchPolicy"]
     return bool(
         policy["maximumRedeliveries"] < -1
@@ -39,12 +39,12 @@ def senseless(vector: dict[str, Any]) -> bool:
 
 
 def refused_by_rule(vector: dict[str, Any]) -> bool:
-    """Whether a URI that the reference accepts is refused here, and why: a rule, not a list of URIs."""
+    """True if a URI that the reference accepts is refused here by a rule."""
     options = options_of(vector["uri"])
     booleans = [
         value for name, value in options.items() if OPTIONS.get(name) and OPTIONS[name].kind == "boolean"
     ]
-    # Options that the reference leaves unread: in a member, behind no parenthesis, behind no "?".
+    # Options that the reference ignores: in a member, without a parenthesis, without a "?".
     misplaced = any(prefix in vector["remaining_url"] for prefix in (POLICY, PREFETCH))
     contradictory = f"{PREFETCH}all" in options and sum(name.startswith(PREFETCH) for name in options) > 1
     unconvertible = any(value.lower() not in ("true", "false") for value in booleans)
@@ -90,7 +90,7 @@ def test_reads_what_the_reference_reads(vector: dict[str, Any]) -> None:
 
 @for_each(REFUSED)
 def test_refuses_what_the_reference_refuses_or_ignores(vector: dict[str, Any]) -> None:
-    """A URI that fails in the Java client, at once or on connecting, or is half ignored, is refused."""
+    """A URI that fails in the Java client, at once or on connecting, or that it ignores in part, is refused."""
     with pytest.raises(ConfigurationError):
         parse_uri(vector["uri"])
 

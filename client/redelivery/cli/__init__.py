@@ -1,4 +1,4 @@
-"""The command line: `redelivery demo`, `consume`, `send`, `policy`. Needs the extra `cli` (click and rich)."""
+"""Command line: `redelivery demo`, `consume`, `send`, `policy`, `dlq`, `doctor`. Needs the extra `cli`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line with the arguments of the process, and exit."""
-    # Answered without click, which takes longer to load than the answer.
+    # Answered without click: loading it takes longer than the answer.
     if sys.argv[1:] == ["--version"]:
         from redelivery import __version__  # noqa: PLC0415
 

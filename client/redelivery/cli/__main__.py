@@ -1,4 +1,4 @@
-"""`python -m redelivery.cli` is `redelivery`."""
+"""`python -m redelivery.cli`: the command `redelivery`."""
 
 from redelivery.cli import main
 

@@ -1,4 +1,4 @@
-"""The command group, loaded command by command, and what every kind of error becomes."""
+"""Command group, whose commands are loaded when they are used, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _EXTRAS = {"click": "cli", "rich": "cli", "matplotlib": "plot"}
 
 
 class _PipeClosed(Exception):
-    """Whoever read our output has enough of it. Not a BrokenPipeError: click would make exit code 1 of that."""
+    """The reader of our output has closed the pipe. Not a BrokenPipeError: click makes exit code 1 of that."""
 
 
 class _Commands(SuggestingGroup):
-    """Commands whose modules are imported when they are used."""
+    """Group of commands whose modules are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_HOMES)
@@ -99,11 +99,11 @@ def cli(ctx: click.Context) -> None:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code. A mistake becomes one line on stderr."""
+    """Run the command line and return the exit code. A mistake is one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            # A terminal that lacks a character is no reason to fail.
+            # A terminal without a character must not end the command.
             reconfigure(errors="backslashreplace")
     try:
         result = cli.main(
@@ -123,7 +123,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _line_for(error: Exception) -> tuple[str, int]:
-    """Return the line that an error becomes, and its exit code. What is nobody's mistake is raised again."""
+    """Return the line for an error, and its exit code. An error that is no mistake of the user is raised again."""
     where, hint, code = "redelivery", "", FAILED
     text = str(error)
     match error:
@@ -150,8 +150,16 @@ def _line_for(error: Exception) -> tuple[str, int]:
             text, code = f"needs {package}: pip install 'redelivery[{_EXTRAS[package]}]'", MISCONFIGURED
         case _:
             pass
+    if isinstance(error, ConfigurationError) and len(error.errors) > 1:
+        return "\n".join(_lines(where, text)), code
     text = " ".join(part.strip() for part in text.splitlines() if part.strip())
     return f"{where}: {_printable(text[:1].lower() + text[1:] if _is_click(error) else text)}{hint}", code
+
+
+def _lines(where: str, text: str) -> list[str]:
+    """Return the lines of several mistakes: a head, and each mistake on a line of its own."""
+    head, *mistakes = text.splitlines()
+    return [f"{where}: {_printable(head)}", *(f"  {_printable(line)}" for line in mistakes)]
 
 
 def _is_click(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and logging."""
+"""Options of several commands, and the set-up of logging."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def output_option(command: Command) -> Command:
 
 
 def verbose_option(command: Command) -> Command:
-    """Add `-v`, and set logging up whether it is given or not."""
+    """Add `-v`; it sets up logging whether it is given or not."""
     return click.option(
         "-v", "--verbose", count=True, expose_value=False, callback=_set_up_logging,
         help="Log to stderr what happens, with tracebacks; -vv: also the frames on the wire, without credentials.",
@@ -46,7 +46,7 @@ def verbose_option(command: Command) -> Command:
 def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the connection URI and the other arguments.
 
-    The first argument is the URI if it starts with a scheme of one; without `REDELIVERY_URL` it has to be.
+    The first argument is the URI if it starts with the scheme of one. Without `REDELIVERY_URL` it must be one.
     """
     from redelivery.uri.option_table import JAVA_PORTS, SCHEMES  # noqa: PLC0415
 
@@ -61,7 +61,7 @@ def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if fallback:
         return fallback, words
     if scheme and scheme not in _DESTINATIONS:
-        # Reading it says what is wrong with it.
+        # Reading it raises an error that explains it.
         return first, words[1:]
     raise click.UsageError(
         f"no connection URI: give one as the first argument, such as stomp://localhost:61613, or set {ENVIRONMENT}"
@@ -91,7 +91,7 @@ class _OneLine(logging.Handler):
         try:
             sys.stderr.write("\n".join(map(clean, lines)) + "\n")
         except (OSError, ValueError):
-            # Nobody reads stderr any longer: what it says must not stop the work.
+            # The reader of stderr has gone: that must not stop the work.
             return
 
 
@@ -105,7 +105,7 @@ def _set_up_logging(ctx: click.Context, _: click.Parameter, verbosity: int) -> N
     levels = {
         "redelivery": (logging.WARNING, logging.DEBUG, logging.DEBUG),
         "redelivery.wire": (logging.INFO, logging.INFO, logging.DEBUG),
-        # It logs with a traceback what our own errors say in one line, and whole frames, credentials and all.
+        # It logs tracebacks for what our errors say in one line, and whole frames with credentials.
         "stomp.py": (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL),
     }
     for name, by_verbosity in levels.items():

@@ -21,6 +21,7 @@ from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.printer import Printer, report_line
 from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.delivery import Cause
+from redelivery.uri.parser import parse_to_connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
-# What a handler may raise that is no failure of its message, and no Ctrl-C.
+# Exceptions of a handler that are no failure of its message, and no Ctrl-C.
 _ENDS = (SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
@@ -76,13 +77,13 @@ connected.""",
 )
 @click.option("--count", type=number(1), metavar="N", help="Stop after so many messages are finished.")
 @click.option(
-    "--idle", type=seconds(positive=True), metavar="SECONDS",
-    help="Stop when nothing came, ran or waited for a redelivery for so long.",
+    "--idle", type=seconds(positive=True), metavar="DURATION",
+    help="Stop when no message arrived, ran or was parked for so long.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=seconds(positive=True), metavar="SECONDS",
+    "--timeout", type=seconds(positive=True), metavar="DURATION",
     help="Time for one message: then a command is killed, an async function cancelled, and it has failed. After twice "
-    "as long, which only a plain function can take, consuming ends with exit code 70.",
+    "as long, which only a plain function can reach, consuming ends with exit code 70.",
 )  # fmt: skip
 @click.option("--selector", help="JMS selector, evaluated by the broker.")
 @click.option("--subscription", help="Durable topic subscription; needs jms.clientID in the URI.")
@@ -94,7 +95,7 @@ connected.""",
     help="Order of messages: non_blocking (others overtake one that waits), blocking or per_group.",
 )
 @click.option(
-    "--drain-timeout", type=seconds(), default=30, show_default=True, metavar="SECONDS",
+    "--drain-timeout", type=seconds(), default="30s", show_default=True, metavar="DURATION",
     help="How long running handlers may finish when stopping.",
 )  # fmt: skip
 @health_options
@@ -111,8 +112,8 @@ def consume(
     """Consume messages: each goes through its destination's redelivery policy.
 
     With --handler or --exec each message is handled by your code: a return, or exit status 0, accepts it; anything
-    else fails it, and the policy decides when it comes again. With neither, messages are printed and accepted.
-    SIGTERM and Ctrl-C drain: nothing new is begun, what runs may finish. The report goes to stderr, or with
+    else fails it, and the policy decides when it is redelivered. With neither, messages are printed and accepted.
+    SIGTERM and Ctrl-C drain: no handler is started, running ones may finish. The report goes to stderr, or with
     --output json to stdout. Without URI, REDELIVERY_URL is used.
     """
     from redelivery.cli.stop_condition import StopCondition  # noqa: PLC0415
@@ -124,10 +125,10 @@ def consume(
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
-    settings = redelivery.parse_uri(uri)
+    settings = parse_to_connect(uri)
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < (settings.credit or MOST_CREDIT):
-        # To take no more from the others than is needed.
+        # More would be taken from other consumers for nothing.
         given["credit"] = count
     tally = StopCondition(count, given.pop("idle"), scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
@@ -141,7 +142,7 @@ def consume(
         if commands is not None:
             commands.kill()
     report = tally.without_own(report)
-    # Else nothing has run that could be reported.
+    # After an error a report without counts says nothing.
     if error is None or any(asdict(report).values()):
         _tell(report, output, printer)
     if error is not None:
@@ -169,7 +170,7 @@ def _work(
     failures: FailureOptions,
     timeout: float | None,
 ) -> tuple[Callable[[Message], Any], CommandHandler | None]:
-    """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
+    """Return the handler, and the same as a command handler if it is one. No I/O with the broker."""
     if printer is not None:
         return printer, None
     if command is not None:
@@ -210,7 +211,7 @@ def _run(
 
     def admitted(message: Message) -> Any:
         tally.admit(message)
-        # What it returns tells whether it has run.
+        # A plain function may return a coroutine, which the caller checks.
         return work(message)
 
     connection.listen(destination, admitted, **_listen_options(given))
@@ -280,12 +281,12 @@ def _tell(report: Report, output: str, printer: Printer | None) -> None:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM outside of draining: the connection is closed on the way out."""
+    """SIGTERM outside of draining: the connection is closed first."""
 
 
 @contextmanager
 def _terminated_cleanly() -> Generator[None]:
-    """Have SIGTERM, when nothing is to be drained or draining is cut short, close the connection and end 143."""
+    """Close the connection and end with 143 at a SIGTERM before consuming, or at one that cuts a drain short."""
 
     def raise_it(_: int, __: FrameType | None) -> None:
         raise _Terminated

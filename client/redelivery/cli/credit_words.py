@@ -1,4 +1,4 @@
-"""How many messages a consumer takes ahead, in words."""
+"""Credit of a consumer, in words."""
 
 from __future__ import annotations
 

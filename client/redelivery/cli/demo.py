@@ -8,9 +8,13 @@ import click
 
 from redelivery.cli.common_options import output_option, verbose_option
 from redelivery.cli.exit_codes import FAILED, OK, Failure
-from redelivery.cli.param_types import number
+from redelivery.cli.param_types import milliseconds, number
 
 __all__ = ["demo"]
+
+
+def _delay(value: object) -> int:
+    return number(1, 60_000)(milliseconds(1)(value))
 
 
 @click.command(
@@ -22,8 +26,8 @@ Examples:
   redelivery demo --output jsonl | jq -c 'select(.type == "attempt")'""",
 )
 @click.option(
-    "--delay", type=number(1, 60_000), default=400, show_default=True, metavar="MS",
-    help="Delay before the first redelivery; it doubles each time.",
+    "--delay", type=_delay, default="400ms", show_default=True, metavar="DURATION",
+    help="Delay before the first redelivery, 60 s at most; it doubles each time. A bare number: milliseconds.",
 )  # fmt: skip
 @output_option
 @verbose_option

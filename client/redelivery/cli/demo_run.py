@@ -1,4 +1,4 @@
-"""What `redelivery demo` does, and whether it happened as promised. Nothing here is shown: see `demo_view`."""
+"""Run of `redelivery demo`, and its checks. `demo_view` shows it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["Check", "Demo", "DemoAttempt", "Outcome"]
 
 QUEUE = "orders"
 REDELIVERIES = 3
-# Seconds beyond the schedule, on a machine that is very busy.
+# Seconds beyond the schedule, for a very busy machine.
 PATIENCE = 10.0
 # Seconds between looks at the clock while nothing happens.
 LOOK = 0.05
 
 
 class _Flaky:
-    """Stands in for the code of a user: it works, works at the third attempt, or never."""
+    """Handler in place of a user's: it succeeds, succeeds at the third attempt, or never."""
 
     failures: dict[str, tuple[int, Exception]] = {  # noqa: RUF012 - a table, never changed
         "order-1": (0, ValueError()),
@@ -56,16 +56,16 @@ class DemoAttempt:
     """`accepted`, `failed` or `poisoned`."""
     cause: str | None = None
     asked_ms: int | None = None
-    """The delay before this delivery that the policy asked for; None for the first."""
+    """Delay before this delivery by the policy; None: the first delivery."""
     waited_ms: float | None = None
-    """What it was, from the end of the last attempt to the start of this one."""
+    """Measured delay, from the end of the last attempt to the start of this one."""
     next_ms: int | None = None
-    """The delay that the policy asks for now."""
+    """Delay before the next delivery, by the policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise, and whether it was kept."""
+    """Promise of the demo, and whether it was kept."""
 
     promise: str
     kept: bool
@@ -73,7 +73,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the demo ended."""
+    """Result of the demo."""
 
     uri: str
     attempts: tuple[DemoAttempt, ...]
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was promised happened."""
+        """True if every promise was kept."""
         return all(check.kept for check in self.checks)
 
     def letters(self) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ class Demo:
             yield self._outcome(report, broker)
 
     def waiting(self) -> list[tuple[str, float, float]]:
-        """Return each message that waits: its name, the seconds left, and the share of its delay that is over."""
+        """Return (name, seconds left, share of the delay that is over) of each parked message."""
         now, last = self._clock.monotonic(), {attempt.message: attempt for attempt in self.attempts}
         found: list[tuple[str, float, float]] = []
         for identity, (failed_at, delay_ms) in list(self._failed.items()):
@@ -185,14 +185,14 @@ class Demo:
         self._work(message)
 
     def _observe(self, event: Event) -> None:
-        """Take note of what became of an attempt."""
+        """Record the outcome of an attempt."""
         if not isinstance(event, Finished):
             return
         match event.outcome:
             case "redelivered":
                 delay = round((event.delay or 0.0) * 1000)
                 self._note(event.message_id, "failed", event.cause, delay)
-                # The engine's own time of the failure: from it on, it may not be early.
+                # The engine's time of the failure: the redelivery must not be earlier than the delay after it.
                 record = event.delivery.record
                 assert record is not None and record.last_failure is not None, "it has failed"  # noqa: PT018
                 self._failed[event.message_id] = record.last_failure, delay
@@ -258,5 +258,5 @@ class Demo:
         if attempt.asked_ms is None or attempt.waited_ms is None:
             return attempt.delivery == 1
         asked_for = self.delays_ms[attempt.delivery - 2]
-        # A microsecond of grace: the clock's floats round.
+        # A microsecond of tolerance: the clock's floats are rounded.
         return attempt.asked_ms == asked_for and attempt.waited_ms >= asked_for - 0.001

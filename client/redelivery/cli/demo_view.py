@@ -1,4 +1,4 @@
-"""How `redelivery demo` looks: a timeline that grows, below it what waits, and a summary at the end."""
+"""Output of `redelivery demo`: a growing timeline, the parked messages below it, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class JsonView:
         self._lines = lines
 
     def live(self) -> AbstractContextManager[object]:
-        """Nothing is shown besides data."""
+        """Show nothing but data."""
         return nullcontext()
 
     def tick(self) -> None:
-        """Nothing moves."""
+        """Do nothing: no output moves."""
 
     def attempt(self, attempt: DemoAttempt) -> None:
         """Write an attempt."""
@@ -61,7 +61,7 @@ class JsonView:
 
 
 class TableView:
-    """For people."""
+    """Output for people."""
 
     def __init__(self, demo: Demo, *, bars: bool = True) -> None:
         """`bars`: on a terminal, show each message that waits as a bar that grows."""
@@ -74,7 +74,7 @@ class TableView:
         self._live: Any = None
 
     def live(self) -> AbstractContextManager[object]:
-        """Begin: say what will happen, and on a terminal show what waits while it waits."""
+        """Write what will happen; on a terminal show the parked messages."""
         delays = ", ".join(duration(delay) for delay in self._demo.delays_ms)
         self._line("An embedded broker, one queue, three messages.")
         self._line(f"Policy: redeliver after {delays}; a failure after that is poison.")
@@ -89,7 +89,7 @@ class TableView:
         return live
 
     def tick(self) -> None:
-        """Let the bars of what waits grow."""
+        """Redraw the bars of the parked messages."""
         if self._live is not None:
             self._live.update(self._waiting(), refresh=True)
 
@@ -114,7 +114,7 @@ class TableView:
         self.tick()
 
     def outcome(self, outcome: Outcome) -> None:
-        """Add the report, the dead-letter queue, the checks, and what to do next."""
+        """Add the report, the dead-letter queue, the checks, and the next commands."""
         self._line(f"\nReport: {report_line(outcome.report)}\n")
         self._line("Dead-letter queue (queue://DLQ)", "bold")
         print_table(

@@ -1,125 +1,62 @@
-"""`redelivery dlq`: look after dead letters."""
+"""`redelivery dlq`: count, show, redrive, purge and export dead letters."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
+from redelivery.cli.dlq_options import filter_options, filters_of, ledger_option, opened, reading_options
 from redelivery.cli.dlq_view import (
     details,
-    nothing_meant,
+    is_message_id,
+    no_letters,
+    no_such_letter,
+    nothing_matched,
     print_groups,
     print_letters,
     report,
     report_redrive,
 )
 from redelivery.cli.formatting import note
-from redelivery.cli.param_types import number, one_of, seconds
+from redelivery.cli.param_types import number, one_of, rate
 from redelivery.cli.progress import counted, progress, stopping
 from redelivery.cli.usage_errors import SuggestingGroup
-from redelivery.dlq.queue_browser import IDLE
 from redelivery.dlq.results import summarise
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from redelivery.dlq.dead_letter_queue import DeadLetterQueue
-
 __all__ = ["dlq"]
-
-Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
 @click.group(
     cls=SuggestingGroup,
     invoke_without_command=True,
-    short_help="Look after dead letters: count, show, put back, drop, export.",
+    short_help="Count, show, redrive, purge and export dead letters.",
     epilog="""\b
 Examples:
   export REDELIVERY_URL=amqp://localhost:5672
   redelivery dlq summary
-  redelivery dlq list --cause ValueError --younger-than 3600
+  redelivery dlq list --cause ValueError --younger-than 2h
   redelivery dlq redrive --cause ValueError --rate 500 --dry-run
 
 \b
-Exit codes: 0 ok, 1 failed, 2 usage, 3 some of what was meant was left, or
-nothing was meant, 69 broker unreachable, 78 bad configuration.""",
+Exit codes: 0 ok, 1 failed, 2 usage, 3 some that matched stay, or nothing
+matched, 69 broker unreachable, 77 log-in refused, 78 bad configuration.""",
 )
 @click.pass_context
 def dlq(ctx: click.Context) -> None:
-    """Look after dead letters: count, show, put back, drop, export."""
+    """Count, show, redrive, purge and export dead letters."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-def _common(command: Command) -> Command:
-    """Add the options of every command; the queue and how it is read."""
-    for option in (
-        click.option(
-            "--take", is_flag=True,
-            help="Read by receiving and giving back, where the broker cannot show a queue without taking.",
-        ),
-        click.option(
-            "--idle", type=seconds(positive=True), default=IDLE, show_default=True, metavar="SECONDS",
-            help="The queue is at its end when nothing has come for so long, where the broker does not tell.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _filters(command: Command) -> Command:
-    """Add the options that say which dead letters are meant."""
-    age = seconds()
-    for option in (
-        click.option("--younger-than", type=age, metavar="SECONDS", help="Died at most so long ago."),
-        click.option("--older-than", type=age, metavar="SECONDS", help="Died at least so long ago."),
-        click.option("--id", multiple=True, metavar="ID", help="Message id, now or before; repeatable."),
-        click.option("--destination", multiple=True, metavar="DEST", help="Where from; may have *; repeatable."),
-        click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
-    ):  # fmt: skip
-        command = option(command)
-    return _common(command)
-
-
-def _ledger(command: Command) -> Command:
-    """Add the option that says who remembers."""
-    return click.option(
-        "--ledger", metavar="URL",
-        help="Whoever consumed has this ledger (sqlite:///path): causes of what the broker poisoned itself.",
-    )(command)  # fmt: skip
-
-
-@contextmanager
-def _opened(
-    words: tuple[str, ...], *, take: bool, idle: float, ledger: str | None = None
-) -> Generator[DeadLetterQueue]:
-    uri, rest = uri_and_rest(words)
-    if len(rest) > 1:
-        raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
-    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle, ledger=ledger)
-    with tools:
-        yield tools
-        if tools.limit is not None:
-            note(tools.limit)
-
-
-def _meant(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the filters that were given."""
-    names = ("cause", "destination", "id", "older_than", "younger_than")
-    return {name: given[name] for name in names if given.get(name) not in (None, ())}
-
-
 @dlq.command(short_help="Count dead letters by origin, cause and day.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
-@_filters
-@_ledger
+@filter_options
+@ledger_option
 @output_option
 @verbose_option
 def summary(
@@ -129,20 +66,20 @@ def summary(
 
     QUEUE is the broker's own dead-letter queue if it is not given.
     """
-    with _opened(words, take=take, idle=idle, ledger=ledger) as tools:
+    with opened(words, take=take, idle=idle, ledger=ledger) as tools:
         steps = progress("counted")
         with steps.shown():
-            groups = summarise(counted(tools.list(**_meant(given)), steps))
+            groups = summarise(counted(tools.list(**filters_of(given)), steps))
         print_groups(groups, tools.queue, output)
-        if not groups and _meant(given):
-            raise nothing_meant(tools.contents(), tools.queue)
+        if not groups and filters_of(given):
+            raise nothing_matched(tools.contents(), tools.queue, filters_of(given))
 
 
 @dlq.command("list", short_help="List dead letters.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
-@_filters
+@filter_options
 @click.option("--limit", type=number(1), metavar="N", help="List so many at most.")
-@_ledger
+@ledger_option
 @output_option
 @verbose_option
 def list_letters(
@@ -155,18 +92,18 @@ def list_letters(
     **given: Any,
 ) -> None:
     """List dead letters, in the broker's order. They stay where they are."""
-    with _opened(words, take=take, idle=idle, ledger=ledger) as tools:
-        found = print_letters(tools.list(**_meant(given)), limit, output)
-        if not found and _meant(given):
-            raise nothing_meant(tools.contents(), tools.queue)
+    with opened(words, take=take, idle=idle, ledger=ledger) as tools:
+        found = print_letters(tools.list(**filters_of(given)), limit, output)
+        if not found and filters_of(given):
+            raise nothing_matched(tools.contents(), tools.queue, filters_of(given))
         if not found and output == "table":
-            note(f"no dead letters in {tools.queue}")
+            note(no_letters(tools.queue))
 
 
 @dlq.command(short_help="Show one dead letter, with its body.")
 @click.argument("words", nargs=-1, required=True, metavar="[URI] [QUEUE] ID")
-@_common
-@_ledger
+@reading_options
+@ledger_option
 @output_option
 @verbose_option
 def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, output: str) -> None:
@@ -174,8 +111,15 @@ def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, ou
     *others, identity = words
     if "://" in identity:
         raise click.UsageError("give the id of a dead letter as the last argument; dlq list shows them")
-    with _opened(tuple(others), take=take, idle=idle, ledger=ledger) as tools:
-        details(tools.show(identity), output)
+    _, rest = uri_and_rest(tuple(others))
+    if rest and is_message_id(rest[-1]) and not is_message_id(identity):
+        raise click.UsageError(f"the queue comes before the id: redelivery dlq show {identity} {rest[-1]}")
+    with opened(tuple(others), take=take, idle=idle, ledger=ledger) as tools:
+        try:
+            letter = tools.show(identity)
+        except redelivery.AdapterError as error:
+            raise no_such_letter(error, rest) from None
+        details(letter, output)
 
 
 @dlq.command(
@@ -183,13 +127,13 @@ def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, ou
     epilog="""\b
 A dead letter leaves only after the broker has confirmed its copy. Stopped or
 killed in the middle, the same command goes on where it was; at most one
-message is then there twice. Exit code 3: some of what was meant was left, it
-was broken off after some had gone, or nothing was meant.""",
+message is then there twice. Exit code 3: some dead letters that matched stay,
+it was broken off after some had gone, or nothing matched.""",
 )
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
-@_filters
+@filter_options
 @click.option("--to", metavar="DEST", help="Where they all go instead.")
-@click.option("--rate", type=seconds(positive=True), metavar="N", help="Messages a second at most.")
+@click.option("--rate", type=rate, metavar="N", help="Messages a second at most.")
 @click.option(
     "--in-flight",
     type=number(1),
@@ -203,7 +147,7 @@ was broken off after some had gone, or nothing was meant.""",
 @click.option("--dry-run", is_flag=True, help="Send nothing; say what would be done.")
 @click.option("--yes", is_flag=True, help="Also put back what came from topics: every subscriber gets it.")
 @click.option("--native", is_flag=True, help="Also put back to native://…: addresses that nothing can check.")
-@_ledger
+@ledger_option
 @output_option
 @verbose_option
 def redrive(
@@ -213,14 +157,15 @@ def redrive(
     to: str | None = given["to"]
     if to is not None and to.startswith(("topic://", "temp-topic://")) and not yes:
         raise click.UsageError(
-            f"--to {to} is a topic: every subscriber gets each message; add --yes if that is meant"
+            f"--to {to} is a topic: every subscriber gets each message; add --yes to send them"
         )
+    filters = filters_of(given)
     options: dict[str, Any] = {
         name: given[name] for name in ("to", "rate", "in_flight", "quarantine", "native")
-    } | _meant(given)
+    } | filters
     options |= {"maximum_redrives": max_redrives, "topics": yes}
     with (
-        _opened(words, take=take, idle=idle, ledger=given["ledger"]) as tools,
+        opened(words, take=take, idle=idle, ledger=given["ledger"]) as tools,
         stopping("redriven") as steps,
         steps.shown(),
     ):
@@ -230,7 +175,9 @@ def redrive(
                 steps.expect(planned.redriven)
         done = tools.redrive(**options, dry_run=given["dry_run"], told=steps)
         nothing = (
-            None if done.matched or done.incomplete else nothing_meant(tools.contents(take=True), tools.queue)
+            None
+            if done.matched or done.incomplete
+            else nothing_matched(tools.contents(take=True), tools.queue, filters)
         )
     report_redrive(done, output)
     if nothing is not None:
@@ -239,7 +186,7 @@ def redrive(
 
 @dlq.command(short_help="Drop dead letters for ever.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
-@_filters
+@filter_options
 @click.option("--dry-run", is_flag=True, help="Drop nothing; say what would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
@@ -248,41 +195,45 @@ def purge(
     words: tuple[str, ...], take: bool, idle: float, output: str, dry_run: bool, yes: bool, **given: Any
 ) -> None:
     """Drop dead letters for ever. Asks before, unless --yes is given."""
-    with _opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
+    filters = filters_of(given)
+    with opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
         if not (yes or dry_run):
             if not sys.stdin.isatty():
                 raise click.UsageError(
                     "purge drops messages for ever: add --yes, or --dry-run to see what it would"
                 )
-            what = "those that the filters mean" if _meant(given) else "ALL dead letters"
+            what = "the dead letters that match" if filters else "ALL dead letters"
             if tools.browses:
-                planned = tools.purge(dry_run=True, **_meant(given))
+                planned = tools.purge(dry_run=True, **filters)
                 at_least = "" if planned.incomplete is None else "at least "
-                what += f" ({at_least}{planned.purged})"
+                what += f" ({at_least}{planned.purged:,})"
             click.confirm(f"Drop {what} in {tools.queue} for ever?", abort=True, err=True)
         with steps.shown():
-            done = tools.purge(dry_run=dry_run, told=steps, **_meant(given))
+            done = tools.purge(dry_run=dry_run, told=steps, **filters)
         nothing = (
-            None if done.purged or done.incomplete else nothing_meant(tools.contents(take=True), tools.queue)
+            None
+            if done.purged or done.incomplete
+            else nothing_matched(tools.contents(take=True), tools.queue, filters)
         )
     verb = "would be dropped" if done.dry_run else "dropped"
-    report(done, output, [f"{done.purged} {verb}"], {"left: not meant": done.skipped})
+    report(done, output, [f"{done.purged:,} {verb}"], {})
     if nothing is not None:
         raise nothing
 
 
 @dlq.command(short_help="Write dead letters to a file.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
-@_filters
+@filter_options
 @click.option(
     "--file", "target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="FILE",
     help="Default: stdout. It gets its name when all is written.",
 )  # fmt: skip
+@click.option("--force", "--yes", "force", is_flag=True, help="Replace a file that exists, without asking.")
 @click.option(
     "--format", "form", type=one_of("jsonl", "parquet"), metavar="jsonl|parquet",
     help="JSON Lines, or Parquet (needs pyarrow). Default: by the file's name, else jsonl.",
 )  # fmt: skip
-@_ledger
+@ledger_option
 @verbose_option
 def export(
     words: tuple[str, ...],
@@ -290,6 +241,7 @@ def export(
     idle: float,
     target: str,
     form: str | None,
+    force: bool,
     ledger: str | None,
     **given: Any,
 ) -> None:
@@ -299,14 +251,18 @@ def export(
         raise click.UsageError("--format parquet needs --file")
     # A pipe has what was written to it.
     whole = None if target == "-" or (os.path.exists(target) and not os.path.isfile(target)) else target
+    if whole is not None and os.path.exists(whole) and not force:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{whole} exists: add --force to replace it")
+        click.confirm(f"{whole} exists. Replace it?", abort=True, err=True)
     with (
-        _opened(words, take=take, idle=idle, ledger=ledger) as tools,
+        opened(words, take=take, idle=idle, ledger=ledger) as tools,
         stopping("exported", whole=whole) as steps,
         steps.shown(),
     ):
         where = click.open_file("-", "wb") if target == "-" else target
-        count = tools.export(where, form, told=steps, **_meant(given))
-        nothing = None if count else nothing_meant(tools.contents(), tools.queue)
-    note(f"{count} exported")
+        count = tools.export(where, form, told=steps, **filters_of(given))
+        nothing = None if count else nothing_matched(tools.contents(), tools.queue, filters_of(given))
+    note(f"{count:,} exported")
     if nothing is not None:
         raise nothing

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from redelivery.cli.exit_codes import PARTLY, Failure
-from redelivery.cli.formatting import clean, note, print_table, to_json
+from redelivery.cli.formatting import clean, duration, note, print_table, to_json
 from redelivery.dlq.export import row_of, written_value
+from redelivery.dlq.results import Redriven
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Redriven
+    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged
+    from redelivery.errors import AdapterError
 
-__all__ = ["details", "nothing_meant", "print_groups", "print_letters", "report", "report_redrive"]
+__all__ = [
+    "details",
+    "is_message_id",
+    "no_letters",
+    "no_such_letter",
+    "nothing_matched",
+    "print_groups",
+    "print_letters",
+    "report",
+    "report_redrive",
+]
 
 PREVIEW = 4096  # characters of a body
 # Bytes of a row of a body that is no text.
@@ -44,9 +57,9 @@ def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
     elif groups:
         rows = [(str(one.count), one.original_destination, one.cause, one.day) for one in groups]
         print_table(rows, ("count", "from", "cause", "day"), right=("count",), fold=("from", "cause"))
-        note(f"{total} dead letters in {queue}")
+        note(f"{total:,} dead letters in {queue}")
     else:
-        note(f"no dead letters in {queue}")
+        note(no_letters(queue))
 
 
 def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str) -> int:
@@ -77,21 +90,47 @@ def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str)
     return len(rows)
 
 
-def nothing_meant(there: CountedLetters, queue: str) -> Failure:
-    """Return the failure of a command that found nothing to do: it says what there is."""
+def no_letters(queue: str) -> str:
+    """Return the sentence about a queue without dead letters: brokers show a queue that is not there as empty."""
+    return f"no dead letters in {queue}: it is empty, or does not exist"
+
+
+def nothing_matched(there: CountedLetters, queue: str, filters: Mapping[str, Any]) -> Failure:
+    """Return the failure of a command whose filters match no dead letter: it names what is on the queue."""
     if not there.count:
-        return Failure(f"no dead letters in {queue}: it is empty, or does not exist", PARTLY)
+        return Failure(no_letters(queue), PARTLY)
     return Failure(
-        f"none of the {there.count} dead letters in {queue} was meant; causes: {_most(there.causes)}; "
+        f"0 of {there.count:,} matched{_as_options(filters)}; causes in {queue}: {_most(there.causes)}; "
         f"from: {_most(there.origins)}",
         PARTLY,
     )
 
 
+def _as_options(filters: Mapping[str, Any]) -> str:
+    found: list[str] = []
+    for name, value in filters.items():
+        values: Sequence[object] = (duration(value * 1000),) if isinstance(value, float) else value
+        found += [f"--{name.replace('_', '-')} {_short(str(one))}" for one in values]
+    return f" {' '.join(found)}" if found else ""
+
+
+_ID = re.compile(r"^(?i:ID:)|^[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+
+
+def is_message_id(word: str) -> bool:
+    """True if a word looks like a message id of a broker, and not like the name of a queue."""
+    return _ID.search(word) is not None
+
+
+def no_such_letter(error: AdapterError, queue: Sequence[str]) -> Failure:
+    """Return the failure of `show`, with the order of its arguments where two were given."""
+    return Failure(f"{error}; the order is QUEUE ID, and dlq list shows the ids" if queue else str(error))
+
+
 def _most(counts: Mapping[str, int]) -> str:
-    shown = [f"{_short(name)} ({count})" for name, count in islice(counts.items(), NAMED)]
+    shown = [f"{_short(name)} {count:,}" for name, count in islice(counts.items(), NAMED)]
     more = len(counts) - len(shown)
-    return ", ".join(shown) + (f", and {more} more" if more else "")
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
 def _short(text: str) -> str:
@@ -136,33 +175,35 @@ def _preview(letter: DeadLetter) -> list[str]:
 
 
 def report_redrive(done: Redriven, output: str) -> None:
-    """Print what a redrive has done. Raises Failure if some of what was meant was left."""
+    """Print what a redrive has done. Raises Failure if some that matched stay."""
     verb = "would be redriven" if done.dry_run else "redriven"
     lines = [
-        f"{done.redriven} {verb}",
-        *(f"  {count} to {where}" for where, count in done.destinations.items()),
+        f"{done.redriven:,} {verb}",
+        *(f"  {count:,} to {where}" for where, count in done.destinations.items()),
     ]
     left = {
-        "left: not meant": done.skipped,
-        "left: dead again after this redrive": done.again,
-        "left: nobody knows where they came from (give --to)": done.without_origin,
-        "of them named another origin than the broker, which was believed": done.overruled,
-        "left: their bodies do not arrive whole over this protocol (use AMQP), or could not be read": done.partial,
-        "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
+        "stay: redriven by this run, and dead-lettered again": done.again,
+        "stay: their origin is not known (give --to)": done.without_origin,
+        "named another origin than the broker's record, which decides": done.overruled,
+        "stay: their bodies do not arrive whole over this protocol (use AMQP), or cannot be read": done.partial,
+        "stay: they came from a topic, whose subscribers would all get them (give --yes)": done.topics,
     }
     report(done, output, lines, left)
 
 
 def report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:
-    """Print what was done, and why some were left. Raises Failure if they were meant."""
+    """Print what was done, and why some stay. Raises Failure if some of them matched."""
     if output == "table":
         for line in lines:
             click.echo(line)
+        if done.skipped:
+            matched = done.matched if isinstance(done, Redriven) else done.purged
+            note(f"{matched:,} matched, {done.skipped:,} did not match your filters and stay")
         for why, count in left.items():
             if count:
-                note(f"{count} {why}")
+                note(f"{count:,} {why}")
     else:
         click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
     if not done.complete:
-        why = done.incomplete or "some of what was meant was left"
+        why = done.incomplete or "some dead letters that matched stay"
         raise Failure(why, PARTLY)

@@ -1,4 +1,4 @@
-"""`redelivery doctor`: whether a consumer with this URI would work, and what to do if not."""
+"""`redelivery doctor`: checks whether a consumer with this URI would work, and says what to do if not."""
 
 from __future__ import annotations
 

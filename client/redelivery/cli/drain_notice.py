@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from redelivery.async_connection import AsyncConnection
-from redelivery.cli.exit_codes import REFUSED, Failure
 from redelivery.cli.formatting import note
+from redelivery.cli.log_in_refused import log_in_refused
 from redelivery.connection import Connection
-from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -19,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncConsuming", "Consuming"]
 
-# Seconds in which most handlers end: nobody need be told.
+# Seconds in which most handlers end: no notice is needed.
 SOON = 0.3
 
 
 class Consuming(Connection):
-    """A connection that says when draining takes a while, and whether the log-in was refused."""
+    """Connection that writes a note if draining takes a while; a refused log-in has an exit code of its own."""
 
     def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
-        """Make it. `patient`: entering it waits for a broker that is down, without limit unless the URI sets one."""
+        """Make a connection. `patient`: entering waits for a broker that is down; the URI may set a limit."""
         super().__init__(uri, observers=observers)
         self._patient = patient
 
     def __enter__(self) -> Self:
         """Connect."""
-        with _log_in():
+        with log_in_refused():
             return super().__enter__()
 
     def drain(self, timeout: float = 30.0) -> Report:
@@ -43,31 +42,22 @@ class Consuming(Connection):
 
 
 class AsyncConsuming(AsyncConnection):
-    """Its asyncio twin."""
+    """The same for asyncio."""
 
     def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
-        """Make it, as `Consuming` is made."""
+        """Make a connection, as `Consuming`."""
         super().__init__(uri, observers=observers)
         self._patient = patient
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        with _log_in():
+        with log_in_refused():
             return await super().__aenter__()
 
     async def drain(self, timeout: float = 30.0) -> Report:
         """Drain."""
         with _told(self.report, timeout):
             return await super().drain(timeout)
-
-
-@contextmanager
-def _log_in() -> Generator[None]:
-    """Give a refused log-in an exit code of its own: a supervisor need not try again."""
-    try:
-        yield
-    except AdapterError as error:
-        raise Failure(str(error), REFUSED) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Exit codes, and the one line that goes with each."""
+"""Exit codes, and the error that ends a command with one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTLY = 3
 UNREACHABLE = 69
 """EX_UNAVAILABLE of sysexits.h: no broker answers."""
 INTERNAL = 70
-"""EX_SOFTWARE of sysexits.h: a fault of this program."""
+"""EX_SOFTWARE of sysexits.h: a handler is stuck, or an error of this program."""
 HELD_UP = 75
 """EX_TEMPFAIL of sysexits.h: a service that the handler needs is down; the messages stay on the broker."""
 REFUSED = 77

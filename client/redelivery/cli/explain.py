@@ -1,4 +1,4 @@
-"""What a policy will do to a destination's messages: computed here, shown by `policy` and drawn by `plot`."""
+"""Schedule of a policy for a destination's messages; `policy` shows it and `plot` draws it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Explanation", "Row", "explain", "explain_all"]
 # Redeliveries shown unless more are asked for.
 ROWS = 100
 UNLIMITED_ROWS = 10
-# Redeliveries that are looked at for the last one within a limit of time.
+# Redeliveries computed to find the last one within a limit of time.
 SCANNED = 10_000
 
 
@@ -38,7 +38,7 @@ class Row:
 
     @property
     def varies(self) -> bool:
-        """Whether collision avoidance changes this delay, or one before it."""
+        """True if collision avoidance changes this delay, or one before it."""
         return self.elapsed_low != self.elapsed_high
 
     def fields(self) -> dict[str, int]:
@@ -56,12 +56,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Which policy serves a destination, and what it does."""
+    """Policy of a destination, with its schedule."""
 
     source: str
     """The URI without secrets, or the file."""
     destination: str | None
-    """None: any that no pattern matches."""
+    """None: any destination that no pattern matches."""
     pattern: str | None
     policy: Policy
     options: dict[str, str]
@@ -70,24 +70,24 @@ class Explanation:
     then: str
     notes: tuple[str, ...]
     most: int | None
-    """Redeliveries at most, by the maximum or within the limit of time; None: more than were looked at."""
+    """Redeliveries at most, by the maximum or within the limit of time; None: more than were computed."""
     limit_ms: int | None
-    """The limit of time."""
+    """Limit of time, in milliseconds; None: no limit."""
     credit: str
-    """How many messages a consumer takes ahead, in words."""
+    """Credit of a consumer, in words."""
 
     @property
     def deliveries(self) -> int | None:
-        """How often a message is delivered at most; None: without limit, or more often than was looked at."""
+        """Deliveries of a message at most; None: no limit, or more than were computed."""
         return None if self.most is None else self.most + 1
 
     @property
     def complete(self) -> bool:
-        """Whether the rows are all redeliveries that there are."""
+        """True if the rows are all redeliveries."""
         return len(self.rows) == self.most
 
     def fields(self, source: str = "uri") -> dict[str, Any]:
-        """Return all of it for JSON; `source`: what the policy comes from, a `uri` or a `file`."""
+        """Return the fields for JSON. `source`: `uri` or `file`, the kind of source of the policy."""
         return {
             source: self.source,
             "destination": self.destination,
@@ -105,7 +105,7 @@ class Explanation:
 def explain(settings: Settings, source: str, destination: str, redeliveries: int | None) -> Explanation:
     """Explain the policy of a destination. `source` is shown as it is: give a URI without secrets.
 
-    Raises ConfigurationError for what is no destination.
+    Raises ConfigurationError if a text is no destination.
     """
     parsed = Destination.parse(destination)
     policies = settings.policies
@@ -158,14 +158,14 @@ def _explained(
 
 
 def _most_within(limit_ms: int, policy: Policy, most: int | None) -> int | None:
-    """Return how many redeliveries may begin within a limit of time, if handlers took none; `most`: the maximum."""
+    """Return how many redeliveries can begin within a limit of time, if handlers take no time. `most`: the maximum."""
     scanned = SCANNED if most is None else min(most, SCANNED)
     late = next((row.redelivery for row in _rows(policy, scanned) if row.elapsed_low > limit_ms), None)
     return most if late is None else late - 1
 
 
 def _too_long_to_hold(settings: Settings, policy: Policy) -> list[str]:
-    """Return a note if a broker that limits how long a message is held would have a consumer refused."""
+    """Return a note if a consumer would be refused because its broker limits how long a message is unsettled."""
     worst, most = policy.worst_case_ms(), CONSUMER_TIMEOUT * HOLDABLE
     here = settings.broker in ("auto", "rabbitmq") and any(
         one.scheme.startswith(("stomp", "amqp")) for one in settings.endpoints
@@ -182,7 +182,7 @@ def _too_long_to_hold(settings: Settings, policy: Policy) -> list[str]:
 
 
 class _Extreme:
-    """A source of jitter that is always at one end: the coin for the side, then the whole share."""
+    """Source of jitter that is always extreme: first the side (`coin`), then the whole share."""
 
     def __init__(self, coin: float) -> None:
         self._coin = coin
@@ -207,13 +207,13 @@ def _rows(policy: Policy, count: int) -> tuple[Row, ...]:
 
 
 def _compounded(policy: RedeliveryPolicy, count: int) -> list[tuple[int, int]]:
-    """Return the bounds of each delay where each follows from the one before it, jitter and all."""
+    """Return the bounds of each delay, where each is computed from the one before it with its jitter."""
     after, bounds = policy.next_redelivery_delay_ms, list[tuple[int, int]]()
     low = high = policy.delays_ms(1)[0]
     for _ in range(count):
         bounds.append((low, high))
         least, most = after(max(low, 1), _LEAST), after(high, _MOST)
-        # The step that leaves 0 starts again from the plain delay, which may be far off.
+        # A step from 0 starts again with the plain delay, which can be far from the bounds.
         if low <= 0:
             least, most = min(least, after(0, _LEAST)), max(most, after(0, _MOST))
         low, high = least, most
@@ -230,7 +230,7 @@ def _options(policy: Policy) -> dict[str, str]:
 
 
 def _then(settings: Settings, destination: Destination | None) -> str:
-    """Return what becomes of a message that has used up its redeliveries."""
+    """Return what happens to a message that has used up its redeliveries."""
     named = settings.dead_letter_destination
     if _dropped(settings, destination):
         return "it is accepted and dropped"
@@ -248,7 +248,7 @@ def _then(settings: Settings, destination: Destination | None) -> str:
 
 
 def _dropped(settings: Settings, destination: Destination | None) -> bool:
-    """Whether it is accepted and dropped; `destination` None: what no pattern matches."""
+    """True if such a message is accepted and dropped. `destination` None: any that no pattern matches."""
     if settings.dead_letter == "discard" or not settings.send_exhausted:
         return True
     if destination is None:
@@ -258,7 +258,7 @@ def _dropped(settings: Settings, destination: Destination | None) -> bool:
 
 
 def _idle_options(policy: Policy) -> list[str]:
-    """Return a note for each option that has no effect as the others are."""
+    """Return a note for each option without effect, because of another option."""
     if not isinstance(policy, RedeliveryPolicy):
         return []
     notes: list[str] = []

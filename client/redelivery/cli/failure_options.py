@@ -18,12 +18,12 @@ __all__ = ["FailureOptions", "failure_options"]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-# Option and the argument that it is.
+# Argument of each option.
 _STATUSES = {"--poison-on": "poison_on", "--discard-on": "discard_on", "--trip-on": "trip_on"}
 
 
 def failure_options(command: Command) -> Command:
-    """Add the options, of which `FailureOptions.of` makes one value."""
+    """Add the options, which `FailureOptions.of` reads."""
     for option in (
         click.option(
             "--trip", multiple=True, metavar="MODULE:EXCEPTION",
@@ -49,21 +49,21 @@ def failure_options(command: Command) -> Command:
 
 
 class FailureOptions(NamedTuple):
-    """What exit statuses of a command, and exceptions of a function, mean."""
+    """Meaning of exit statuses of a command, and of exceptions of a function."""
 
     poison_on: frozenset[int]
     discard_on: frozenset[int]
     trip_on: frozenset[int]
     errors: Classifier | None
-    """What the listener is given; None: nothing is named."""
+    """Classifier of the listener; None: no exception is named."""
 
     @classmethod
     def of(cls, given: dict[str, Any], handler: str | None, command: str | None) -> FailureOptions:
-        """Take the options out of what a command was given.
+        """Remove the options from the arguments of a command, and return their meaning.
 
         Raises:
-            UsageError: they make no sense together.
-            ConfigurationError: an exception is not there, or is none.
+            UsageError: They make no sense together.
+            ConfigurationError: A named exception does not exist, or is no exception.
         """
         trip = given.pop("trip")
         found: dict[str, frozenset[int] | None] = {name: given.pop(key) for name, key in _STATUSES.items()}
@@ -81,7 +81,7 @@ class FailureOptions(NamedTuple):
 
 
 def _errors(trip: tuple[str, ...], trip_on: frozenset[int]) -> Classifier | None:
-    """Return the classifier. Raises ConfigurationError if an exception is not there, or is none."""
+    """Return the classifier. Raises ConfigurationError if a named exception does not exist, or is no exception."""
     if trip_on:
         from redelivery.cli.shell_handler import ServiceDown  # noqa: PLC0415 - for --exec alone
 
@@ -94,5 +94,7 @@ def _exception(name: str) -> type[Exception]:
 
     found = load_named(name, "--trip", "exception")
     if not isinstance(found, type) or not issubclass(found, Exception):
-        raise ConfigurationError(f"--trip {name}: it is no exception", option="--trip")
+        raise ConfigurationError(
+            f"--trip {name}: not an exception; name a class of exceptions", option="--trip"
+        )
     return found

@@ -1,6 +1,6 @@
-"""How things are shown: tables, JSON, durations; safe on any terminal, plain in a pipe.
+"""Output helpers: tables, JSON, durations; safe on any terminal, plain in a pipe.
 
-What comes out of a message may hold terminal escapes; nothing of it is written without `clean` or JSON's escapes.
+A message can contain terminal escapes: its texts are written through `clean` or JSON's escapes only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Columns where there is no terminal: whoever reads a pipe wants each row on one line.
+# Columns without a terminal: in a pipe each row is one line.
 _WIDE = 10_000
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
-    """Return JSON without any character that a terminal could obey."""
+    """Return JSON without characters that control a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -56,7 +56,7 @@ def note(text: str) -> None:
 
 
 def speaks(stream: TextIO, characters: str) -> bool:
-    """Whether the stream's encoding has all the characters."""
+    """True if the stream's encoding has all the characters."""
     try:
         characters.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -1,4 +1,4 @@
-"""Finding what an option names as `module:name`: the function of `--handler`, the exceptions of `--trip`."""
+"""Look-up of `module:name`: the function of `--handler`, the exceptions of `--trip`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ def load_handler(name: str) -> Callable[..., Any]:
 def load_named(name: str, option: str, what: str) -> Any:
     """Return the object that `module:name` names; the current directory is importable.
 
-    Raises ConfigurationError, naming what is missing, whatever the module raises while it is imported. `what`: the word
-    for such an object.
+    Raises ConfigurationError with the name that is missing, also for any exception of the module's import. `what`: the
+    word for such an object.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name.strip() or not path.strip():
         raise ConfigurationError(f"{option} is written module:{what}, not {name!r}", option=option)
     here = os.getcwd()
     if here not in sys.path:
-        sys.path.insert(0, here)  # as with `python -m`
+        # As with `python -m`.
+        sys.path.insert(0, here)
     try:
         found: Any = import_module(module_name)
     except (Exception, SystemExit) as error:
@@ -61,7 +62,7 @@ def load_named(name: str, option: str, what: str) -> Any:
 
 
 def is_asynchronous(handler: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine: `async def`, or an object with an asynchronous `__call__`."""
+    """True if calling it returns a coroutine: `async def`, or an object with an asynchronous `__call__`."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 - whether that is async, not whether it is there
     )

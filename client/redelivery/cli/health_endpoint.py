@@ -1,4 +1,4 @@
-"""Options of `consume` by which a supervisor sees its health: `--health`, `--health-file`, `--systemd`."""
+"""Options of `consume` that show its health to a supervisor: `--health`, `--health-file`, `--systemd`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Supervision", "health_options"]
 
-# Seconds between two touches of the file: a probe that allows for two late ones asks for 15.
+# Seconds between two touches of the file: a probe that tolerates two late ones uses 15.
 TOUCH = 5.0
-# Seconds between two looks whether it is ready, before systemd has been notified.
+# Seconds between two checks whether it is ready, before systemd is notified.
 READY = 0.2
 LAST_PORT = 65535
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
@@ -35,7 +35,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
 def address(value: object) -> tuple[str, int]:
-    """Read `[HOST:]PORT`; without a host only this machine can ask."""
+    """Read `[HOST:]PORT`; without a host only this machine can connect."""
     found = _ADDRESS.fullmatch(str(value))
     if found is None or int(found["port"]) > LAST_PORT:
         raise WrongValue(f"must be PORT or HOST:PORT, as in 8080 or 0.0.0.0:8080, not {str(value)!r}")
@@ -43,7 +43,7 @@ def address(value: object) -> tuple[str, int]:
 
 
 def health_options(command: Command) -> Command:
-    """Add the options, of which `Supervision.of` makes one value."""
+    """Add the options, which `Supervision.of` reads."""
     for option in (
         click.option(
             "--systemd", is_flag=True,
@@ -65,14 +65,14 @@ def health_options(command: Command) -> Command:
 
 
 class Exposition(NamedTuple):
-    """What `/metrics` answers, and the observer that counts for it."""
+    """Text of `/metrics`, and the observer that counts for it."""
 
     observer: Observer
     text: Callable[[], bytes]
 
 
 class Supervision(NamedTuple):
-    """How the health of a connection is shown to a supervisor."""
+    """Ways in which a supervisor sees the health of a connection."""
 
     address: tuple[str, int] | None
     file: Path | None
@@ -81,18 +81,18 @@ class Supervision(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Supervision:
-        """Return it for what a command was given."""
+        """Return it for the arguments of a command."""
         file = given["health_file"]
         exposition = None if given["health"] is None else _exposition()
         return cls(given["health"], None if file is None else Path(file), given["systemd"], exposition)
 
     @property
     def patient(self) -> bool:
-        """Whether a broker that is down at the start is waited for: the process is live all the same."""
+        """True if the start waits for a broker that is down: the process is live meanwhile."""
         return self.address is not None or self.systemd
 
     def observers(self) -> list[Observer]:
-        """Return what counts for `/metrics`, if that is served and the extra `prometheus` is installed."""
+        """Return the observers that count for `/metrics`, if it is served and the extra `prometheus` is installed."""
         return [] if self.exposition is None else [self.exposition.observer]
 
     @contextmanager
@@ -100,7 +100,7 @@ class Supervision(NamedTuple):
         """Show its health, from before it connects until after it is closed.
 
         Raises:
-            ConfigurationError: the port is in use, or the file cannot be written.
+            ConfigurationError: The port is in use, or the file cannot be written.
         """
         with ExitStack() as stack:
             if self.address is not None:
@@ -121,7 +121,7 @@ class Supervision(NamedTuple):
 
 
 def _exposition() -> Exposition | None:
-    """Return what `/metrics` is made of: this connection and this process; None without the extra."""
+    """Return the metrics of this connection and this process; None: the extra is not installed."""
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415 - an extra
 
@@ -134,7 +134,7 @@ def _exposition() -> Exposition | None:
 
 
 class HealthFile:
-    """A file whose time of change says that a process is live."""
+    """File whose modification time shows that a process is live."""
 
     def __init__(self, connection: HealthSource, path: Path) -> None:
         """Touch it for the first time. Raises ConfigurationError if that fails."""
@@ -149,7 +149,7 @@ class HealthFile:
             ) from None
 
     def touch(self) -> float | None:
-        """Touch it if the process is live; return after how many seconds it is to be touched again."""
+        """Touch the file if the process is live; return the seconds until the next touch."""
         if self._connection.health().live:
             try:
                 self._path.touch()
@@ -163,7 +163,7 @@ class HealthFile:
 
 
 class SystemdBeat:
-    """Sends systemd what it waits for: that messages are consumed, once; that the process is live, again and again."""
+    """Notifies systemd: once that messages are consumed, and repeatedly that the process is live."""
 
     def __init__(self, connection: HealthSource, systemd: SystemdNotify) -> None:
         self._connection = connection
@@ -171,7 +171,7 @@ class SystemdBeat:
         self._ready = False
 
     def beat(self) -> float | None:
-        """Send what is due; return after how many seconds to send again, or None: never."""
+        """Send what is due; return the seconds until the next call; None: none."""
         health = self._connection.health("connected")
         if health.ready and not self._ready:
             self._ready = True
@@ -184,7 +184,7 @@ class SystemdBeat:
 
 @contextmanager
 def _repeated(beat: Callable[[], float | None]) -> Generator[None]:
-    """Call a function on a thread of its own, again after the seconds that it returns; None: no more."""
+    """Call a function on a thread of its own, again after the seconds that it returns, until it returns None."""
     ended = threading.Event()
 
     def run() -> None:

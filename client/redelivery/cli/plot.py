@@ -119,7 +119,7 @@ def _draw_elapsed(axes: Any, rows: tuple[Row, ...]) -> None:
 
 
 def _scale(axes: Any, what: str, low: list[int], high: list[int]) -> None:
-    """Let the axis begin at 0, or be logarithmic where the values are too far apart for that."""
+    """Set the axis to begin at 0, or to be logarithmic where the values are too far apart."""
     size, name = _unit(max(high))
     least, most = min(low), max(high)
     if least <= 0 or most < least * STEEP:

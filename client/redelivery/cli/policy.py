@@ -1,4 +1,4 @@
-"""`redelivery policy`: what a policy will do, before any message finds out."""
+"""`redelivery policy`: explains and converts policies, and lists the options of URIs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import click
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.formatting import console, duration, note, print_table, sparkline, to_json
 from redelivery.cli.param_types import number
-from redelivery.cli.policy_files import convert, is_file, read_file, settings_of, show_file
+from redelivery.cli.policy_convert import convert
+from redelivery.cli.policy_files import is_file, read_file, settings_of, show_file
 from redelivery.cli.usage_errors import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -109,14 +110,14 @@ def explain(
 
 
 def _check_plot(plot: str | None) -> None:
-    """Refuse a file that cannot be drawn to before anything is shown."""
+    """Raise BadParameter for a file that cannot be drawn to, before any output."""
     if plot is None:
         return
     if Path(plot).suffix.lower() not in (".png", ".svg"):
         raise click.BadParameter(f"{plot!r} must end with .png or .svg", param_hint="--plot")
     if not Path(plot).absolute().parent.is_dir():
         raise click.BadParameter(f"{plot!r}: no such directory", param_hint="--plot")
-    # Missing, it is named before any output.
+    # A missing package is reported before any output.
     import_module("matplotlib")
 
 
@@ -177,7 +178,7 @@ def _total(explanation: Explanation) -> str:
     if last.varies:
         span += f" ({duration(last.elapsed_low)} to {duration(last.elapsed_high)})"
     if explanation.complete:
-        return f"{span} of waiting, besides the time that handlers take"
+        return f"{span} of waiting, without the time that handlers take"
     return f"{span} for these {len(explanation.rows)} redeliveries; more follow"
 
 

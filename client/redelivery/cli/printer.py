@@ -1,4 +1,4 @@
-"""Messages on stdout: a table that grows, or JSON."""
+"""Printer of messages on stdout: a growing table, or JSON."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Printer", "message_fields", "report_line"]
 
-# Characters of a body where the width is not a terminal's.
+# Characters of a body where there is no terminal.
 PREVIEW = 60
 COLUMNS = f"{'TIME':<12}  {'DELIVERY':>8}  {'MESSAGE':<36}  BODY"
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return a message for JSON, without what it does not have."""
+    """Return a message for JSON, without fields that it does not have."""
     fields: dict[str, Any] = {
         "message_id": message.message_id,
         "destination": message.destination,
@@ -44,7 +44,7 @@ def message_fields(message: Message) -> dict[str, Any]:
 
 
 def report_line(report: Report) -> str:
-    """Return the report for people: what is not 0, and always what was accepted."""
+    """Return the report as text: counts that are not 0, and always `accepted`."""
     counts = asdict(report)
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count or name == "accepted")
 
@@ -53,14 +53,14 @@ class Printer:
     """A handler that writes each message, flushed before it is accepted."""
 
     def __init__(self, output: str, enough: Callable[[], None]) -> None:
-        """`enough` is called when nobody reads stdout any longer."""
+        """`enough` is called when the reader of stdout has gone."""
         self._output = output
         self._enough = enough
         self._written = 0
         self.closed = False
 
     def __call__(self, message: Message) -> None:
-        """Write it. It is given back if it cannot be written."""
+        """Write a message; release it if it cannot be written."""
         try:
             click.echo(self._text(message))
             sys.stdout.flush()

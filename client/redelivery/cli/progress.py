@@ -25,19 +25,19 @@ EVERY = 10.0
 
 
 class ProgressSteps:
-    """How much is done. Call it with the number so far."""
+    """Progress of one run. Call it with the number so far."""
 
     def __init__(self, verb: str, *, live: bool) -> None:
         self.verb = verb
         self.live = live
-        """Whether somebody looks on."""
+        """True if stderr is a terminal."""
         self.done = 0
         self._total: int | None = None
         self._show: Callable[[int, int | None], None] | None = None
         self._said = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Tell the number so far."""
+        """Report the number so far."""
         self.done = done
         if self._show is not None:
             self._show(done, self._total)
@@ -47,14 +47,14 @@ class ProgressSteps:
             note(f"{done}{of} {self.verb} ...")
 
     def expect(self, total: int) -> None:
-        """Learn how many there will be."""
+        """Set the total."""
         self._total = total
         if self._show is not None:
             self._show(self.done, total)
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """Show a bar meanwhile, if somebody looks on."""
+        """Show a bar meanwhile, if stderr is a terminal."""
         if not self.live:
             yield
             return
@@ -81,17 +81,17 @@ class ProgressSteps:
 
 
 def progress(verb: str) -> ProgressSteps:
-    """Return the progress of something, not shown yet."""
+    """Return a progress that is not shown yet."""
     return ProgressSteps(verb, live=sys.stderr.isatty())
 
 
 class _EndedBySignal(KeyboardInterrupt):
-    """SIGTERM came: it ends what is done as Ctrl-C does."""
+    """SIGTERM arrived: it ends the run as Ctrl-C does."""
 
 
 @contextmanager
 def _terminated() -> Generator[None]:
-    """Have the first SIGTERM raised where the main thread is; a second one acts as it always did."""
+    """Raise the first SIGTERM in the main thread; a second one has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,9 +111,9 @@ def _terminated() -> Generator[None]:
 
 @contextmanager
 def stopping(verb: str, *, whole: str | None = None) -> Generator[ProgressSteps]:
-    """Have progress; what ends it after some were done is a failure in part, and says how many.
+    """Yield a progress. If a signal or an error ends the run after some were done, the failure says how many.
 
-    `whole`: the file that is written whole or not: broken off, nothing was done.
+    `whole`: File that is written whole or not: after an interruption nothing is done.
     """
     steps = progress(verb)
     try:
@@ -139,7 +139,7 @@ def _broken_off(steps: ProgressSteps, why: str, whole: str | None) -> Failure:
 
 
 def counted(letters: Iterable[DeadLetter], steps: ProgressSteps) -> Iterator[DeadLetter]:
-    """Go through dead letters, and tell how many there were."""
+    """Yield dead letters, and report how many there were."""
     for count, letter in enumerate(letters, 1):
         steps(count)
         yield letter

@@ -1,9 +1,9 @@
-"""`redelivery send`: put messages on a queue or topic."""
+"""`redelivery send`: sends messages to a queue or topic."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.exit_codes import PARTLY, Failure
 from redelivery.cli.formatting import clean, console, note, to_json
-from redelivery.cli.param_types import number
+from redelivery.cli.log_in_refused import log_in_refused
+from redelivery.cli.param_types import milliseconds, number
 from redelivery.driver.port import single
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ MANY = 20
 
 @dataclass(slots=True)
 class _Batch:
-    """What is sent, and how often."""
+    """Bodies to send, their number, and the ids of those sent."""
 
     bodies: Iterable[bytes | str]
     total: int | None
@@ -37,7 +38,7 @@ class _Batch:
 
 
 @click.command(
-    short_help="Put messages on a queue or topic.",
+    short_help="Send messages to a queue or topic.",
     epilog="""\b
 Examples:
   redelivery send stomp://localhost:61613 orders '{"id": 7}' \\
@@ -52,7 +53,7 @@ A body that is UTF-8 arrives as a JMS TextMessage, any other, and all with
 
 \b
 Exit codes: 0 all confirmed by the broker, 1 refused, 3 some were sent before
-the failure, 69 broker unreachable, 78 bad configuration.""",
+the failure, 69 broker unreachable, 77 log-in refused, 78 bad configuration.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST [BODY]")
 @click.option("--file", "source", type=click.File("rb"), help="Read the body from a file; - is stdin.")
@@ -65,8 +66,15 @@ the failure, 69 broker unreachable, 78 bad configuration.""",
 @click.option("--correlation-id", metavar="ID", help="Correlation id.")
 @click.option("--reply-to", metavar="DEST", help="Where an answer is expected.")
 @click.option("--priority", type=number(0, 9), metavar="N", help="0 to 9; 4 if not given.")
-@click.option("--ttl", type=number(1), metavar="MS", help="Milliseconds until it expires.")
-@click.option("--delay", type=number(0), metavar="MS", help="Milliseconds until it is delivered.")
+@click.option(
+    "--ttl", type=milliseconds(1), metavar="DURATION", help="Time until it expires; a number alone: ms."
+)
+@click.option(
+    "--delay",
+    type=milliseconds(0),
+    metavar="DURATION",
+    help="Time until delivery; a number alone: ms.",
+)
 @click.option("--group", metavar="GROUP", help="Message group (JMSXGroupID).")
 @click.option("--non-persistent", is_flag=True, help="Let the broker lose it when it restarts.")
 @click.option("--count", type=number(1), default=1, metavar="N", help="Send each body so many times.")
@@ -103,10 +111,13 @@ def send(
     batch = _batch(body, source, lines=lines, as_bytes=as_bytes, count=count)
     connection = redelivery.connect(uri)
     if connection.settings.scheme == "memory":
-        note("memory:// lives and ends with this process: nobody else can receive what is sent to it")
-    # As the broker's other tools, and our log, name it.
+        note("memory:// ends with this process: no other process can receive the messages")
+    # The form in which the broker's tools, and our log, name it.
     destination = str(single(rest[0]))
-    with connection, _progress(batch.total) as advance:
+    with ExitStack() as stack:
+        with log_in_refused():
+            stack.enter_context(connection)
+        advance = stack.enter_context(_progress(batch.total))
         _send_all(
             connection, destination, batch, options, lambda sent: _show(sent, destination, output, advance)
         )
@@ -129,7 +140,7 @@ def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _batch(body: str | None, source: IO[bytes] | None, *, lines: bool, as_bytes: bool, count: int) -> _Batch:
-    """Return what to send, from the one place where it is given."""
+    """Return the messages to send, from the one place where they are given."""
     if body is not None and (source is not None or lines):
         raise click.UsageError("give the body once: as an argument, or by --file or --lines")
     if body is not None:
@@ -184,7 +195,7 @@ def _show(identity: str, destination: str, output: str, advance: Callable[[], No
 
 @contextmanager
 def _progress(total: int | None) -> Generator[Callable[[], None]]:
-    """Show a bar on stderr while many messages are sent, if that is a terminal and the ids go elsewhere."""
+    """Show a bar on stderr while many messages are sent, if stderr is a terminal and stdout is not."""
     many = total is None or total >= MANY
     if not many or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

@@ -1,4 +1,4 @@
-"""A shell command as a handler: the body on its stdin, its exit status decides."""
+"""Handler that runs a shell command: the body is its stdin, its exit status decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CommandFailed", "CommandHandler", "ServiceDown", "environment_of"]
 
 # Bytes of stderr that are kept: the cause is shorter.
 TAIL = 4096
-# Bytes of a property: beyond, the system refuses to start the command.
+# Bytes of a property: with more the system refuses to start the command.
 LONGEST = 65536
 _PLAIN_COMMAND = re.compile(r"\s*([A-Za-z0-9_./+-]+)(?=\s|$)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,14 +34,14 @@ class CommandFailed(Exception):
 
 
 class ServiceDown(CommandFailed):
-    """It ended with a status that `--trip-on` names: a service that it needs is down."""
+    """The command ended with a status of `--trip-on`: a service that it needs is down."""
 
 
 def environment_of(message: Message) -> dict[str, str]:
     """Return a message's properties as environment variables.
 
-    Application properties are `REDELIVERY_HEADER_<name>`. What no environment can carry is left out: names that
-    are no identifiers, values with NUL or longer than 64 KiB.
+    Application properties are `REDELIVERY_HEADER_<name>`. Names that are no identifiers, and values with NUL or longer
+    than 64 KiB, are left out: no environment can carry them.
     """
     fields: dict[str, object] = {
         "MESSAGE_ID": message.message_id,
@@ -80,9 +80,9 @@ class CommandHandler:
     ) -> None:
         """Raise ConfigurationError if the shell does not know the command.
 
-        `own_stdout`: it writes to our stdout; otherwise to our stderr, for stdout is for data. `poison_on`,
+        `own_stdout`: True: it writes to our stdout; False: to our stderr, because stdout is for data. `poison_on`,
         `discard_on`: exit statuses that dead-letter, or drop, the message at once. `trip_on`: those that raise
-        `ServiceDown`. `timeout`: seconds after which it is killed.
+        `ServiceDown`. `timeout`: seconds after which it is killed; None: no limit.
         """
         self._timeout = timeout
         self._command = command
@@ -98,9 +98,10 @@ class CommandHandler:
         _check(command)
 
     def __call__(self, message: Message) -> None:
-        """Run it. Raises CommandFailed, Poison or Discard, with the end of its stderr, if the status is not 0.
+        """Run the command. Raises CommandFailed, Poison or Discard, with the end of its stderr, if its status is not 0.
 
-        CommandFailed is ServiceDown for some statuses. It is raised also if the command took too long, and was killed.
+        For statuses of `trip_on` it is ServiceDown. CommandFailed is also raised if the command was killed after
+        `timeout`.
         """
         with self._lock:
             if self._stopped:
@@ -112,7 +113,7 @@ class CommandHandler:
                 stdout=self._stdout,
                 stderr=subprocess.PIPE,
                 env={**_inherited(), **environment_of(message)},
-                # Ctrl-C is for us: the command may finish.
+                # Ctrl-C reaches only us: the command may finish.
                 start_new_session=True,
             )
             self._running.add(process)
@@ -123,10 +124,10 @@ class CommandHandler:
         reader.start()
         limit = _Limit(process, self._timeout)
         try:
-            with suppress(BrokenPipeError), process.stdin as stdin:  # it need not read its input
+            with suppress(BrokenPipeError), process.stdin as stdin:  # it may leave its input unread
                 stdin.write(message.body)
             status = process.wait()
-            # A child that it left behind may keep the pipe open.
+            # A child that still runs can keep the pipe open.
             reader.join(1.0)
         finally:
             limit.end()
@@ -138,7 +139,7 @@ class CommandHandler:
             raise self._steered.get(status, CommandFailed)(_cause(status, bytes(tail)))
 
     def kill(self) -> None:
-        """End what still runs, with all its children. Call it when the connection is closed: nothing is charged."""
+        """Kill running commands with all children. Call it after the connection is closed: no failure is charged."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -147,7 +148,7 @@ class CommandHandler:
 
 
 class _Limit:
-    """Kills a process, with all its children, when its time is over."""
+    """Time limit of a process: kills it with all its children."""
 
     def __init__(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
         self.passed = False
@@ -165,7 +166,7 @@ class _Limit:
             _kill(self._process)
 
     def end(self) -> None:
-        """It has ended."""
+        """Cancel the limit: the process has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -176,7 +177,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _inherited() -> dict[str, str]:
-    """Return our environment without variables that could be taken for the message's, and without our password."""
+    """Return our environment without `REDELIVERY_` variables: they belong to the message, and one has our password."""
     return {k: v for k, v in os.environ.items() if not k.startswith("REDELIVERY_")}
 
 
@@ -185,9 +186,9 @@ def _check(command: str) -> None:
         raise ConfigurationError("--exec needs a command", option="--exec")
     found = _PLAIN_COMMAND.match(command)
     if found is None:
-        # More than a word: only the shell can tell.
+        # More than a word: only the shell can read it.
         return
-    # Else a mistyped name would fail, and poison, every message of the queue.
+    # Without this check a mistyped name would dead-letter every message of the queue.
     known = subprocess.run(  # noqa: S603 - a fixed script; the word is an argument
         ["/bin/sh", "-c", 'command -v -- "$1"', "sh", found[1]],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,

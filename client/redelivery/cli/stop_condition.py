@@ -1,4 +1,4 @@
-"""When `consume` has done what it was asked for: so many messages, or nothing for so long."""
+"""Condition on which `consume` stops: a number of messages, or a time without any."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["StopCondition"]
 
-# Outcomes after which a message is not handled again: its dead letter may have no confirmation yet, or be set aside.
+# Outcomes after which a message is not handled again: its dead letter can be unconfirmed, or set aside.
 ENDS = ("accepted", "discarded", "poisoned")
-# Seconds between looks at whether the connection stands.
+# Seconds between checks of the connection.
 LOOK = 0.1
-# Seconds: until after the end, when what is parked is given back.
+# Seconds. Longer than any run: parked messages are released at its end.
 LATER = 86400.0
 
 
 class StopCondition:
-    """Observes one consumer, and calls `stop` when it is done.
+    """Observer of one consumer; calls `stop` when the condition holds.
 
-    A message is finished when it is accepted, discarded, poisoned or set aside; one that waits for a redelivery is not.
+    A message is finished when it is accepted, discarded, dead-lettered or set aside. A parked one is not.
     """
 
     def __init__(
         self, count: int | None = None, idle: float | None = None, *, scheduler: str = "client"
     ) -> None:
         if count is not None and scheduler == "broker":
-            # What is too many is put off until the end, which at the broker is another day; and copies have new ids.
+            # Surplus messages are deferred until the end, which at the broker is a day; and copies have new ids.
             raise ConfigurationError(
-                "--count needs redelivery.scheduler=client: with broker what fails comes again as another message; use "
-                "--idle",
+                "--count needs redelivery.scheduler=client: with broker a failed message becomes another one; "
+                "use --idle",
                 option="--count",
             )
         self.stop: Callable[[], None] = lambda: None
@@ -59,7 +59,7 @@ class StopCondition:
         self._ended = threading.Event()
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event: it is an observer of the connection."""
+        """Record an event of the connection."""
         with self._lock:
             match event:
                 case Started():
@@ -76,15 +76,15 @@ class StopCondition:
             self.end()
 
     def _finish(self, delivery: Delivery) -> None:
-        # Only once: a copy that is confirmed is accepted, too. What expired was never begun.
+        # Only once: a confirmed copy is an acceptance, too. An expired message was never begun.
         if delivery in self._begun:
             self._begun.discard(delivery)
             self._finished += 1
 
     def admit(self, message: Message) -> None:
-        """Let the first `count` messages pass, each as often as it is redelivered. Raises Defer for the others.
+        """Return for the first `count` messages, at each of their deliveries. Raises Defer for the others.
 
-        They are parked here, uncharged, until the end: given back at once they would come again at once.
+        The others are parked, uncharged, until the end: the broker would redeliver released ones at once.
         """
         with self._lock:
             if not self._ended.is_set():
@@ -102,20 +102,20 @@ class StopCondition:
         raise Defer(LATER, "not needed any more")
 
     def without_own(self, report: Report) -> Report:
-        """Return the report without what `admit` has put off: the handler never saw it."""
+        """Return the report without the messages that `admit` deferred: the handler never got them."""
         return replace(report, deferred=max(0, report.deferred - self._put_off))
 
     def _lost(self) -> bool:
-        """Whether a message was begun on a connection that is gone: its copy may come under another name."""
+        """True if a message was begun on a lost connection: it can be redelivered under another id."""
         return any(delivery.state == "lost" for delivery in self._begun)
 
     def end(self) -> None:
-        """Begin nothing more, and stop."""
+        """Admit no more messages, and stop."""
         self._ended.set()
         self.stop()
 
     def watch(self) -> None:
-        """Start to look for the end by `idle`, if that was asked for."""
+        """Start the watch for `idle`, if it is given."""
         self._last = time.monotonic()
         if self._idle is not None:
             threading.Thread(target=self._watch, args=(self._idle,), daemon=True).start()
@@ -126,7 +126,7 @@ class StopCondition:
             with self._lock:
                 self._begun = {d for d in self._begun if d.state not in ("lost", "settled", "aside", "held")}
                 if not self.connected():
-                    # Nobody knows what waits at the broker.
+                    # Messages may wait at the broker.
                     self._last = time.monotonic()
                 wait = max(self._last + idle - time.monotonic(), 0.0) if not self._begun else max(idle, 0.05)
             if not self._begun and wait <= 0:

@@ -1,4 +1,4 @@
-"""Messages to systemd, as sd_notify(3) sends them: datagrams to the socket that `NOTIFY_SOCKET` names."""
+"""Notifications to systemd, as of sd_notify(3): datagrams to the socket of `NOTIFY_SOCKET`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SystemdNotify"]
 
 
 class SystemdNotify:
-    """Sends to systemd; without a socket it sends nothing."""
+    """Sender of notifications; without a socket it sends none."""
 
     def __init__(self, path: str, interval: float | None) -> None:
         self._path = f"\0{path[1:]}" if path.startswith("@") else path
@@ -21,11 +21,11 @@ class SystemdNotify:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return it for this process. A watchdog of another process is none of this one."""
+        """Return the sender of this process. It ignores a watchdog of another process."""
         path, limit = os.environ.get("NOTIFY_SOCKET", ""), os.environ.get("WATCHDOG_USEC", "")
         if not path:
             logger.warning(
-                "--systemd: NOTIFY_SOCKET is not set, systemd is not notified; a unit has Type=notify"
+                "--systemd: NOTIFY_SOCKET is not set; systemd is not notified (set Type=notify in the unit)"
             )
         mine = os.environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
         return cls(path, int(limit) / 2e6 if path and mine and limit.isdecimal() and int(limit) else None)
@@ -35,7 +35,7 @@ class SystemdNotify:
         if self._path:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                    # Not for ever: a reader that hangs must not keep the program.
+                    # A reader that hangs must not stop the program.
                     sender.settimeout(1.0)
                     sender.connect(self._path)
                     sender.sendall(state.encode())

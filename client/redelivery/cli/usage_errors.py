@@ -1,4 +1,4 @@
-"""What the command line says of a usage it does not take: one sentence in this project's words, not click's."""
+"""Sentences about wrong usage of the command line, in this project's words instead of click's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,29 @@ from redelivery.errors import near_miss
 __all__ = ["SuggestingGroup", "WrongValue", "sentence"]
 
 
+# Names of other tools for an option, none of which is near it in spelling.
+_SYNONYMS = {
+    "--since": "--younger-than",
+    "--after": "--younger-than",
+    "--newer-than": "--younger-than",
+    "--max-age": "--younger-than",
+    "--until": "--older-than",
+    "--before": "--older-than",
+    "--min-age": "--older-than",
+    "--queue": "--destination",
+    "--from": "--destination",
+    "--error": "--cause",
+    "--overwrite": "--force",
+}
+
+
 class WrongValue(click.BadParameter):
     """A value that an option does not allow. The message continues the option's name: "must be …"."""
 
 
 def sentence(error: click.ClickException) -> str:
-    """Return what is wrong, and what would be right where that is known."""
-    # click 8 distinguishes these by its text alone.
+    """Return the mistake, and the right usage where it is known."""
+    # click 8 distinguishes these by their text only.
     match error:
         case click.NoSuchOption():
             return f"no option {error.option_name!r}{_near_option(error)}"
@@ -32,7 +48,7 @@ def sentence(error: click.ClickException) -> str:
 
 
 class SuggestingGroup(click.Group):
-    """Commands; one that is not there is answered with the nearest, or with those that are."""
+    """Group of commands; an unknown one is answered with the nearest, or with the list."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -46,6 +62,8 @@ class SuggestingGroup(click.Group):
 def _near_option(error: click.NoSuchOption) -> str:
     params = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
     known = [name for param in params for name in param.opts if name.startswith("--")]
+    if (meant := _SYNONYMS.get(error.option_name)) in known:
+        return f"; did you mean {meant!r}?"
     if error.option_name in ("--json", "--jsonl") and "--output" in known:
         return f"; did you mean '--output {error.option_name.removeprefix('--')}'?"
     return near_miss(error.option_name, known)

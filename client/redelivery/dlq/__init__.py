@@ -1,1 +1,1 @@
-"""Dead letters: looked at, counted, put back, dropped, exported. `redelivery.dead_letters` is the way in."""
+"""Tools of a dead-letter queue: list, count, redrive, purge, export. `redelivery.dead_letters` returns them."""

@@ -1,4 +1,4 @@
-"""One dead letter, as people look at it."""
+"""One dead letter: its cause, origin and times, as the tools show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPE = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def kind_of_cause(cause: str) -> str:
-    """Return what a cause is counted under: the exception's type, without what it said of this one message."""
+    """Return the kind that a cause is counted under: the exception's type without its text, or the whole cause."""
     head, colon, _ = cause.partition(":")
     return head if colon and _TYPE.fullmatch(head) else cause
 
@@ -34,26 +34,28 @@ class DeadLetter:
     """One message on a dead-letter queue. Times are aware, in UTC."""
 
     message_id: str | None
-    """The id that it has on the dead-letter queue; None where the broker gives none."""
+    """Message id on the dead-letter queue; None: the broker gives none."""
     original_id: str | None
-    """The id that it had when it was poisoned first, or `message_id` where nobody has told."""
+    """Message id when it was dead-lettered first; `message_id` where no property says it."""
     queue: str
-    """The dead-letter queue, qualified."""
+    """Dead-letter queue, qualified."""
     original_destination: str | None
-    """Where it came from, qualified; None where neither its properties nor the broker tell."""
+    """Destination it was consumed from, qualified; None: neither its properties nor the broker say it."""
     cause: str
-    """Why it died; `unknown` where nobody has told: no broker keeps the cause of its own poison acknowledgement, but a
-    ledger does."""
+    """Why it was dead-lettered: type and text of the exception.
+
+    `unknown` where it is not recorded: no broker keeps the cause of a poison acknowledgement, but a ledger does.
+    """
     first_failure: datetime | None
-    """When it failed first, where that is told."""
+    """Time of the first failure; None: not recorded."""
     died_at: datetime | None
-    """The last failure, where that is told, else when it was sent."""
+    """Time of the last failure; where it is not recorded, the time when the message was sent."""
     redelivery_count: int | None
-    """Failures that were charged before it died, the first delivery's too, where that is told."""
+    """Number of charged failures, that of the first delivery included; None: not recorded."""
     redrives: int
-    """How often it has been put back before."""
+    """Number of earlier redrives."""
     whole: bool
-    """Whether its body is all that was sent: only then can it be put back."""
+    """True if its body is all that was sent. Only then can it be redriven."""
     headers: Mapping[str, Any]
     body: bytes
     content_type: str | None
@@ -64,18 +66,18 @@ class DeadLetter:
 
     @property
     def cause_kind(self) -> str:
-        """What it is counted under: the exception's type, or the whole cause."""
+        """Kind of the cause, for counts: the exception's type, or the whole cause."""
         return kind_of_cause(self.cause)
 
     @property
     def topic(self) -> bool:
-        """Whether it came from a topic: put back, every subscriber gets it."""
+        """True if it came from a topic. Every subscriber gets it when it is redriven."""
         origin = self.original_destination
         return origin is not None and origin.startswith(("topic://", "temp-topic://"))
 
     @property
     def day(self) -> str:
-        """The day it died on, in UTC: `2026-11-22`; `unknown` where no time is told."""
+        """Day of its death in UTC, as `2026-11-22`; `unknown` where no time is recorded."""
         return UNKNOWN if self.died_at is None else self.died_at.date().isoformat()
 
 
@@ -83,7 +85,7 @@ def read_letter(
     delivery: Delivery, queue: str, memories: LedgerCauses | None = None, *, empty_is_whole: bool = False
 ) -> DeadLetter:
     """Return a delivery from a dead-letter queue as a dead letter."""
-    # The id first: Classic's has all headers read.
+    # The id is read first: on Classic that reads all headers.
     identity, memories = (
         delivery.message_id,
         memories or LedgerCauses(),

@@ -44,24 +44,27 @@ def dead_letters(
     """Return the tools of a dead-letter queue. No I/O happens before `with`.
 
     Args:
-        uri: as for `redelivery.connect`.
-        queue: the dead-letter queue; by default the URI's `redelivery.deadLetterDestination`, or the broker's own.
-        take: read by receiving and giving back, where the broker cannot show a queue without taking from it.
-        idle: seconds (2 by default) after the last message when a queue that is taken from is at its end.
-        ledger: the ledger of whoever consumed, as for `redelivery.connect`, or its URL; by default the URI's
-            `redelivery.ledger`. It tells of what the broker poisoned itself why it died, and where it came from. It is
-            only read: it must be there, and may be in use.
-        cause_of: asked before the ledger: `cause_of(destination, message_id)`.
-        clock: a `redelivery.testing.ManualClock` in tests.
+        uri: Connection URI, as for `redelivery.connect`.
+        queue: Dead-letter queue; None: the URI's `redelivery.deadLetterDestination`, or the broker's own.
+        take: True: read by receiving and releasing, where the broker cannot show a queue without taking from it.
+        idle: Seconds without a message after which a queue that is taken from counts as empty. Default 2.
+        ledger: Ledger of the consumer, as for `redelivery.connect`, or its URL; None: the URI's `redelivery.ledger`.
+            It has cause and origin of the messages that the broker dead-lettered itself. It is only read: it must
+            exist, and can be in use.
+        cause_of: Called before the ledger is asked, as `cause_of(destination, message_id)`; None: no such call.
+        clock: A `redelivery.testing.ManualClock` in tests; None: the system's clock.
+
+    Returns:
+        The tools: a context manager that connects.
 
     Raises:
-        ConfigurationError: an option, or an argument, cannot be honoured.
+        ConfigurationError: An option of the URI, or an argument, cannot be honoured.
     """
     return DeadLetterQueue(uri, queue, take=take, idle=idle, ledger=ledger, cause_of=cause_of, clock=clock)
 
 
 class DeadLetterQueue:
-    """A dead-letter queue, looked after over a connection of its own. Use it as a context manager."""
+    """Tools of one dead-letter queue, over a connection of their own. Use it as a context manager."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class DeadLetterQueue:
         self._browser = QueueBrowser(self._reading, queue, self._memories, take=take, idle=self._idle)
 
     def __enter__(self) -> Self:
-        """Read the ledger, if there is one, and connect. Raises as `Connection.__enter__` does."""
+        """Read the ledger, if there is one, and connect. Raises LedgerError, and as `Connection.__enter__` does."""
         self._memories.refresh()
         self._reading.__enter__()
         return self
@@ -94,56 +97,71 @@ class DeadLetterQueue:
 
     @property
     def queue(self) -> str:
-        """The dead-letter queue, qualified."""
+        """Dead-letter queue, qualified."""
         return self._browser.queue
 
     @property
     def browses(self) -> bool:
-        """Whether a look takes nothing: then what would be done can be counted before. Only inside of `with`."""
+        """True if the broker shows messages without giving them. Only inside of `with`."""
         return self._browser.takes_nothing
 
     @property
     def limit(self) -> str | None:
-        """Why the last look may not have shown everything, or None."""
+        """Reason why the last look may not have shown everything; None: it has."""
         return self._browser.limit
 
-    # Looking.
+    # Reading: messages stay.
 
     def summary(self, **filters: Unpack[Filters]) -> Sequence[CauseGroup]:
-        """Count them by original destination, kind of cause and day; the most first. Arguments and errors as `list`."""
+        """Count dead letters by original destination, kind of cause and day.
+
+        Args:
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
+
+        Returns:
+            Groups, the largest first.
+
+        Raises:
+            As `list`.
+        """
         return summarise(self.list(**filters))
 
     def list(self, **filters: Unpack[Filters]) -> Iterator[DeadLetter]:
-        """Go through the dead letters, as the broker orders them. They stay where they are.
+        """Yield the dead letters, in the broker's order. They stay on the queue.
 
         Args:
-            cause, destination, id, older_than, younger_than: which ones; see `redelivery.dlq.selection.Filters`.
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
 
         Raises:
-            ConfigurationError: the broker takes what it shows, and `take` was not given; or a filter makes no sense.
-            AdapterError: the broker refuses the queue.
-            TransportError: the connection was lost.
+            ConfigurationError: The broker cannot show a queue without taking from it, and `take` was not given; or a
+                filter makes no sense.
+            AdapterError: The broker refuses the queue.
+            LedgerError: The ledger cannot be read.
+            TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
         return (letter for _, letter in self._browser.look(selection))
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        """Go through all dead letters."""
+        """Yield all dead letters, as `list` does."""
         return self.list()
 
     def contents(self, *, take: bool = False) -> CountedLetters:
-        """Count all that is there by cause and by origin: for who meant something that is not. Errors as `list`.
+        """Count all dead letters by cause and by origin, for example after filters that matched none.
 
         Args:
-            take: receive and give back where the broker cannot show the queue, as `dead_letters(take=True)` does.
+            take: True: receive and release where the broker cannot show the queue, as `dead_letters(take=True)` does.
+
+        Raises:
+            As `list`.
         """
         return contents_of(letter for _, letter in self._browser.look(EVERYTHING, take=take))
 
     def show(self, message_id: str) -> DeadLetter:
-        """Return the dead letter with this id, its own or the one it had before.
+        """Return one dead letter by its id, on the dead-letter queue or before.
 
         Raises:
-            AdapterError: there is none; and as `list`.
+            AdapterError: There is no such dead letter; and as `list`.
         """
         for letter in self.list(id=message_id):
             return letter
@@ -157,17 +175,20 @@ class DeadLetterQueue:
         told: Told | None = None,
         **filters: Unpack[Filters],
     ) -> int:
-        """Write them as `jsonl` or `parquet` (needs pyarrow); return how many.
+        """Write dead letters to a file. They stay on the queue.
 
         Args:
-            target: a binary file, or the name of one, which it gets only when all of it is written.
-            form: `jsonl` by default; the columns are in `redelivery.dlq.export`.
-            told: called with the number written so far.
-            cause, destination, id, older_than, younger_than: which ones.
+            target: Binary file, or the name of one. A named file is replaced only when all of it is written.
+            form: `jsonl` (default), or `parquet`, which needs pyarrow. The columns are in `redelivery.dlq.export`.
+            told: Called with the number written so far; None: no calls.
+            cause, destination, id, older_than, younger_than: Filters, as for `list`.
+
+        Returns:
+            The number of dead letters written.
 
         Raises:
-            ConfigurationError: there is no such form, or pyarrow is not installed.
-            OSError: it cannot be written; and as `list`.
+            ConfigurationError: There is no such form, or pyarrow is not installed.
+            OSError: The file cannot be written. It is as it was before; and as `list`.
         """
         export.check(form)
         if not isinstance(target, str | os.PathLike):
@@ -175,7 +196,7 @@ class DeadLetterQueue:
         with export.published(target) as file:
             return export.write(self.list(**filters), file, form, told)
 
-    # Taking away.
+    # Removing.
 
     def redrive(
         self,
@@ -191,43 +212,67 @@ class DeadLetterQueue:
         told: Told | None = None,
         **filters: Unpack[Filters],
     ) -> Redriven:
-        """Put dead letters back where they came from. Each leaves only after the broker has confirmed its copy.
+        """Send dead letters back to where they came from. Each leaves only after the broker has confirmed its copy.
 
-        Killed, it is started again: what went is gone from here, and at most one (or `in_flight`) is there twice.
+        After a kill, call it again: redriven messages are gone from here, and at most one (or `in_flight`) is at its
+        destination twice.
 
         Args:
-            to: where they all go instead.
-            rate: messages a second at most; as fast as it goes by default.
-            in_flight: copies that may be unconfirmed at once, where a copy and its acceptance are two; 1 by default, 65
-                where the broker drops a second copy. So many messages at most may a kill leave twice.
-            quarantine: where those go that have been redriven `maximum_redrives` times (3 by default) and died again.
-            maximum_redrives: see `quarantine`.
-            topics: also put back what came from a topic, though each of its subscribers gets it.
-            native: also put back what came from an address of the broker's own (`native://…`), which nothing can check.
-            dry_run: send nothing, and report what would be done.
-            told: called with the number of messages sent so far.
-            cause, destination, id, older_than, younger_than: which ones; see `redelivery.dlq.selection.Filters`.
+            to: Destination for all of them; None: the origin of each.
+            rate: Messages a second at most; None: no limit.
+            in_flight: Copies that may be unconfirmed at once, where a copy and its acceptance are two operations. A
+                kill can leave so many messages twice. None: 1, or 65 where the broker drops a second copy.
+            quarantine: Queue for those that were redriven `maximum_redrives` times and died again; None: they are
+                redriven once more.
+            maximum_redrives: See `quarantine`. Default 3.
+            topics: True: also redrive what came from a topic; each of its subscribers gets it.
+            native: True: also redrive to an address of the broker's own (`native://…`), which cannot be checked.
+            dry_run: True: send nothing, and report what would be done.
+            told: Called with the number of messages redriven so far; None: no calls.
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
+
+        Returns:
+            Counts of what went where, and of what stays, and why.
 
         Raises:
-            ConfigurationError: an argument makes no sense.
-            AdapterError: the broker refuses the queue, or where a message should go; nothing of it is lost.
-            TransportError: the connection was lost, and reconnecting was given up.
+            ConfigurationError: An argument makes no sense.
+            AdapterError: The broker refuses the queue, or a destination; the dead letter stays on the queue.
+            LedgerError: The ledger cannot be read.
+            TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        places = self._other("to", to), self._other("quarantine", quarantine)
-        redrive = Redrive(new_run(), *places, maximum_redrives, native=native)
-        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
-            raise ConfigurationError(
-                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
-            )
+        redrive = self._routing(to, quarantine, maximum_redrives, native=native)
         plan = RemovalPlan(self.queue, selection, redrive, topics=topics or to is not None)
         check_in_flight(in_flight, self._reading.capabilities)
         return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run, in_flight=in_flight))
 
     def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
-        """Drop dead letters for ever. Arguments and errors as `redrive`."""
+        """Delete dead letters for ever.
+
+        Args:
+            dry_run: True: delete nothing, and report what would be deleted.
+            told: Called with the number deleted so far; None: no calls.
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
+
+        Returns:
+            The number deleted, and the number that stays.
+
+        Raises:
+            As `redrive`.
+        """
         plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
+
+    def _routing(
+        self, to: str | None, quarantine: str | None, maximum_redrives: int, *, native: bool
+    ) -> Redrive:
+        """Return where dead letters go. Raises ConfigurationError."""
+        places = self._other("to", to), self._other("quarantine", quarantine)
+        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
+            raise ConfigurationError(
+                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
+            )
+        return Redrive(new_run(), *places, maximum_redrives, native=native)
 
     def _done(
         self,
@@ -266,7 +311,7 @@ class DeadLetterQueue:
         return plan.report(self.limit, dry_run=True)
 
     def _other(self, option: str, destination: str | None) -> str | None:
-        """Return a place for dead letters that is not this queue itself. Raises ConfigurationError."""
+        """Return a destination for dead letters, which is not this queue itself. Raises ConfigurationError."""
         if destination is None:
             return None
         parsed = str(single(destination))

@@ -1,4 +1,4 @@
-"""A connection that reads dead letters: shown where the broker can show them, else taken and given back."""
+"""Connection that reads dead letters: shown where the broker can show them, else received and released."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetterConnection"]
 
-# Dead letters that may be on their way here: what a kill gives back is counted by some brokers.
+# Prefetched dead letters at most: some brokers count a delivery for each that a kill releases.
 CREDIT = 200
-# Messages that a first window in bytes is meant for: it is widened by what is held.
+# Messages of a first window in bytes; kept dead letters widen it.
 WIDE = 1000
 
 
 class DeadLetterConnection:
-    """A connection whose consumers look after dead letters. Its ledger is only read: none of them is an attempt."""
+    """A connection for consumers of dead letters. Its ledger is only read: their deliveries are no attempts."""
 
     def __init__(self, uri: str, *, ledger: Ledger | None = None, clock: Clock | None = None) -> None:
         self._port = ConnectionPort(uri, ledger=ledger, clock=clock)
         self.full: str | None = None
-        """Why what was taken last may not be all, or None."""
+        """Reason why the last look was not complete; None: it was."""
 
     def __enter__(self) -> Self:
         """Connect. Raises as `ConnectionPort.__enter__` does."""
@@ -49,49 +49,49 @@ class DeadLetterConnection:
         self.close()
 
     def close(self) -> None:
-        """Close; the broker takes back what is held."""
+        """Close; the broker takes the kept dead letters back."""
         self._port.close()
 
     @property
     def settings(self) -> Settings:
-        """What the URI says."""
+        """Settings of the URI."""
         return self._port.settings
 
     @property
     def ledger(self) -> Ledger | None:
-        """What remembers why the broker was asked to poison messages itself."""
+        """Ledger of the consumer: it has the causes of messages that the broker dead-lettered itself."""
         return self._port.ledger
 
     @property
     def clock(self) -> Clock:
-        """What it waits by."""
+        """Clock of the connection."""
         return self._port.clock
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the broker can do. Raises ConfigurationError outside of `with`."""
+        """Capabilities of the broker. Raises ConfigurationError outside of `with`."""
         return self._port.capabilities
 
     @property
     def first(self) -> int:
-        """How many may be held at first: a window that counts messages, and is given once, has all of them sent."""
+        """Number of dead letters kept at first: a broker sends all of a window that is given once."""
         able = self.capabilities
         return HELD if able.flow or able.window_in_bytes else FIRST
 
     def shown(self, queue: str) -> Iterator[Delivery]:
-        """Go through what is on a queue, and leave it there.
+        """Yield the messages of a queue; they stay there.
 
         Raises:
-            ConfigurationError: this broker takes what it shows.
+            ConfigurationError: This broker cannot show a queue without taking from it.
         """
         if not self.capabilities.browse:
             raise ConfigurationError(cannot_browse(self.capabilities), option="take")
         return self._port.browse(queue, window=CREDIT)
 
     def taken(self, queue: str, idle: float) -> Iterator[Delivery]:
-        """Go through what is on a queue by taking it, until nothing comes any more; then give it back.
+        """Yield the messages of a queue by receiving them; release them at the end.
 
-        Its end: nothing for `idle` seconds, before the broker has answered for the queue, and after it.
+        The end: no message for `idle` seconds, both before and after the broker has answered a request about the queue.
         """
         asked, self.full = False, None
         with self.taker(queue, Redrive("")) as taker:
@@ -109,17 +109,17 @@ class DeadLetterConnection:
             self.full = full
 
     def flush(self) -> None:
-        """Return when all settlements so far are written, also those that another thread has taken to write."""
+        """Return when all settlements so far are written, also those that another thread is writing."""
         self._port.flush()
 
     def ask(self, queue: str) -> None:
-        """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
+        """Make a round trip to the broker about a queue: a silent broker may only be slow.
 
-        What was settled before it has read then, too. A second consumer is begun and ended; what it is given goes back,
-        to the first.
+        When it answers, it has also read all settlements made before. A second consumer is opened and closed for that;
+        the messages it receives are released, and go to the first one.
 
         Raises:
-            TransportError: it does not answer.
+            TransportError: The broker does not answer.
         """
         self.flush()
         with self.taker(queue, Redrive(""), credit=1, held=0):
@@ -136,12 +136,13 @@ class DeadLetterConnection:
         held: int = HELD,
         recalls: bool = True,
     ) -> Generator[DeadLetterConsumer]:
-        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back.
+        """Consume a dead-letter queue, and keep `held` messages at most; release them at the end.
 
-        `recalls`: what comes again over another connection is known, by its key; else whoever takes it knows more.
+        `recalls`: True: a message that is redelivered after a reconnect is recognised by its key; False: the caller
+        recognises it.
         """
         able = self.capabilities
-        # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
+        # More than are kept: unconfirmed copies count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         plan = self._port.plan(queue, {"selector": selector}, settings=settings, route=redrive)
         plan = plan.for_dead_letters().with_window(credit + (WIDE if able.window_in_bytes else held))

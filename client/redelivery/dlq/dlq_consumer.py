@@ -1,4 +1,4 @@
-"""A consumer of dead letters: each one is kept here until the end, sent on, or dropped."""
+"""Consumer of dead letters: each is kept until the end, redriven, or purged."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD", "DeadLetterConsumer"]
 
-# Dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535.
+# Dead letters kept at once, at most: RabbitMQ's prefetch ends at 65,535.
 HELD = 60_000
-# Of their bodies, about; the broker has them in its memory as well.
+# Bytes of their bodies, about; the broker has them in its memory as well.
 HELD_BYTES = 256 * 1024 * 1024
-# Dead letters held at first where a window is given once, for all are sent at once; then so many times more.
+# Dead letters kept at first where a window is given once, because all of it is sent at once; then so many times more.
 FIRST, WIDER = 1000, 8
-# Seconds: until after the end, when what is held is given back.
+# Seconds. Longer than any run: kept dead letters are released at its end.
 LONG = 7 * 86400.0
 _KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
 
 
 class DeadLetterConsumer:
-    """Takes dead letters one by one. `most`: how many it may hold."""
+    """Takes dead letters one by one. `most`: number it can keep."""
 
     def __init__(self, redrive: Redrive, most: int = HELD) -> None:
         self.redrive = redrive
@@ -37,14 +37,14 @@ class DeadLetterConsumer:
         self.held = 0
         self.held_bytes = 0
         self.confirmed: Callable[[Delivery], None] | None = None
-        """Called with each message whose copy the broker has confirmed, on the adapter's thread."""
+        """Callback for each message whose copy the broker has confirmed; runs on the adapter's thread."""
         self._consumer: ConsumerPort | None = None
 
     def hooks(self, *, keeps_history: bool) -> ConsumerHooks:
-        """Return how it differs from an application's consumer.
+        """Return the hooks in which it differs from an application's consumer.
 
-        None is expired, whatever its headers say: a dead letter that was asked for is looked at. It takes over nothing
-        from other runs, and leaves nothing to them. A redrive reports how many went; the log has no line for each.
+        Expired dead letters are read as well. History is neither taken over from other runs nor left to them. The
+        report has the number of redriven messages; the log has no line for each.
         """
         return ConsumerHooks(
             shares_history=False,
@@ -55,17 +55,17 @@ class DeadLetterConsumer:
         )
 
     def started(self, consumer: ConsumerPort) -> None:
-        """Take over the consumer that was started with its hooks."""
+        """Use the consumer that was started with these hooks."""
         self._consumer = consumer
 
     @property
     def port(self) -> ConsumerPort:
-        """The consumer itself."""
+        """Port of the consumer."""
         assert self._consumer is not None, "started"
         return self._consumer
 
     def answered(self, event: Confirmed) -> None:
-        """Keep what the broker says of a copy."""
+        """Handle the broker's answer to a copy."""
         if event.error is not None:
             self.redrive.refusal = event.error
         elif self.confirmed is not None:
@@ -73,7 +73,7 @@ class DeadLetterConsumer:
 
     @property
     def unconfirmed(self) -> int:
-        """How many copies the broker has not confirmed."""
+        """Number of copies that the broker has not confirmed."""
         return self.port.engine.load.unconfirmed
 
     def take(self, timeout: float) -> Delivery | None:
@@ -81,34 +81,34 @@ class DeadLetterConsumer:
         return self.port.take(None, timeout)
 
     def keep(self, delivery: Delivery) -> None:
-        """Hold it until the consumer closes, which gives it back."""
+        """Keep it until the consumer closes, which releases it."""
         self.held += 1
         self.held_bytes += len(delivery.body)
         self.port.settle(delivery, Deferred(delivery, LONG, _KEEP))
 
     @property
     def full(self) -> str | None:
-        """Why it may hold no more, or None."""
+        """Reason why it can keep no more; None: it can."""
         if self.held < self.most and self.held_bytes < HELD_BYTES:
             return None
-        return f"{self.held} dead letters ({self.held_bytes / 1024**2:.1f} MiB) that stay are held here"
+        return f"{self.held} dead letters ({self.held_bytes / 1024**2:.1f} MiB) that stay are kept in memory"
 
     def wider(self) -> int:
-        """Return how many the next one may hold: more, if this one was full and they were not too large."""
+        """Return how many the next consumer can keep: more, if this one was full and they were not too large."""
         if self.held < self.most:
             return self.most
         return min(HELD, self.most * WIDER, HELD_BYTES // max(1, self.held_bytes // self.held))
 
     def send_on(self, deliveries: Sequence[Delivery], *, together: bool) -> list[Delivery]:
-        """Send them where they belong, `together` in one transaction; tried again, each goes by itself.
+        """Send copies of them to their destinations, `together` in one transaction; a retry sends each by itself.
 
-        Return them without those whose connection was lost before: the broker sends these again.
+        Return them without those whose connection was lost before: the broker redelivers these.
         """
         self.port.settle_many([Poisoned(delivery, _SEND) for delivery in deliveries], together=together)
         return [delivery for delivery in deliveries if delivery.outcome != "stale"]
 
     def drop(self, delivery: Delivery) -> bool:
-        """Accept it. False if the connection was lost before: the broker sends it again."""
+        """Accept it. False if the connection was lost before: the broker redelivers it."""
         return self.port.settle(delivery, Discarded(delivery, _DROP)) != "stale"
 
     def wait_below(self, pending: int) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters as rows: for JSON, and for files."""
+"""Rows of dead letters, for JSON and for files (JSON Lines, Parquet)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _NEW = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_BINARY", 0)
 )
-# Of a Parquet row group, at most.
+# Rows of a Parquet row group, at most.
 ROWS = 1000
-# Of the bodies in one, about: what is exported need not fit into memory.
+# Bytes of the bodies in one, about: an export need not fit into memory.
 BYTES = 8 * 1024 * 1024
 
-# Values within values of a property that are written.
+# Nesting of a property's value that is written.
 DEPTH = 16
 
 # Columns of a Parquet file, each named as the field of a DeadLetter that it is made of.
@@ -64,7 +64,7 @@ COLUMNS = {
 
 
 def row_of(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as JSON has it: the body as `body` where it is text, else as `body_base64`."""
+    """Return a dead letter as JSON fields: the body as `body` where it is text, else as `body_base64`."""
     row: dict[str, Any] = {
         "message_id": letter.message_id,
         "original_id": letter.original_id,
@@ -91,7 +91,7 @@ def row_of(letter: DeadLetter) -> dict[str, Any]:
 
 
 def written_value(value: object, depth: int = 0) -> Any:
-    """Return a property's value as JSON and a terminal can have it, whatever its producer made of it."""
+    """Return a property's value as JSON and a terminal can show it, whatever the producer sent."""
     if isinstance(value, Mapping | list | tuple):
         if depth >= DEPTH:
             return "…"
@@ -108,7 +108,7 @@ def written_value(value: object, depth: int = 0) -> Any:
 
 
 def check(form: str) -> None:
-    """Refuse what cannot be written. Raises ConfigurationError."""
+    """Raise ConfigurationError if a format is unknown, or its library is not installed."""
     if form not in FORMATS:
         raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
     if form == "parquet":
@@ -123,17 +123,18 @@ def check(form: str) -> None:
 
 @contextmanager
 def published(target: str | os.PathLike[str]) -> Generator[IO[bytes]]:
-    """Write a file that gets its name only when it is whole; a half one is removed. Raises OSError, with this name."""
+    """Write a file that gets its name only when it is whole; a half one is removed. Raises OSError, with `target`."""
     path = Path(target)
     if path.exists() and not path.is_file():  # a pipe, or a terminal
         with path.open("wb") as file:
             yield file
         return
     _check_link(path)
-    path = path.resolve()  # not the link to it
+    # A link stays: the file that it names is replaced.
+    path = path.resolve()
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        # Bodies are for whoever exports them, or for whoever could read the file that is replaced.
+        # Bodies are readable by the user who exports them, or by the readers of the file that is replaced.
         with os.fdopen(os.open(part, _NEW, 0o600), "wb") as file:
             with suppress(FileNotFoundError):
                 os.chmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
@@ -146,12 +147,12 @@ def published(target: str | os.PathLike[str]) -> Generator[IO[bytes]]:
             part.unlink()
         # A lost connection is an OSError too.
         if isinstance(error, OSError) and not isinstance(error, RedeliveryError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
 
 
 def _check_link(path: Path) -> None:
-    """Refuse a link that another user has left where anybody may, such as /tmp, as kernels do at opening: we rename."""
+    """Raise PermissionError for another user's link in a shared directory: kernels check it at open, not at rename."""
     if path.is_symlink():
         folder, owner = path.parent.stat(), path.lstat().st_uid
         if folder.st_mode & stat.S_ISVTX and owner not in (os.geteuid(), folder.st_uid):
@@ -161,7 +162,7 @@ def _check_link(path: Path) -> None:
 def write(
     letters: Iterable[DeadLetter], target: IO[bytes], form: str, told: Callable[[int], None] | None = None
 ) -> int:
-    """Write dead letters in the format `form`; return how many. Raises ConfigurationError."""
+    """Write dead letters in the format `form`; return their number. Raises ConfigurationError."""
     check(form)
     if form == "parquet":
         return _parquet(letters, target, told)
@@ -207,7 +208,7 @@ def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], told: Callable[[i
 
 
 def _cell(value: object) -> Any:
-    """Return a value that Parquet has room for."""
+    """Return a value that its Parquet column can have."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What is remembered elsewhere of messages that the broker poisoned itself: their copies carry no cause."""
+"""Causes of messages that the broker dead-lettered itself, out of a ledger: the messages carry none."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["CauseOf", "LedgerCauses"]
 
 
-# What no two messages have: a JMS provider's id (as AMQP libraries write it, too), a UUID, or so many digits of one.
+# Ids that no two messages have: a JMS provider's (as AMQP libraries write it, too), or a UUID, with or without hyphens.
 _UNIQUE = re.compile(r"^(?i:ID:)|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 
 
 class CauseOf(Protocol):
-    """Who remembers why a message was poisoned that carries no cause."""
+    """Callable that returns the cause of a message that carries none."""
 
     def __call__(self, destination: str, message_id: str, /) -> str | None:
         """Return the cause of the message `message_id` of `destination` (qualified), or None if it is not known."""
@@ -29,7 +29,7 @@ class CauseOf(Protocol):
 
 
 class LedgerCauses:
-    """A ledger's causes as they were when a look began, and a callable that is asked first."""
+    """A ledger's causes as they were when a look began, and a callable that is called first."""
 
     def __init__(self, ledger: Ledger | None = None, cause_of: CauseOf | None = None) -> None:
         self._ledger = ledger
@@ -47,27 +47,27 @@ class LedgerCauses:
         self._known = known
 
     def of(self, delivery: Delivery) -> Buried | None:
-        """Return what the ledger knows of a dead letter, if no other message can be meant."""
+        """Return the ledger's record of a dead letter; None if it may be that of another message."""
         identity = delivery.message_id
         if not self._known or identity is None or text_in(delivery.headers, "redeliveryCause"):
             return None
         found = self._known.get(identity, {})
         exact = found.get(recorded_origin(delivery) or "")
-        # Not every broker tells where it was, and Classic tells of a virtual topic where it was sent. But two queues'
-        # producers may both count "1", "2": such an id alone is nobody's.
+        # Not every broker records the origin, and Classic records a virtual topic instead of the queue. But producers
+        # of two queues may both count "1", "2": such an id alone proves nothing.
         if exact is not None or len(found) != 1 or not _UNIQUE.search(identity):
             return exact
         return next(iter(found.values()))
 
     def origin(self, delivery: Delivery) -> str | None:
-        """Return where a dead letter came from, qualified: as the broker, the ledger or its copy says; or None."""
-        # A message that the ledger knows was poisoned by the broker: its own properties are its producer's.
+        """Return the origin of a dead letter, qualified, as the broker, the ledger or its copy has it; or None."""
+        # The broker dead-lettered a message that the ledger has: its properties are those of its producer.
         if delivery.origin is None and (buried := self.of(delivery)) is not None:
             return readable_origin(buried.destination)
         return origin_of(delivery)
 
     def cause(self, delivery: Delivery) -> str | None:
-        """Return why a dead letter died that does not tell itself, or None."""
+        """Return the cause of a dead letter that carries none, or None."""
         if self._cause_of is not None and delivery.message_id is not None:
             told = self._cause_of(self.origin(delivery) or delivery.destination, delivery.message_id)
             if told:

@@ -1,4 +1,4 @@
-"""Looking at what is on a queue: what `list`, `summary` and `export` go through, and Spark's browse."""
+"""Reader of the messages on a queue, which stay there: for `list`, `summary`, `export`, and Spark's browse."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["IDLE", "QueueBrowser"]
 
 IDLE = 2.0
-"""Seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end."""
+"""Seconds without a message after which a queue counts as empty, where the broker does not report its end."""
 
 
 class QueueBrowser:
-    """Shows what is on a queue, which stays there.
+    """Shows the messages of a queue, which stay there.
 
-    With `take` by receiving it and giving it back, until nothing has come for `idle` seconds.
+    With `take` it receives and releases them, until no message has arrived for `idle` seconds.
     """
 
     def __init__(
@@ -45,27 +45,27 @@ class QueueBrowser:
 
     @property
     def queue(self) -> str:
-        """The queue, qualified; where none was given, the dead-letter queue of the URI or the broker's own."""
+        """Queue, qualified; where none was given, the dead-letter queue of the URI or the broker's own."""
         own = self._given or self._connection.settings.dead_letter_destination
         return own or self._connection.capabilities.dead_letter_destination
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether the broker shows messages without giving them. Only when connected."""
+        """True if the broker shows messages without giving them. Only when connected."""
         return self._connection.capabilities.browse and not self._take
 
     @property
     def limit(self) -> str | None:
-        """Why the last look may not have shown everything, or None."""
+        """Reason why the last look may not have shown everything; None: it has."""
         return self._limit
 
     def look(self, selection: Selection, *, take: bool = False) -> Generator[tuple[Delivery, DeadLetter]]:
-        """Go through the messages, as the broker orders them; `take`: also where it shows none without giving them.
+        """Yield the messages that match, in the broker's order. `take`: receive them where they cannot be shown.
 
         Raises:
-            ConfigurationError: the broker takes what it shows, and `take` was not given.
-            AdapterError: the broker refuses the queue.
-            TransportError: the connection was lost.
+            ConfigurationError: The broker cannot show a queue without taking from it, and `take` was not given.
+            AdapterError: The broker refuses the queue.
+            TransportError: The connection was lost.
         """
         connection, queue, now = self._connection, self.queue, self._connection.clock.time()
         self._limit, count = None, 0
@@ -82,18 +82,18 @@ class QueueBrowser:
         self._note_limit(count, takes_nothing=takes_nothing)
 
     def read(self, delivery: Delivery) -> DeadLetter:
-        """Return a message as a dead letter: with why it died and where it came from, as far as that is known."""
+        """Return a message as a dead letter, with cause and origin as far as they are known."""
         vouched = self._connection.settings.empty_body == "forward"
         return read_letter(delivery, self.queue, self._causes, empty_is_whole=vouched)
 
     def _note_limit(self, count: int, *, takes_nothing: bool) -> None:
         able = self._connection.capabilities
         if not takes_nothing and self._connection.full is not None:
-            self._limit = f"{self._connection.full}, and no more may be: there may be more of them"
+            self._limit = f"{self._connection.full}, which is the limit: there may be more of them"
             return
         most = able.browse_limit if takes_nothing else able.max_unacknowledged
         if most is not None and count >= most:
             self._limit = (
-                f"{able.broker} shows no more than {most} dead letters at a time, so there may be more of them; "
-                "what goes makes room for the next"
+                f"{able.broker} shows no more than {most} dead letters at a time: there may be more; redrive or purge "
+                "these, and it shows the next"
             )

@@ -1,4 +1,4 @@
-"""One run over a dead-letter queue that takes things away from it: a redrive or a purge."""
+"""One run over a dead-letter queue that removes messages: a redrive or a purge."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ __all__ = ["RemovalPlan", "RemovalRun"]
 
 # Copies in one transaction, at most.
 BATCH = 64
-BATCH_BYTES = 1024 * 1024  # of their bodies, about
-BATCH_TIME = (
-    # Seconds' worth of copies at most in one, where there is a rate: it is no rate by the second else.
-    0.1
-)
-# At a queue that can be shown, while there is more that is meant.
+# Bytes of their bodies, about.
+BATCH_BYTES = 1024 * 1024
+# Seconds' worth of copies in one at most, where there is a rate: with more the rate would not hold for each second.
+BATCH_TIME = 0.1
+# Rounds at a queue that can be shown, while dead letters that match are left.
 LOOKS = 5
 # Seconds without a dead letter after which a broker that hands out pages is asked for the next.
 PAGE = 0.1
-# Seconds that dead letters wait for others, while the transaction before them is on its way.
+# Seconds that dead letters wait for others, while the transaction before them is unconfirmed.
 COMPANY = 0.02
 Verdict = str
 
 
 class RemovalPlan:
-    """What is to become of each dead letter. Counts what it decides."""
+    """Decides for each dead letter whether it goes, and counts its decisions."""
 
     def __init__(self, queue: str, selection: Selection, redrive: Redrive | None, *, topics: bool) -> None:
         self.queue = queue
@@ -105,7 +104,7 @@ class RemovalPlan:
 
 
 class RemovalRun:
-    """A plan carried out: dead letters are taken one by one, and leave only when their copies are confirmed."""
+    """Carries out a plan: takes dead letters one by one; each leaves only when its copy is confirmed."""
 
     def __init__(
         self,
@@ -128,28 +127,28 @@ class RemovalRun:
         self._began = reading.clock.monotonic()
         able = reading.capabilities
         self._together = able.forward == "atomic"
-        # One by one where a copy and its acceptance are two: what a kill may leave twice is what was sent and not
-        # accepted yet. Where the broker drops a second copy that may be many.
+        # One by one where a copy and its acceptance are two operations: a kill leaves a message twice whose copy was
+        # sent and that was not accepted yet. Where the broker drops a second copy they can be many.
         self._batch = BATCH if self._together else 1
         if rate is not None:
             self._batch = max(1, min(self._batch, int(rate * BATCH_TIME)))
         many = self._together or able.drops_second_copy
         self._below = in_flight or (max(self._batch, BATCH) + 1 if many else 1)
-        # Classic hands out a page, and the next one when something happens to the queue. With a selector it goes
-        # through all that it has paged in for each message that it takes away: 43,000 cost 15 ms (measured).
+        # Classic sends a page, and the next one when something happens to the queue. With a selector it goes through
+        # all that it has paged in for each message that is removed: 43,000 cost 15 ms (measured).
         self._paged = able.browse_limit is not None
         self._most = reading.first
 
     def carry_out(self) -> str | None:
-        """Do it; return why more may be left that is meant, or None.
+        """Carry out the plan; return why more dead letters that match may be left, or None.
 
         Raises:
-            RedeliveryError: the broker refused copies, or the connection was given up.
+            RedeliveryError: The broker refused copies, or reconnecting was given up.
         """
         try:
             return self._carry_out()
         finally:
-            # Also what was confirmed while it was being interrupted.
+            # Also copies that were confirmed during an interruption.
             self._tell()
 
     def _carry_out(self) -> str | None:
@@ -160,22 +159,22 @@ class RemovalRun:
         for _ in range(LOOKS if able.browse else 1):
             taker = self._round(redrive, selector)
             if taker.full is not None:
-                return f"{taker.full}, and no more may be: deal with these first"
+                return f"{taker.full}, which is the limit: redrive or purge these first"
             shown, meant = self._look(taker.held) if able.browse else (0, 0)
             if not meant:
                 break
         limit = able.browse_limit
         if limit is not None and not plan.selection.everything and shown >= limit:
             return (
-                f"{able.broker} shows the first {limit} dead letters only, so it is not certain that nothing is left "
-                "that is meant; raise its maxBrowsePageSize for the dead-letter queue"
+                f"{able.broker} shows the first {limit} dead letters only: more that match may be left; raise its "
+                "maxBrowsePageSize for the dead-letter queue"
             )
         if meant:
-            return f"{meant} dead letters that are meant are still there: they came meanwhile, or another has them"
+            return f"{meant} dead letters that match are still there: they arrived meanwhile, or are another consumer's"
         return None
 
     def _round(self, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
-        """Take all that is there; a narrow window that is full of what stays is given back, and a wider one begun."""
+        """Take all dead letters. If a window is full of those that stay, release them and begin with a wider one."""
         while True:
             self._plan.left.clear()
             with ExitStack() as stack:
@@ -188,11 +187,11 @@ class RemovalRun:
             self._most = wider
 
     def _look(self, held: int) -> tuple[int, int]:
-        """Return how many are on the queue, and how many of them are meant: that nothing came does not tell it."""
+        """Return the number on the queue, and the number that match: silence does not prove that none is left."""
         plan, now, shown, meant = self._plan, self._reading.clock.time(), 0, 0
         limit = self._reading.capabilities.browse_limit
         if limit is not None and held >= limit:
-            # It would be shown what it was given; Classic takes seconds to show many.
+            # The broker would show what it has sent already; Classic takes seconds to show many.
             return held, 0
         for delivery in self._reading.shown(plan.queue):
             shown += 1
@@ -201,7 +200,7 @@ class RemovalRun:
         return shown, meant
 
     def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
-        """Begin to consume; without the selector, which only saves work, where it is refused."""
+        """Start to consume; without the selector, which only saves work, if the broker refuses it."""
         reading, queue = self._reading, self._plan.queue
         try:
             return stack.enter_context(reading.taker(queue, redrive, selector, held=self._most))
@@ -213,7 +212,7 @@ class RemovalRun:
     def _take_all(self, taker: DeadLetterConsumer) -> None:
         gathered: list[Delivery] = []
         plan = self._plan
-        # Else the look that follows tells the end.
+        # Otherwise the look that follows finds the end.
         answers = self._paged or not self._reading.capabilities.browse
         asked = not answers
         while taker.full is None:
@@ -249,7 +248,7 @@ class RemovalRun:
         self._tell()
 
     def _patience(self, taker: DeadLetterConsumer, gathered: Sequence[Delivery], *, asked: bool) -> float:
-        """Return how long to wait for the next one: for a full transaction only while another is on its way."""
+        """Return how long to wait for the next one: for a full transaction only while another is unconfirmed."""
         if not gathered:
             return min(PAGE, self._idle) if self._paged and not asked else self._idle
         return COMPANY if taker.unconfirmed else 0.0
@@ -258,9 +257,9 @@ class RemovalRun:
         return len(gathered) >= self._batch or sum(len(one.body) for one in gathered) >= BATCH_BYTES
 
     def _send(self, taker: DeadLetterConsumer, gathered: list[Delivery]) -> None:
-        """Send what is gathered, when so much is confirmed that more may be on its way.
+        """Send the gathered dead letters, once few enough copies are unconfirmed.
 
-        While it is, those that follow are looked at.
+        While these are unconfirmed, the following dead letters are read.
         """
         clock = self._reading.clock
         if self._rate is not None:
@@ -273,21 +272,21 @@ class RemovalRun:
         self._tell()
 
     def _tell(self) -> None:
-        """Tell how many have gone: of a redrive, whose copies are confirmed."""
+        """Report how many are removed; of a redrive, those whose copies are confirmed."""
         if self._told is not None:
             self._told(self._plan.destinations.total())
 
 
 def check_in_flight(given: int | None, able: Capabilities) -> None:
-    """Raise ConfigurationError over a number of copies in flight that makes no sense, or means nothing here."""
+    """Raise ConfigurationError for a number of copies in flight that makes no sense, or has no effect here."""
     if given is None:
         return
     if isinstance(given, bool) or given < 1:
         raise ConfigurationError(f"in_flight must be 1 or more, not {given!r}", option="in_flight")
     if able.forward == "atomic":
         raise ConfigurationError(
-            f"in_flight means nothing on {able.broker}: there a copy and the acceptance of its dead letter are one "
-            "transaction, so a kill leaves nothing twice",
+            f"in_flight has no effect on {able.broker}: a copy and the acceptance of its dead letter are one "
+            "transaction, and a kill leaves nothing twice; leave it out",
             option="in_flight",
         )
 

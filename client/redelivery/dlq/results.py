@@ -1,4 +1,4 @@
-"""What the tools report."""
+"""Results of a summary, a redrive and a purge."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CauseGroup", "CountedLetters", "Purged", "Redriven", "contents_of", "summarise"]
 
-# Different causes, or origins, that are counted apart: anybody can write more of them than fit into memory.
+# Different causes, or origins, that are counted apart: producers can write more of them than fit into memory.
 KINDS = 1000
 OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """So many dead letters of one destination, one kind of cause and one day (UTC)."""
+    """Number of dead letters of one destination, one kind of cause and one day (UTC)."""
 
     original_destination: str
     cause: str
@@ -32,61 +32,61 @@ class CauseGroup:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive has done, or, as a dry run, would do. What was left is still on the dead-letter queue."""
+    """Counts of a redrive, or of its dry run. Dead letters that stay are still on the dead-letter queue."""
 
     redriven: int = 0
-    """Dead letters that went back: their copies are confirmed."""
+    """Dead letters redriven: the broker has confirmed their copies."""
     destinations: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many went where; the quarantine among them."""
+    """Numbers by destination, the quarantine included; the most first."""
     quarantined: int = 0
-    """Of them, those that went to the quarantine."""
+    """Those of `redriven` that went to the quarantine."""
     skipped: int = 0
-    """Left: no filter meant them. What the broker kept back by a selector is not counted."""
+    """Stay: they did not match the filters. Messages that a selector keeps at the broker are not counted."""
     again: int = 0
-    """Left: redriven by this run, and dead again already."""
+    """Stay: redriven by this run, and dead-lettered again already."""
     without_origin: int = 0
-    """Left: nobody knows where they came from, or only a message that no one can believe."""
+    """Stay: their origin is not known, or only their own property names it, which cannot be trusted."""
     overruled: int = 0
-    """Of those that went back, those whose property named another origin than the broker's record, which decides."""
+    """Those of `redriven` whose property named another origin than the broker's record, which decides."""
     partial: int = 0
-    """Left: their bodies do not arrive whole over this protocol, or are all the bytes of what could not be read."""
+    """Stay: their bodies do not arrive whole over this protocol, or the messages could not be decoded."""
     topics: int = 0
-    """Left: they came from a topic, where every subscriber would get them."""
+    """Stay: they came from a topic, where every subscriber would get them."""
     incomplete: str | None = None
-    """Why there may be more that are meant, or None."""
+    """Reason why more of them may match; None: all were read."""
     dry_run: bool = False
 
     @property
     def matched(self) -> int:
-        """How many the filters meant of those that were there."""
+        """Number of dead letters read that match the filters."""
         return self.redriven + self.again + self.without_origin + self.partial + self.topics
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was meant went back."""
+        """True if everything that matches was redriven."""
         return not (self.without_origin or self.partial or self.topics or self.incomplete)
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What a purge has dropped, or, as a dry run, would drop."""
+    """Counts of a purge, or of its dry run."""
 
     purged: int = 0
     skipped: int = 0
-    """Left: no filter meant them."""
+    """Stay: they did not match the filters."""
     incomplete: str | None = None
-    """Why there may be more that are meant, or None."""
+    """Reason why more of them may match; None: all were read."""
     dry_run: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was meant is gone."""
+        """True if everything that matches was deleted."""
         return self.incomplete is None
 
 
 @dataclass(frozen=True, slots=True)
 class CountedLetters:
-    """What is on a dead-letter queue: by kind of cause, and by origin; the most first, 1,000 different ones at most."""
+    """Numbers of dead letters by kind of cause, and by origin; the most first, 1,000 different ones at most."""
 
     count: int = 0
     causes: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -1,4 +1,4 @@
-"""Which dead letters are meant: filters, and what of them a broker can evaluate."""
+"""Filters of dead letters, and the JMS selector that lets a broker evaluate a part of them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _GLOB = frozenset("*?[")
 
 
 class Filters(TypedDict, total=False):
-    """Keyword arguments that say which dead letters are meant; all that are given must hold, None is none given.
+    """Keyword arguments that select dead letters. All that are given must match; None: not given.
 
-    Several values are any of them; so none of none, for an empty sequence.
+    Of several values one must match; an empty sequence matches no dead letter.
     """
 
     cause: str | Iterable[str] | None
-    """An exception's type, a whole cause, or a pattern with `*`; several: any of them."""
+    """Type of an exception, a whole cause, or a pattern with `*`."""
     destination: str | Iterable[str] | None
-    """Where it came from: a queue by default, `*` for any part; several: any of them."""
+    """Origin: a queue by default, `*` for any part."""
     id: str | Iterable[str] | None
-    """Its id, on the dead-letter queue or before it was poisoned; several: any of them."""
+    """Message id, on the dead-letter queue or before."""
     older_than: float | timedelta | None
-    """Seconds, or a timedelta, since it died, at least."""
+    """Seconds, or a timedelta, since its death, at least."""
     younger_than: float | timedelta | None
-    """Seconds, or a timedelta, since it died, at most."""
+    """Seconds, or a timedelta, since its death, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Selection:
         """Read keyword arguments.
 
         Raises:
-            ConfigurationError: a value makes no sense.
-            TypeError: there is no such filter.
+            ConfigurationError: A value makes no sense.
+            TypeError: There is no such filter.
         """
         known(filters, Filters)
         older, younger = _age(filters, "older_than"), _age(filters, "younger_than")
@@ -76,16 +76,16 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """True if every dead letter matches."""
         return self == EVERYTHING
 
     @property
     def nothing(self) -> bool:
-        """Whether no dead letter can be meant."""
+        """True if no dead letter can match."""
         return any(values is not None and not values for values in (self.causes, self.destinations, self.ids))
 
     def matches(self, letter: DeadLetter, now: float) -> bool:
-        """Whether a dead letter is meant; `now`: seconds since the Unix epoch."""
+        """True if a dead letter matches. `now`: seconds since the Unix epoch."""
         if self.nothing:
             return False
         if self.ids and letter.message_id not in self.ids and letter.original_id not in self.ids:
@@ -107,15 +107,15 @@ class Selection:
         )
 
     def selector(self) -> str | None:
-        """Return a JMS selector that lets through all that is meant, and less of the rest, or None.
+        """Return a JMS selector that passes all dead letters that match, and not all of the others; or None.
 
-        Of a message that the broker poisoned itself only the broker knows more: those without the property always pass.
+        Messages without the property always pass: the broker dead-lettered them, and a ledger may have their cause.
         """
         parts: list[str] = []
         if self.causes and not _only_here(self.causes):
             parts.append(_either("redeliveryCause", self.causes, kinds=True))
         if self.destinations and not _only_here(self.destinations):
-            # What Artemis dead-lettered itself passes: there its record counts, and not the property.
+            # Messages that Artemis dead-lettered itself pass: its record of the origin counts, not their property.
             passes = _either("redeliveryOriginalDestination", self.destinations)
             parts.append(f"{passes} OR _AMQ_ORIG_MESSAGE_ID IS NOT NULL")
         return " AND ".join(f"({part})" for part in parts) or None
@@ -125,7 +125,7 @@ EVERYTHING = Selection()
 
 
 def _only_here(values: Iterable[str]) -> bool:
-    """Whether a broker cannot evaluate one of them: a pattern, or what a property that makes no sense counts as."""
+    """True if a broker cannot evaluate one of them: a pattern, or `unknown`, which senseless properties count as."""
     return any(value == UNKNOWN or _GLOB & set(value) for value in values)
 
 
@@ -136,7 +136,7 @@ def _either(name: str, values: Iterable[str], *, kinds: bool = False) -> str:
         found.append(f"{name} = '{quoted}'")
         if kinds and "_" not in value and "%" not in value:
             found.append(f"{name} LIKE '{quoted}:%'")
-        # A wildcard of LIKE: more passes than is meant, and is sorted out here.
+        # A wildcard of LIKE: more passes than matches, and `matches` decides.
         elif kinds:
             found.append(f"{name} LIKE '{quoted.partition('_')[0].partition('%')[0]}%'")
     return " OR ".join(found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
 from redelivery.importers.file_syntax import decoded, name_of, read_file, syntax_of
-from redelivery.importers.imported import Imported, Kind, Note, Notes
+from redelivery.importers.imported import ClientSettings, Imported, Kind, Note, Notes
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -40,21 +40,23 @@ def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
     file = name_of(path)
     data = read_file(file)
     notes = Notes(file)
+    clients = ClientSettings()
     match syntax_of(data, file):
         case "xml":
-            found = _read_xml(data, notes, kind)
+            is_kind, policies, dead_letters, clients = _read_xml(data, notes, kind)
         case "json":
             _expect("Broker-J JSON", kind, file)
             from redelivery.importers.brokerj_json import read_brokerj  # noqa: PLC0415 - each parser at first use
 
-            found = ("Broker-J JSON", *read_brokerj(decoded(data, file), notes))
+            is_kind = "Broker-J JSON"
+            policies, dead_letters = read_brokerj(decoded(data, file), notes)
         case "toml":
             _expect("TOML", kind, file)
             from redelivery.importers.toml_reader import read_toml  # noqa: PLC0415
 
-            found = ("TOML", *read_toml(decoded(data, file), file))
-    is_kind, policies, dead_letters = found
-    return Imported(file, is_kind, policies, dead_letters, notes.sorted())
+            is_kind = "TOML"
+            policies, dead_letters = read_toml(decoded(data, file), file)
+    return Imported(file, is_kind, policies, dead_letters, notes.sorted(), clients)
 
 
 def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
@@ -70,7 +72,7 @@ def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
 
 def _read_xml(
     data: bytes, notes: Notes, kind: Kind | None
-) -> tuple[Kind, RedeliveryPolicyMap, dict[str, str]]:
+) -> tuple[Kind, RedeliveryPolicyMap, dict[str, str], ClientSettings]:
     from redelivery.importers.activemq_xml import is_classic, read_classic  # noqa: PLC0415
     from redelivery.importers.artemis_xml import is_artemis, read_artemis  # noqa: PLC0415
     from redelivery.importers.xml_positions import parse_xml  # noqa: PLC0415
@@ -78,7 +80,7 @@ def _read_xml(
     root = parse_xml(data, notes.file)
     if is_artemis(root):
         _expect("broker.xml", kind, notes.file)
-        return ("broker.xml", *read_artemis(root, notes))
+        return ("broker.xml", *read_artemis(root, notes), ClientSettings())
     if is_classic(root):
         _expect("activemq.xml", kind, notes.file)
         return ("activemq.xml", *read_classic(root, notes))

@@ -12,16 +12,16 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 from redelivery.importers.activemq_dead_letters import dead_letters
 from redelivery.importers.activemq_policy import Policies, PolicyReader
+from redelivery.importers.client_settings import CLIENTS, client_settings
 from redelivery.importers.spring_beans import Beans
 
 if TYPE_CHECKING:
-    from redelivery.importers.imported import Notes, Value
+    from redelivery.importers.imported import ClientSettings, Notes, Value
     from redelivery.importers.spring_beans import Property
     from redelivery.importers.xml_positions import Element
 
 __all__ = ["is_classic", "read_classic"]
 
-_CLIENTS = ("connectionfactory", "component", "activemqconfiguration")
 _OURS = frozenset({
     "redeliveryPolicy", "redeliveryPolicyMap", "redeliveryPolicyEntries", "redeliveryPlugin", "broker",
     "destinationPolicy", "policyMap", "policyEntries", "policyEntry", "deadLetterStrategy", "plugins",
@@ -44,8 +44,11 @@ def is_classic(root: Element) -> bool:
     )
 
 
-def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
-    """Return a file's policies and dead-letter options. Raises ConfigurationError, with the line."""
+def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str], ClientSettings]:
+    """Return the policies of a file, its dead-letter options, and its clients' settings.
+
+    Raises ConfigurationError, with the line.
+    """
     beans = Beans(root)
     reader = PolicyReader(beans, notes)
     clients: list[Policies] = []
@@ -56,7 +59,7 @@ def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
             _camel(element, notes)
         elif kind == "redeliveryPlugin":
             plugins.append(_plugin(element, beans, reader, notes))
-        elif kind.lower().endswith(_CLIENTS):
+        elif kind.lower().endswith(CLIENTS):
             clients.append(_client(element, beans, reader, notes))
         elif element.tag == "import":
             notes.add(
@@ -65,7 +68,7 @@ def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
     clients += _loose(root, beans, reader)
     chosen = _chosen([found for found in clients if found.any], plugins, notes)
     policies = RedeliveryPolicyMap(chosen.entries, default=chosen.default)
-    return policies, dead_letters(root, beans, reader, notes)
+    return policies, dead_letters(root, beans, reader, notes), client_settings(root, beans)
 
 
 def _camel(element: Element, notes: Notes) -> None:

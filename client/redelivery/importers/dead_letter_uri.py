@@ -27,7 +27,7 @@ def refusal(options: Mapping[str, str]) -> str | None:
     try:
         parse_uri(with_options("memory://x", options))
     except ConfigurationError as error:
-        return str(error)
+        return error.errors[0]
     return None
 
 

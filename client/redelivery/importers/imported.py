@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
-__all__ = ["Imported", "Kind", "Note", "Notes", "Value", "at_line"]
+__all__ = ["ClientSettings", "Imported", "Kind", "Note", "Notes", "Prefetch", "Value", "at_line"]
 
 # Characters. The longest sentence of this library, which lists all allowed names, has some 900.
 _LONGEST = 1200
@@ -25,6 +25,26 @@ class Value(NamedTuple):
 
     text: str
     line: int
+
+
+class Prefetch(NamedTuple):
+    """A `consumer.prefetchSize` of one destination."""
+
+    destination: str
+    messages: int
+    line: int
+
+
+class ClientSettings(NamedTuple):
+    """Settings of clients in one file that are no policies. Not shown: a URL may hold a password."""
+
+    broker_urls: tuple[Value, ...] = ()
+    """Each `brokerURL`, with its line, in the order of the file."""
+    prefetches: tuple[Prefetch, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return how many there are."""
+        return f"<{len(self.broker_urls)} URLs, {len(self.prefetches)} prefetch sizes>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,8 @@ class Imported:
     """
     notes: tuple[Note, ...] = ()
     """Notes, in the order of lines."""
+    clients: ClientSettings = field(default_factory=ClientSettings, repr=False)
+    """URLs and prefetch of a client's file; for `policy convert`."""
 
 
 class Notes:

@@ -1,1 +1,1 @@
-"""Connection URIs: the parser, the table of options, and how each option is read."""
+"""Parser of connection URIs, table of their options, and readers of each group of options."""

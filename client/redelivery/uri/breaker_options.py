@@ -1,4 +1,4 @@
-"""Reading what a connection URI says of the breaker, and refusing what contradicts itself."""
+"""Reader of a connection URI's breaker options; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWITCH = "redelivery.breaker"
 
 
 class BreakerFields(TypedDict):
-    """The breaker's fields of `Settings`."""
+    """Fields of `Settings` for the breaker."""
 
     breaker: Breaker | None
     has_breaker: bool
@@ -33,7 +33,8 @@ def breaker(read: OptionsReader) -> BreakerFields:
     untold = [name for name in values if name in (f"{SWITCH}Failures", f"{SWITCH}Messages")]
     if switch == "told" and untold:
         raise ConfigurationError(
-            f"{SWITCH}=told contradicts {untold[0]}: then only what Classifier().trip() names opens it",
+            f"{SWITCH}=told contradicts {untold[0]}: with it, only exceptions of Classifier().trip() open the breaker; "
+            "remove one of the two",
             option=untold[0],
         )
     return {"breaker": None if switch == "off" else _read(read, switch), "has_breaker": bool(given)}

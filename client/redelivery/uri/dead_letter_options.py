@@ -1,4 +1,4 @@
-"""Reading what a connection URI says of poisoned and expired messages, and refusing what contradicts itself."""
+"""Reader of a connection URI's options for poison and expired messages; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEDULER = "redelivery.scheduler"
 
 
 class DeadLetterFields(TypedDict):
-    """The dead-letter fields of `Settings`."""
+    """Fields of `Settings` for dead letters."""
 
     dead_letter: DeadLetterRoute
     dead_letter_destination: str | None
@@ -42,19 +42,21 @@ class DeadLetterFields(TypedDict):
 
 
 def dead_letters(read: OptionsReader) -> DeadLetterFields:
-    """Return what becomes of poisoned and expired messages."""
-    route = _route(read)
+    """Return the settings for poison and expired messages."""
+    route = read.part(_route)
     if route == "ack" and read.choice(SCHEDULER, "client") == "broker":
-        raise ConfigurationError(
-            f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement would "
-            "leave a dead letter with what the last delayed copy told; use auto or forward",
-            option=SCHEDULER,
+        read.refuse(
+            ConfigurationError(
+                f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement "
+                "would leave a dead letter with the properties of the last delayed copy; use auto or forward",
+                option=SCHEDULER,
+            )
         )
     strategy = read.choice(STRATEGY, "shared")
-    individual = _individual(read, strategy, route)
-    discarding = _discarding(read, strategy, route)
-    destination = _dead_letter_destination(read)
-    _check_copies(read, route, strategy, discarding)
+    individual = read.part(lambda one: _individual(one, strategy, route), lambda: None)
+    discarding = read.part(lambda one: _discarding(one, strategy, route), lambda: None)
+    destination = read.alone(_dead_letter_destination, None)
+    read.part(lambda one: _check_copies(one, route, strategy, discarding))
     return {
         "dead_letter": route,
         "dead_letter_destination": destination,
@@ -75,20 +77,24 @@ def dead_letters(read: OptionsReader) -> DeadLetterFields:
 def _check_copies(
     read: OptionsReader, route: DeadLetterRoute, strategy: str, discarding: DiscardingStrategy | None
 ) -> None:
-    """Refuse what can have no effect, because nothing is copied, or nothing is kept."""
+    """Refuse options without effect, because nothing is copied, or nothing is kept."""
     everything = route == "discard" or (discarding is not None and discarding.everything)
     why = "redelivery.deadLetter=discard" if route == "discard" else f"{STRATEGY}={strategy}"
     for name in ("redelivery.deadLetterDestination", "redelivery.deadLetterExpiration"):
         if name in read.given and (everything or route == "ack"):
             why = "redelivery.deadLetter=ack" if route == "ack" else why
-            raise ConfigurationError(f"{name} is for forwarded copies, and {why} makes none", option=name)
+            raise ConfigurationError(
+                f"{name} is for forwarded copies, and {why} makes none; remove one of them", option=name
+            )
     for name in ("redelivery.sendToDlqIfMaxRetriesExceeded", "redelivery.fallbackToDeadLetter"):
         if name in read.given and everything:
-            raise ConfigurationError(f"{name} has no effect: {why} keeps no dead letter anyway", option=name)
+            raise ConfigurationError(
+                f"{name} has no effect: {why} keeps no dead letter; remove it", option=name
+            )
 
 
 def _needs(read: OptionsReader, strategy: str, wanted: str, *names: str) -> bool:
-    """Whether this is the strategy; if not, its options are refused."""
+    """Return True if this is the strategy; refuse its options if it is not."""
     if strategy == wanted:
         return True
     for name in names:
@@ -107,7 +113,7 @@ def _individual(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> I
         return None
     if route in ("ack", "discard"):
         why = {
-            "ack": "the broker's own poison acknowledgement knows nothing of this client's names, only a copy does",
+            "ack": "only copies go to these names, and a poison acknowledgement leaves the name to the broker",
             "discard": "nothing is dead-lettered",
         }[route]
         raise ConfigurationError(
@@ -159,7 +165,8 @@ def _discarding(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> D
         for option in temporary.values():
             if option in read.given:
                 raise ConfigurationError(
-                    f"{option}=false has no effect: without {name} everything is dropped", option=option
+                    f"{option}=false has no effect: without {name} everything is dropped; give {name}",
+                    option=option,
                 )
     if route == "discard" or (made.everything and "redelivery.deadLetter" in read.given and route != "auto"):
         raise ConfigurationError(
@@ -182,7 +189,7 @@ def _route(read: OptionsReader) -> DeadLetterRoute:
 
 
 def _outcome(read: OptionsReader) -> DeadLetterRoute | None:
-    """Return the route that Qpid JMS's outcome means; its names are free in case, or numbers from 1."""
+    """Return the route that stands for Qpid JMS's outcome: a name in any case, or a number from 1."""
     value = read.given.get(OUTCOME)
     if value is None:
         return None
@@ -199,7 +206,7 @@ def _outcome(read: OptionsReader) -> DeadLetterRoute | None:
         )
     if word in _OUTCOMES:
         raise ConfigurationError(
-            f"{OUTCOME}={word} gives a poison message back for ever; allowed: ACCEPTED, REJECTED",
+            f"{OUTCOME}={word} releases a poison message for ever; allowed: ACCEPTED, REJECTED",
             option=OUTCOME,
         )
     raise option_values.refuse(OUTCOME, value, "one of ACCEPTED, REJECTED")
@@ -211,7 +218,7 @@ def _dead_letter_destination(read: OptionsReader) -> str | None:
 
 
 def _one(read: OptionsReader, name: str, text: str) -> Destination:
-    """Read one destination that a copy can be sent to. Raises ConfigurationError."""
+    """Return one destination that a copy can be sent to. Raises ConfigurationError."""
     try:
         found = Destination.parse(text)
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Options joined, and added to a connection URI: the one place that writes `?`, `&` and escapes."""
+"""Writer of a connection URI's options, with `?`, `&` and escapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = "/:*>,-_.~"
 
 
 def option_text(options: Mapping[str, str]) -> str:
-    """Return options as they are written behind the `?` of a connection URI."""
+    """Return options as text for behind the `?` of a connection URI."""
     return "&".join(
         f"{quote(name, safe=_PLAIN)}={quote(value, safe=_PLAIN)}" for name, value in options.items()
     )
@@ -25,7 +25,7 @@ def with_options(uri: str, options: Mapping[str, str]) -> str:
     """Return a connection URI with more options."""
     if not options:
         return uri
-    # Behind a failover list, whose members may have options too.
+    # The ? behind a failover list: its members can have options of their own.
     head, question, query = uri.rpartition("?")
     if not question or ")" in query:
         return f"{uri}?{option_text(options)}"

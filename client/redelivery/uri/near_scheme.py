@@ -1,4 +1,4 @@
-"""Which scheme a mistyped one stands for. One that asks for TLS is never answered by one without."""
+"""Near misses of a mistyped scheme. For one with TLS only one with TLS is suggested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TLS = ("stomp+ssl", "amqps")
 
 
 def wants_tls(scheme: str) -> bool:
-    """Return whether a scheme, of any client, names TLS."""
+    """True if a scheme, of any client, stands for TLS."""
     return scheme.endswith(("s", "ssl"))
 
 
@@ -25,7 +25,7 @@ def near_scheme(scheme: str, known: Iterable[str]) -> str:
         return near_miss(scheme, known)
     secure = [each for each in known if each in _TLS]
     for each in secure:
-        # Of the same protocol, however TLS is written.
+        # The same protocol, in any spelling of TLS.
         if scheme.startswith(each.removesuffix("+ssl").removesuffix("s")):
             return f"; did you mean {each!r}?"
     return near_miss(scheme, secure)

@@ -1,6 +1,6 @@
-"""The one table of connection URI options: what each is called, takes, defaults to and means.
+"""Table of connection URI options: name, kind, default, meaning.
 
-`parse_uri` reads URIs by it, and the documentation and `--help` are rendered from it, so none can drift.
+`parse_uri` reads URIs by it. The documentation and the command line's lists are made from it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ __all__ = [
     "SCHEMES",
     "Option",
     "Scope",
-    "is_java_only",
     "option_rows",
 ]
 
 Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls"]
-"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only. The
-Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a Java URI, and refused elsewhere."""
+"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only.
+
+The Java client's own options (`redelivery.uri.java_options`) are in no scope: `settings.inapplicable` has those of a
+Java URI, and elsewhere they are refused."""
 
 Kind = Literal[
     "boolean",
@@ -40,17 +41,17 @@ Kind = Literal[
 ]
 
 POLICY, MAP_PREFIX = "jms.redeliveryPolicy.", "jms.redeliveryPolicyMap."
-"""What the reference's options of a policy begin with: of the default one, and of a pattern's."""
+"""Prefixes of the reference's policy options: of the default policy, and of a pattern's."""
 OUR_POLICY, OUR_MAP_PREFIX = "redelivery.policy.", "redelivery.policyMap."
-"""The same for the options of a policy that the reference has not."""
+"""The same for policy options that the reference does not have."""
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
-"""The schemes of our own, and their default ports."""
+"""Our schemes, and their default ports; 0: no port."""
 JAVA_PORTS = {
     "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
     "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
 }  # fmt: skip
-"""The schemes of the Java client, parsed so that their policies can be explained."""
+"""Schemes of the Java client and their default ports: read to explain and convert their policies."""
 _ALL = frozenset(SCHEMES)
 _NETWORK = _ALL - {"memory"}
 _ENCRYPTED = frozenset({"stomp+ssl", "amqps"})
@@ -68,18 +69,18 @@ class Option(NamedTuple):
     low: int = 0
     choices: tuple[str, ...] = ()
     schemes: frozenset[str] = _ALL
-    """Those over which it has a meaning."""
+    """Schemes over which it has a meaning."""
 
     @property
     def over(self) -> str:
-        """The same, for people."""
+        """Schemes over which it has a meaning, as text."""
         if self.schemes == _ALL:
             return "all"
         return "all but memory" if self.schemes == _NETWORK else ", ".join(sorted(self.schemes, reverse=True))
 
     @property
     def takes(self) -> str:
-        """What may be written, for people."""
+        """Values that it takes, as text."""
         return " or ".join(self.choices) if self.choices else self.kind
 
 
@@ -129,7 +130,8 @@ _TABLE: tuple[Option, ...] = (
     _policy("useCollisionAvoidance", "boolean", "false", "Vary each delay but the first by a random share."),
     _policy("collisionAvoidancePercent", "integer", "15", "That share, in percent, 0 to 100, either way."),
     _policy("collisionAvoidanceFactor", "number", "0.15", "The same as a factor, 0 to 1; not both."),
-    _policy("preDispatchCheck", "boolean", "true", "Transacted: poison, unseen, what the broker counts past it."),
+    _policy("preDispatchCheck", "boolean", "true",
+            "In transacted sessions: dead-letter, without delivery, a message whose broker count exceeds the maximum."),
     _policy("maxRedeliveries", "integer", "6", "Qpid JMS's name for maximumRedeliveries (there -1); not both.", -1),
     _policy("outcome", "text", "", "Qpid JMS: ACCEPTED is deadLetter=discard, REJECTED is ack."),
     Option("redelivery.policy.maximumElapsed", "milliseconds", "-1",
@@ -141,94 +143,96 @@ _TABLE: tuple[Option, ...] = (
     _prefetch("topicPrefetch", "as for queues", "The same for a topic consumer."),
     _prefetch("durableTopicPrefetch", "as for queues", "The same for a durable topic subscription."),
     _prefetch("all", "", "All of these at once; not together with one of them."),
-    Option("jms.nonBlockingRedelivery", "boolean", "true", "Whether others overtake a waiting one.", "jms"),
+    Option("jms.nonBlockingRedelivery", "boolean", "true", "Whether others overtake a parked message.", "jms"),
     Option("jms.clientID", "text", "", "Client id, needed by durable topic subscriptions.", "jms"),
     Option("jms.userName", "secret", "", "User name; or user:password@ before the host.", "jms", schemes=_NETWORK),
     Option("jms.password", "secret", "", "Password; never shown.", "jms", schemes=_NETWORK),
     *_failover("initialReconnectDelay", "initialReconnectDelay reconnectDelay",
-               "milliseconds", "10", "First pause."),
-    *_failover("maxReconnectDelay", "maxReconnectDelay", "milliseconds", "30000", "Longest pause."),
-    *_failover("useExponentialBackOff", "useReconnectBackOff", "boolean", "true", "Whether pauses grow."),
-    *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", "2.0", "By how much they grow."),
-    *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", "-1", "-1: no limit.", -1),
-    *_failover("startupMaxReconnectAttempts", "startupMaxReconnectAttempts", "integer", "",
-               "Rounds of the first connect; without it one; -1: no limit.", -1),
+               "milliseconds", "10", "First delay between two rounds of reconnecting."),
+    *_failover("maxReconnectDelay", "maxReconnectDelay", "milliseconds", "30000", "Longest delay between two rounds."),
+    *_failover("useExponentialBackOff", "useReconnectBackOff", "boolean", "true", "Whether these delays grow."),
+    *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", "2.0", "Factor by which they grow."),
+    *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", "-1",
+               "Rounds of reconnecting; -1: no limit.", -1),
+    *_failover("startupMaxReconnectAttempts", "startupMaxReconnectAttempts", "integer", "1",
+               "How often all addresses are tried before `connect` fails; -1: for ever.", -1),
     *_failover("randomize", "randomize", "boolean", "true", "Try the addresses in random order."),
     *_failover("warnAfterReconnectAttempts", "warnAfterReconnectAttempts", "integer", "10",
-               "Warn each time after so many; -1 never.", -1),
+               "Rounds after which a warning is logged, each time; -1: never.", -1),
     *_failover("timeout", "", "milliseconds", "-1",
-               "How long a send waits for a connection; -1: until its own timeout (sendTimeout).", -1),
+               "Time that a send waits for a connection; -1: until its own timeout (sendTimeout).", -1),
     _ours("credit", "integer or auto", "auto",
-          "Messages a consumer may hold unsettled, besides parked ones; auto: few, more while handlers are fast.", 1),
-    _ours("maxParked", "integer", "", "Messages that may be parked at once: they wait for a redelivery.", 1),
-    _ours("ordering", "choice", "non_blocking", "What waits while a message waits for its redelivery.",
+          "Messages a consumer may have unsettled, without parked ones; auto: few, more while handlers are fast.", 1),
+    _ours("maxParked", "integer", "", "Messages that may be parked at once.", 1),
+    _ours("ordering", "choice", "non_blocking", "Which messages wait behind a parked one.",
           choices=("blocking", "non_blocking", "per_group")),
-    _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that are not charged."),
+    _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that use up no redelivery."),
     _ours("maximumSetAside", "integer", "100",
-          "Messages a consumer may set aside, for they cannot be dead-lettered; one more stops it. 0: the first does."),
+          "Messages that cannot be dead-lettered and that a consumer may set aside; one more stops it."),
     _ours("uniqueIds", "boolean", "false",
-          "Whether no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
-    _ours("rate", "number", "", "Messages a second that a consumer handles at most, redeliveries among them."),
+          "True: no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
+    _ours("rate", "number", "", "Messages a second that a consumer handles at most, redeliveries included."),
     _ours("breaker", "choice", "on",
-          "Whether handling pauses, uncharged, when everything fails; told: only over what Classifier().trip() names.",
+          "Pause handling, uncharged, when everything fails; told: only for exceptions of Classifier().trip().",
           choices=("on", "told", "off")),
     _ours("breakerFailures", "integer", "200", "Failures in a row that open the breaker; 0: as breaker=told."),
-    _ours("breakerMessages", "integer", "100", "Of at least so many different messages.", 1),
-    _ours("breakerTold", "integer", "3", "Failures in a row of what Classifier().trip() names that open it.", 1),
-    _ours("breakerProbeDelay", "milliseconds", "1000", "Time until one message is tried; doubled each time.", 1),
+    _ours("breakerMessages", "integer", "100", "Different messages that these failures must be of, at least.", 1),
+    _ours("breakerTold", "integer", "3", "Failures in a row with exceptions of Classifier().trip() that open it.", 1),
+    _ours("breakerProbeDelay", "milliseconds", "1000",
+          "Time until one message is tried; doubled after each failure.", 1),
     _ours("breakerMaximumProbeDelay", "milliseconds", "10000", "Time between two such messages at most.", 1),
     _ours("breakerRamp", "integer", "8", "Successes until it is closed; after n, n + 1 messages run at a time.", 1),
-    _ours("breakerReopen", "integer", "3", "Failures in a row before that which open it again.", 1),
+    _ours("breakerReopen", "integer", "3", "Failures in a row, before it is closed, that open it again.", 1),
     _ours("breakerMaximumOpen", "milliseconds", "43200000",
           "Time without a success after which breakerAtMaximum applies; 0: no limit."),
     _ours("breakerAtMaximum", "choice", "charge",
-          "What then: charge failures as the policy says until one message succeeds, or stop the consumer.",
+          "After breakerMaximumOpen: charge failures to the policy until a message succeeds, or stop the consumer.",
           choices=("charge", "stop")),
-    _ours("scheduler", "choice", "client", "Who holds what waits for its redelivery.", choices=("client", "broker")),
+    _ours("scheduler", "choice", "client", "Where a message waits for its redelivery.", choices=("client", "broker")),
     _ours("deadLetter", "choice", "auto", "How a poison message leaves.",
           choices=("auto", "ack", "forward", "discard")),
-    _ours("deadLetterDestination", "destination", "", "Where a copy goes; default: the broker's own."),
+    _ours("deadLetterDestination", "destination", "", "Destination of copies; default: the broker's own."),
     _ours("deadLetterStrategy", "choice", "shared", "One dead-letter destination, or one each.",
           choices=("shared", "individual", "discarding")),
-    _ours("queuePrefix", "text", "the broker's own", "Individual: what a queue's dead-letter queue begins with."),
-    _ours("queueSuffix", "text", "", "Individual: what it ends with."),
-    _ours("topicPrefix", "text", "the broker's own", "Individual: what a topic's dead-letter queue begins with."),
-    _ours("topicSuffix", "text", "", "Individual: what it ends with."),
-    _ours("useQueueForQueueMessages", "boolean", "true", "Individual: a queue, not a topic, for those of queues."),
-    _ours("useQueueForTopicMessages", "boolean", "true", "Individual: a queue, not a topic, for those of topics."),
+    _ours("queuePrefix", "text", "the broker's own", "Individual: prefix of a queue's dead-letter queue."),
+    _ours("queueSuffix", "text", "", "Individual: its suffix."),
+    _ours("topicPrefix", "text", "the broker's own", "Individual: prefix of a topic's dead-letter queue."),
+    _ours("topicSuffix", "text", "", "Individual: its suffix."),
+    _ours("useQueueForQueueMessages", "boolean", "true", "Individual: a queue, not a topic, for messages of queues."),
+    _ours("useQueueForTopicMessages", "boolean", "true", "Individual: a queue, not a topic, for messages of topics."),
     _ours("destinationPerDurableSubscriber", "boolean", "false",
           "Individual: one for each durable subscription, named `.clientID:subscription`."),
     _ours("discard", "text", "", "Discarding: regular expressions on names, between blanks; default: all."),
-    _ours("dropTemporaryQueues", "boolean", "false", "Discarding: those of temporary queues, too."),
-    _ours("dropTemporaryTopics", "boolean", "false", "Discarding: those of temporary topics, too."),
-    _ours("reportInterval", "integer", "1000", "Discarding: a line in the log for each so many; 0: none."),
+    _ours("dropTemporaryQueues", "boolean", "false", "Discarding: also messages of temporary queues."),
+    _ours("dropTemporaryTopics", "boolean", "false", "Discarding: also messages of temporary topics."),
+    _ours("reportInterval", "integer", "1000", "Discarding: messages per log line; 0: no line."),
     _ours("sendToDlqIfMaxRetriesExceeded", "boolean", "true",
-          "Whether what has used up its redeliveries is dead-lettered; false drops it."),
+          "Dead-letter a message that has used up its redeliveries; false: accept and drop it."),
     _ours("fallbackToDeadLetter", "boolean", "true",
-          "Whether what no entry of the policy map serves is dead-lettered; false drops it."),
-    _ours("processExpired", "boolean", "true", "Whether an expired message is dead-lettered."),
+          "Dead-letter a message that no pattern of the policy map serves; false: accept and drop it."),
+    _ours("processExpired", "boolean", "true", "Dead-letter an expired message."),
     _ours("processNonPersistent", "boolean", "true", "The same for a non-persistent poison message."),
-    _ours("deadLetterExpiration", "milliseconds", "0", "How long a forwarded copy lives; 0: for ever."),
+    _ours("deadLetterExpiration", "milliseconds", "0", "Time until a copy expires; 0: never."),
     _ours("emptyBody", "choice", "stop",
-          "A poison message whose body is empty, where a JMS Map or Object may have arrived as nothing.",
+          "What to do with a poison message with an empty body, which may be a damaged JMS Map or Object.",
           choices=("stop", "forward")),
     _ours("ledger", "text", "", "Count attempts durably: sqlite:///relative/path or sqlite:////absolute/path."),
     _ours("logEach", "boolean", "false",
-          "Whether each failure is a line of the log; false: of failures alike, 10 in 10 s, and one line on the rest."),
+          "Log each failure; false: of failures alike, 10 in 10 s, and one line for the rest."),
     _ours("sendTimeout", "milliseconds", "30000",
-          "Time of one send: for the connection to stand and the broker to confirm, together.", 1),
+          "Time of one send: the reconnect, if any, and the broker's confirmation.", 1),
     _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100.", 100),
     _network("connectTimeout", "milliseconds", "10000",
-             "Time for one address: TCP, TLS and log-in together; a name's look-up is not cut off.", 1),
-    _network("broker", "choice", "auto", "Which broker it is, where it hides its name.",
+             "Time for one address: TCP, TLS and log-in together; the look-up of its name is not limited.", 1),
+    _network("broker", "choice", "auto", "The broker, where it hides its name.",
              choices=("auto", "activemq", "artemis", "qpid-broker-j", "rabbitmq")),
     _network("virtualHost", "text", "", "Virtual host at the broker."),
     _network("consumerTimeout", "milliseconds", "",
-             "RabbitMQ 4.3, quorum queues: how long a consumer may hold a message; default: as its policy needs, "
+             "RabbitMQ 4.3, quorum queues: how long a message may be unsettled; default: as its policy needs, "
              "30 minutes at least; 0: as the broker is set."),
     _network("queueArguments", "text", "",
-             "RabbitMQ: what queues are declared with: `x-queue-type:quorum,x-max-length:9`."),
-    _network("deadLetterArguments", "text", "", "RabbitMQ: what the dead-letter queue is declared with."),
+             "RabbitMQ: arguments of queues: `x-queue-type:quorum,x-max-length:9`."),
+    _network("deadLetterArguments", "text", "", "RabbitMQ: arguments of the dead-letter queue."),
     _stomp("maximumHeaderBytes",
            "Largest header block of a frame. A larger one ends the connection; a third time, the consumer.",
            "integer", "16777216", 1024),
@@ -243,57 +247,7 @@ _TABLE: tuple[Option, ...] = (
 )  # fmt: skip
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
-"""Every option that has a meaning here, by its full name."""
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# What Classic's client and its transports document; in a Java URI these are known, in ours they mean nothing.
-_JAVA_JMS = _names("""
-    alwaysSessionAsync alwaysSyncSend auditDepth auditMaximumProducerNumber checkForDuplicates clientIDPrefix
-    closeTimeout connectResponseTimeout connectionIDPrefix consumerExpiryCheckEnabled
-    consumerFailoverRedeliveryWaitPeriod copyMessageOnSend disableTimeStampsByDefault dispatchAsync
-    exclusiveConsumer maxThreadPoolSize messagePrioritySupported nestedMapAndListEnabled
-    objectMessageSerializationDefered optimizeAcknowledge optimizeAcknowledgeTimeOut
-    optimizedAckScheduledAckInterval optimizedMessageDispatch producerWindowSize rmIdFromConnectionId
-    sendAcksAsync sendTimeout statsEnabled transactedIndividualAck trustAllPackages trustedPackages
-    useAsyncSend useBeanNameAsClientIdPrefix useCompression useDedicatedTaskRunner useRetroactiveConsumer
-    warnAboutUnstartedConnectionTimeout watchTopicAdvisories xaAckMode
-    prefetchPolicy.maximumPendingMessageLimit prefetchPolicy.optimizeDurableTopicPrefetch
-    prefetchPolicy.queueBrowserPrefetch redeliveryPolicy.destination redeliveryPolicy.queue
-    redeliveryPolicy.tempQueue redeliveryPolicy.tempTopic redeliveryPolicy.topic
-""")
-_JAVA_TRANSPORT = _names("""
-    async brokerConfig closeAsync connectionTimeout create daemon diffServ dynamicManagement
-    ioBufferSize jmxPort keepAlive logWriterName marshal minimumVersion minmumWireFormatVersion
-    soLinger soTimeout soWriteTimeout socketBufferSize stackSize startLogging tcpNoDelay threadName
-    trace trafficClass typeOfService useInactivityMonitor useKeepAlive useLocalHost
-    useQueueForAccept waitForStart
-""")
-_JAVA_FAILOVER = _names("""
-    backup backupPoolSize maxCacheSize priorityBackup priorityURIs rebalanceUpdateURIs trackMessages
-    trackTransactionProducers updateURIsSupported updateURIsURL
-""")
-_JAVA_PREFIXES = (
-    "wireFormat.",
-    "socket.",
-    "broker.",
-    "nested.",
-    "amqp.",
-    "transport.",
-    "jms.blobTransferPolicy.",
-)
-
-
-def is_java_only(name: str, *, failover: bool) -> bool:
-    """Whether only the Java client has a use for the option `name`; `failover`: after `failover:(...)`."""
-    if name.startswith("jms.") and name[4:] in _JAVA_JMS:
-        return True
-    if any(name.startswith(prefix) and len(name) > len(prefix) for prefix in _JAVA_PREFIXES):
-        return True
-    return name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
+"""Options that have a meaning here, by full name."""
 
 
 def option_rows() -> list[tuple[str, str, str, str, str]]:

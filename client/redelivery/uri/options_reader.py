@@ -1,8 +1,8 @@
-"""Reading the values of connection URI options, group by group, with the rules that tie options together."""
+"""Reader of connection URI options: conversions by the table, and rules between options, group by group."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from redelivery.core import option_values
 from redelivery.core.rate import Rate
@@ -20,7 +20,9 @@ from redelivery.settings import (
 from redelivery.uri.option_table import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+
+    from redelivery.uri.mistakes import Mistakes
 
 __all__ = [
     "OptionsReader",
@@ -33,19 +35,69 @@ __all__ = [
     "tls",
 ]
 
+T = TypeVar("T")
+
 
 class OptionsReader:
-    """Converts the options that were given, by the table; an option that was not given is its default."""
+    """Converts the options that were given, by the table; an option that was not given is its default.
 
-    __slots__ = ("given",)
+    A value that cannot be converted raises ConfigurationError. With `mistakes` it is added there, and the default is
+    returned, so that the other options are read as well.
+    """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    __slots__ = ("_mistakes", "_outermost", "given")
+
+    def __init__(self, given: Mapping[str, str], mistakes: Mistakes | None = None) -> None:
         """Read from `given`: values by canonical option name."""
         self.given = given
+        self._mistakes = mistakes
+        # Mistakes, and one, when the outermost part began; 0 outside of parts.
+        self._outermost = 0
+
+    def refuse(self, error: ConfigurationError) -> None:
+        """Raise an error over one option, or add it to the mistakes."""
+        if self._mistakes is None:
+            raise error
+        self._mistakes.add(error)
+
+    def part(self, step: Callable[[OptionsReader], T], otherwise: Callable[[], T] | None = None) -> T:
+        """Return what a step reads.
+
+        With `mistakes`, if it raises: what `otherwise` returns, or what the step reads where no option is given.
+        """
+        if self._mistakes is None:
+            return step(self)
+        before, self._outermost = self._outermost, self._outermost or len(self._mistakes) + 1
+        try:
+            return step(self)
+        except ConfigurationError as error:
+            # A contradiction may follow from a wrong value of the same part.
+            if len(self._mistakes) < self._outermost:
+                self._mistakes.add(error)
+            return step(OptionsReader({})) if otherwise is None else otherwise()
+        finally:
+            self._outermost = before
+
+    def alone(self, step: Callable[[OptionsReader], T], otherwise: T) -> T:
+        """Return what a step reads of one option; with `mistakes`, `otherwise` if it raises."""
+        try:
+            return step(self)
+        except ConfigurationError as error:
+            self.refuse(error)
+            return otherwise
+
+    def _value(self, name: str, default: T, convert: Callable[[str], T]) -> T:
+        if name not in self.given:
+            return default
+        try:
+            return convert(self.given[name])
+        except ConfigurationError as error:
+            self.refuse(error)
+            return default
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean option."""
-        return option_values.option_flag(self.given[name], name) if name in self.given else default
+        return self._value(name, default, lambda value: option_values.option_flag(value, name))
 
     def whole(self, name: str, default: int) -> int:
         """Return a whole number, bounded by the table's lower bound and Java's int."""
@@ -54,44 +106,52 @@ class OptionsReader:
 
     def whole_or_none(self, name: str) -> int | None:
         """Return a whole number, or None where it was not given."""
-        if name not in self.given:
-            return None
-        return option_values.option_whole(self.given[name], name, OPTIONS[name].low, option_values.MAX_INT)
+
+        def convert(value: str) -> int | None:
+            return option_values.option_whole(value, name, OPTIONS[name].low, option_values.MAX_INT)
+
+        return self._value(name, None, convert)
 
     def seconds(self, name: str, default: float) -> float:
         """Return a duration given in milliseconds as seconds."""
-        if name not in self.given:
-            return default
-        return option_values.option_ms(self.given[name], name, OPTIONS[name].low) / 1000
+        return self._value(
+            name, default, lambda value: option_values.option_ms(value, name, OPTIONS[name].low) / 1000
+        )
 
     def real(self, name: str, default: float, low: float = 0.0) -> float:
         """Return a finite number."""
-        return option_values.option_real(self.given[name], name, low) if name in self.given else default
+        return self._value(name, default, lambda value: option_values.option_real(value, name, low))
 
     def text(self, name: str) -> str | None:
         """Return a text that is not empty, or None where it was not given."""
-        value = self.given.get(name)
-        if value is not None and not value.strip():
-            raise ConfigurationError(f"{name} must not be empty", option=name)
-        return None if value is None else str(value)
+
+        def convert(value: str) -> str | None:
+            if not value.strip():
+                raise ConfigurationError(f"{name} must not be empty", option=name)
+            return str(value)
+
+        return self._value(name, None, convert)
 
     def choice(self, name: str, default: str) -> str:
         """Return one of the words that the table allows."""
-        value = self.given.get(name)
-        return default if value is None else option_values.option_choice(value, name, OPTIONS[name].choices)
+        return self._value(
+            name, default, lambda value: option_values.option_choice(value, name, OPTIONS[name].choices)
+        )
 
     def one_of(self, *names: str) -> str:
         """Return which of several names for one setting was given, the first if none; two are refused."""
         present = [name for name in names if name in self.given]
         if len(present) > 1:
-            raise ConfigurationError(
-                f"{present[0]} and {present[1]} are the same setting: give one of them", option=present[1]
+            self.refuse(
+                ConfigurationError(
+                    f"{present[0]} and {present[1]} are the same setting: give one of them", option=present[1]
+                )
             )
         return present[0] if present else names[0]
 
 
 def ordering(read: OptionsReader, *, java: bool) -> Ordering:
-    """Return the order in force: as given, else blocking for a Java URI (the reference's default)."""
+    """Return the ordering: as given, else blocking for a Java URI (the reference's default)."""
     name, java_name = "redelivery.ordering", "jms.nonBlockingRedelivery"
     non_blocking = read.flag(java_name, not java)
     implied = "non_blocking" if non_blocking else "blocking"
@@ -104,13 +164,13 @@ def ordering(read: OptionsReader, *, java: bool) -> Ordering:
 
 
 def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]:
-    """Return who holds a waiting message: the broker cannot where an order is kept."""
+    """Return where a message waits for its redelivery: the broker cannot keep an order."""
     name = "redelivery.scheduler"
     chosen = cast("Literal['client', 'broker']", read.choice(name, "client"))
     order = ordering(read, java=java)
     if chosen == "broker" and order != "non_blocking":
         raise ConfigurationError(
-            f"{name}=broker cannot keep an order, for a copy goes behind the others: use "
+            f"{name}=broker cannot keep an order, because a copy goes behind the other messages: use "
             f"redelivery.ordering=non_blocking, not {order}",
             option=name,
         )
@@ -118,7 +178,7 @@ def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]
 
 
 def rate(read: OptionsReader) -> Rate | None:
-    """Return the limit of rate, given as messages a second."""
+    """Return the limit of the rate, given as messages a second."""
     name = "redelivery.rate"
     if name not in read.given:
         return None
@@ -129,7 +189,7 @@ def rate(read: OptionsReader) -> Rate | None:
 
 
 def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:
-    """Return how to reconnect. `enabled`: the URI is a `failover:` one, which shuffles its addresses."""
+    """Return how to reconnect. `enabled`: the URI is a `failover:` URI; it shuffles its addresses."""
     first = read.one_of("initialReconnectDelay", "failover.initialReconnectDelay", "failover.reconnectDelay")
     longest = read.one_of("maxReconnectDelay", "failover.maxReconnectDelay")
     grow = read.one_of("useExponentialBackOff", "failover.useReconnectBackOff")
@@ -176,7 +236,7 @@ def tls(read: OptionsReader) -> TlsSettings:
 
 
 class RabbitMQFields(TypedDict):
-    """What only RabbitMQ takes."""
+    """Fields of `Settings` for RabbitMQ alone."""
 
     consumer_timeout: float | None
     queue_arguments: QueueArguments
@@ -184,7 +244,7 @@ class RabbitMQFields(TypedDict):
 
 
 def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
-    """Return what only RabbitMQ takes; over `amqp` queues have more arguments."""
+    """Return the settings for RabbitMQ alone; over `amqp` queues have more arguments."""
     known = MORE_QUEUE_ARGUMENTS if amqp else QUEUE_ARGUMENTS
     return {
         "consumer_timeout": (
@@ -192,13 +252,15 @@ def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
             if "redelivery.consumerTimeout" in read.given
             else None
         ),
-        "queue_arguments": _arguments(read, "redelivery.queueArguments", known),
-        "dead_letter_arguments": _arguments(read, "redelivery.deadLetterArguments", known),
+        "queue_arguments": read.alone(lambda one: _arguments(one, "redelivery.queueArguments", known), ()),
+        "dead_letter_arguments": read.alone(
+            lambda one: _arguments(one, "redelivery.deadLetterArguments", known), ()
+        ),
     }
 
 
 def _arguments(read: OptionsReader, name: str, known: Collection[str]) -> QueueArguments:
-    """Return what a queue is declared with: `name:value,name:value`."""
+    """Return the arguments of a queue's declaration: `name:value,name:value`."""
     text = read.text(name)
     pairs = [part.partition(":") for part in text.split(",")] if text is not None else []
     found = {argument.strip(): value.strip() for argument, _, value in pairs}

@@ -1,4 +1,4 @@
-"""Policies out of the options of a connection URI: the reference's, and those of ours.
+"""Reader of policies in a connection URI: the reference's options, and ours.
 
 The reference's are `jms.redeliveryPolicy.*` and `jms.redeliveryPolicyMap.<pattern>.*`. Ours are `redelivery.policy.*`
 and `redelivery.policyMap.<pattern>.*`: a limit of time, and a list of delays. Both may describe one policy.
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.uri.options_reader import OptionsReader
 
 __all__ = ["given_policies", "mapped_option"]
 
 _QPID = "maxRedeliveries"
 _DELAYS, _ELAPSED = "delays", "maximumElapsed"
 _OURS = (_DELAYS, _ELAPSED)
-# More than any list that is written by hand has, and fewer than would fill the memory.
+# More than a list written by hand has, and fewer than fill the memory.
 _MOST_DELAYS = 10_000
 
 
@@ -64,20 +65,38 @@ def mapped_option(prefix: str, option: str, *, quiet: bool) -> str:
 
 
 def given_policies(
-    given: Mapping[str, str], patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
+    read: OptionsReader, patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
 ) -> RedeliveryPolicyMap:
     """Return the map that a URI describes. `patterns`: for each, values by the names that `mapped_option` returns.
 
-    Raises ConfigurationError for a value that cannot be honoured, and for options that contradict each other.
+    Raises ConfigurationError for a value that cannot be honoured, and for options that contradict each other, or adds
+    it to the mistakes of `read`.
     """
-    default = _policy(given, POLICY, OUR_POLICY)
+    default = _read(read, read.given, POLICY, OUR_POLICY)
     mapping: dict[str, Policy] = {}
     for pattern, options in patterns.items():
         shown = "<pattern>" if quiet else pattern
-        policy = _policy(options, f"{MAP_PREFIX}{shown}.", f"{OUR_MAP_PREFIX}{shown}.")
-        assert policy is not None, "a pattern has an option"
-        mapping[pattern] = policy
+        policy = _read(read, options, f"{MAP_PREFIX}{shown}.", f"{OUR_MAP_PREFIX}{shown}.")
+        if policy is not None:
+            mapping[pattern] = policy
     return RedeliveryPolicyMap(mapping, default=default)
+
+
+def _read(read: OptionsReader, options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy | None:
+    """Return one policy; None without any option, or where it was refused and that is a mistake of several."""
+    try:
+        return _policy(options, prefix, our_prefix)
+    except ConfigurationError as error:
+        alone = list[ConfigurationError]()
+        for name, value in options.items():
+            try:
+                _policy({name: value}, prefix, our_prefix)
+            except ConfigurationError as one:
+                alone.append(one)
+        # Options that are wrong together are reported where none is wrong alone.
+        for mistake in alone or [error]:
+            read.refuse(mistake)
+        return None
 
 
 def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy | None:
@@ -100,7 +119,7 @@ def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy 
     name = our_prefix + _DELAYS
     if theirs:
         raise ConfigurationError(
-            f"{name} is a whole schedule, and its length the maximum: remove {prefix}{next(iter(theirs))}",
+            f"{name} is a whole schedule, and its length is the maximum: remove {prefix}{next(iter(theirs))}",
             option=name,
         )
     from redelivery.core.policy.delay_list import DelayListPolicy  # noqa: PLC0415 - most programs need none
@@ -109,7 +128,7 @@ def _policy(options: Mapping[str, str], prefix: str, our_prefix: str) -> Policy 
 
 
 def _rename_qpids(options: dict[str, object]) -> None:
-    """Take Qpid's name for the maximum, where its client has one: not in a policy map."""
+    """Accept Qpid's name for the maximum, which its client does not take in a policy map."""
     if _QPID not in options:
         return
     if "maximumRedeliveries" in options:
@@ -123,7 +142,7 @@ def _rename_qpids(options: dict[str, object]) -> None:
 
 
 def _delays(text: str, name: str) -> list[int]:
-    """Return a list of milliseconds: whole numbers with a comma between them, and blanks where one likes."""
+    """Return a list of milliseconds: whole numbers with commas and any blanks between them."""
     words = [word.strip() for word in str(text).split(",")]
     whole = all(word.isascii() and word.isdigit() and len(word) <= 19 for word in words)
     if not whole or any(int(word) > option_values.MAX_LONG for word in words):

@@ -1,7 +1,7 @@
-"""Which parts of a connection URI an error may repeat: what cannot be a credential that was typed into the wrong place.
+"""Rules for the parts of a connection URI that an error may repeat: those that cannot be a misplaced credential.
 
-A password is often pasted where it does not belong: behind the wrong option's `=`, or cut in two by a `&` of its own,
-so that its second half reads as an option's name. Errors go to logs and tickets.
+A password is often pasted behind the wrong option's `=`, or a `&` in it cuts it in two, and its second half reads as an
+option's name. Errors go to logs and tickets.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 import re
 
 from redelivery.errors import near_miss
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, OUR_POLICY, POLICY
+from redelivery.uri.java_options import DESTINATION_OPTIONS, JAVA_NAMES, JAVA_PREFIXES, QPID_NAMES
+from redelivery.uri.option_table import (
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    OUR_POLICY,
+    POLICY,
+)
 
-__all__ = ["Masked", "name_repeats", "value_to_show"]
+__all__ = ["Masked", "java_name_repeats", "name_repeats", "shown_value", "value_to_show"]
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
 _NUMBERS = re.compile(r"[0-9.,_ -]{1,500}|")
 _NOT_A_NUMBER = ("nan", "inf", "infinity")
 _WORD = re.compile(r"[A-Za-z]{1,20}(?:[_-][A-Za-z]{1,20}){0,3}")
-# What people write for true and false, or for no value.
+# Words that people write for true and false, or for no value.
 _WORDS = ("true", "false", "yes", "no", "on", "off", "none", "null", "never", "auto", "default")
 _NAME = re.compile(r"[A-Za-z]{1,40}(?:[._-][A-Za-z]{1,40}){0,8}")
 _QUIET_NAME = re.compile(r"(?:jms|redelivery|failover)\.[A-Za-z.]{1,60}")
@@ -27,11 +34,13 @@ _EXPLAINED = frozenset({
     "redelivery.topicSuffix",
 })  # fmt: skip
 _ARGUMENTS = re.compile(r"x-[a-z:,-][a-z0-9:,-]{0,200}")
+_LETTERS = re.compile(r"[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
+_SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
 _PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
 
 
 class Masked(str):
-    """A value that errors must not repeat: it may be a secret, or a part of one."""
+    """Value that errors must not repeat: it can be a secret, or a part of one."""
 
     __slots__ = ()
 
@@ -40,15 +49,15 @@ class Masked(str):
         return "***"
 
     def __format__(self, spec: str) -> str:
-        """Show three stars, wherever it is put into a sentence."""
+        """Show three stars in a formatted text, too."""
         return "***"
 
 
 def value_to_show(name: str, value: str, *, quiet: bool) -> str:
-    """Return the value of an option, `Masked` where it could be a credential. `quiet`: the URI may hold one anywhere.
+    """Return the value of an option, `Masked` where it could be a credential. `quiet`: the URI can hold one anywhere.
 
-    Numbers, and words near one that the option takes, are repeated: with them an error is understood. Other texts
-    are where the option itself takes such texts.
+    Errors repeat numbers, and words near one that the option takes. They repeat another text where the option takes
+    such texts.
     """
     for prefix, plain in ((MAP_PREFIX, POLICY), (OUR_MAP_PREFIX, OUR_POLICY)):
         if name.startswith(prefix):
@@ -68,5 +77,21 @@ def value_to_show(name: str, value: str, *, quiet: bool) -> str:
 
 
 def name_repeats(name: str, *, quiet: bool) -> bool:
-    """Whether an error may repeat what stands where an option's name belongs."""
+    """True if an error may repeat a text in the place of an option's name."""
     return (_QUIET_NAME if quiet else _NAME).fullmatch(name) is not None
+
+
+def java_name_repeats(name: str) -> bool:
+    """True if an error may repeat the name of an option of the Java client: it is known, or begins like one."""
+    if name.removeprefix("jms.") in JAVA_NAMES:
+        return True
+    if name in DESTINATION_OPTIONS or name in QPID_NAMES:
+        return True
+    # Behind `socket.` and the like any name is one.
+    return name.startswith(JAVA_PREFIXES) and _LETTERS.fullmatch(name) is not None
+
+
+def shown_value(name: str, value: str, *, quiet: bool) -> str:
+    """Return the value of an option of the Java client, or `***` where it could be a secret."""
+    masked = isinstance(value_to_show(name, value, quiet=quiet), Masked)
+    return "***" if masked or _SECRET_NAME.search(name) else value

@@ -1,7 +1,7 @@
-"""Taking a connection URI apart, without looking at what its options mean; and showing one without secrets.
+"""Syntax of connection URIs: taking one apart, whatever its options mean, and showing one without secrets.
 
-No error of this module repeats any part of the URI that could belong to a password: a misplaced `@`, `&` or
-`,` moves such a part anywhere. Where there is a doubt, nothing is repeated.
+No error of this module repeats a part of the URI that could belong to a password: a misplaced `@`, `&` or
+`,` moves such a part anywhere. In doubt nothing is repeated.
 """
 
 from __future__ import annotations
@@ -11,10 +11,18 @@ from typing import NamedTuple
 
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes
+from redelivery.uri.java_options import is_java_only, is_qpid_only
 from redelivery.uri.near_scheme import near_scheme
-from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, SCHEMES
+from redelivery.uri.option_table import (
+    JAVA_PORTS,
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    SCHEMES,
+)
+from redelivery.uri.repeatable import java_name_repeats, shown_value
 
-__all__ = ["Address", "UriParts", "redact_uri", "split_uri"]
+__all__ = ["PLAIN", "Address", "UriParts", "redact_uri", "shown_address", "split_uri"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
 _HOST = re.compile(
@@ -24,7 +32,7 @@ _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 PLAIN = re.compile(r"[A-Za-z0-9 ._+>*:/-]{0,200}")
 _NUMBERS = re.compile(r"[0-9, ]{0,1000}")
-"""Names and values that cannot be the rest of a secret cut off by a `&` or `=` in it."""
+"""Numbers, which cannot be the rest of a secret that a `&` or `=` has cut."""
 _TELLING = re.compile(r"@|pass|user|secret|pwd|token|key|cred", re.IGNORECASE)
 
 
@@ -46,11 +54,11 @@ class UriParts(NamedTuple):
     addresses: tuple[Address, ...]
     options: tuple[tuple[str, str], ...]
     quiet: bool
-    """Whether the URI may hold a secret, so that errors must not repeat parts of it."""
+    """True if the URI can hold a secret: errors must not repeat parts of it."""
 
 
 def split_uri(text: str) -> UriParts:
-    """Take a connection URI apart. Raises ConfigurationError, never showing a secret."""
+    """Take a connection URI apart. Raises ConfigurationError, which shows no secret."""
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]  callers are users
         raise ConfigurationError("a connection URI must be text such as stomp://host:61613, and not empty")
     if any(c.isspace() for c in text) or _CONTROL.search(text):
@@ -102,7 +110,7 @@ def _address(text: str, *, quiet: bool) -> Address:
     # Schemes are case-insensitive (RFC 3986).
     scheme, rest = found[1].lower(), found[2]
     known = (*SCHEMES, *JAVA_PORTS)
-    # An adapter of somebody else's may serve it.
+    # An installed adapter of another project can serve it.
     if scheme not in known and scheme not in schemes():
         named = "the URI's scheme" if quiet else f"the URI's scheme {scheme!r}"
         raise ConfigurationError(
@@ -157,7 +165,7 @@ def _userinfo(scheme: str, userinfo: str) -> tuple[str, str | None]:
 def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the decoded options; of a name given twice the last one counts, as in the reference.
 
-    `once`: a name that is given twice is refused, for one of the values is meant to be in force.
+    `once`: a name given twice is refused, because only one of the values could be in force.
     """
     if not query.strip("&"):
         return ()
@@ -166,7 +174,7 @@ def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
             "a connection URI has one ? before its options; write %3F for one in a value"
         )
     found: dict[str, str] = {}
-    # As the Java client: any number of & behind the last option is nothing, an empty option between two is an error.
+    # As the Java client: & behind the last option is ignored, an empty option between two is an error.
     for item in query.rstrip("&").split("&"):
         raw, equals, value = item.partition("=")
         if not raw or not equals:
@@ -207,32 +215,38 @@ def decode(text: str, *, plus: bool = True) -> str:
 
 
 def redact_uri(text: str) -> str:
-    """Return a connection URI to show: no credentials, and values of known options that are no secrets.
+    """Return a connection URI to show: without credentials, with values of known options that are no secrets.
 
-    What does not read cleanly as a URI comes back as `***`, because any part of it could be a secret.
+    A text that cannot be read as a URI becomes `***`, because any part of it could be a secret.
     """
     try:
         parts = split_uri(text)
     except ConfigurationError:
         return "***"
-    if "@" in text.partition("?")[2]:
-        # What stands before the ? may be the first half of a password.
+    if "@" in (text.rpartition(")")[2] if parts.failover and ")" in text else text.partition("?")[2]):
+        # The text before the ? can be the first half of a password.
         return "***"
-    places = ",".join(_shown_address(address) for address in parts.addresses)
-    options = "&".join(_shown_option(name, value) for name, value in parts.options)
+    places = ",".join(shown_address(address) for address in parts.addresses)
+    options = "&".join(
+        _shown_option(name, value, failover=parts.failover, quiet=parts.quiet)
+        for name, value in parts.options
+    )
     return (f"failover:({places})" if parts.failover else places) + (f"?{options}" if options else "")
 
 
-def _shown_address(address: Address) -> str:
+def shown_address(address: Address) -> str:
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{address.scheme}://{host}" + (f":{address.port}" if address.port else "")
 
 
-def _shown_option(name: str, value: str) -> str:
+def _shown_option(name: str, value: str, *, failover: bool, quiet: bool) -> str:
     option = OPTIONS.get(name)
     mapped = name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) and PLAIN.fullmatch(name) is not None
     if option is None and not mapped:
-        return "***"
+        java = is_java_only(name, failover=failover) or is_qpid_only(name)
+        if not java or not java_name_repeats(name):
+            return "***"
+        return f"{name}={shown_value(name, value, quiet=quiet)}"
     open_to_see = mapped or (option is not None and option.kind != "secret")
     plain = PLAIN.fullmatch(value) or _NUMBERS.fullmatch(value)
     return f"{name}={value}" if open_to_see and plain else f"{name}=***"

@@ -1,1 +1,1 @@
-"""Checks of `redelivery doctor`: each is a small function that returns findings."""
+"""Checks of `redelivery doctor`: small functions that return findings."""

@@ -1,6 +1,6 @@
-"""How long a certificate is valid, read out of its bytes: `ssl` decodes only one that it trusts.
+"""Dates of a certificate, read out of its bytes: `ssl` decodes only one that it trusts.
 
-Only what leads to the two dates is read (RFC 5280, 4.1). Bytes that are no certificate have none.
+Only the path to the two dates is read (RFC 5280, 4.1). Bytes that are no certificate have no dates.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 class Validity(NamedTuple):
-    """From when to when a certificate is valid, in UTC."""
+    """Validity of a certificate, in UTC."""
 
     begins: datetime
     ends: datetime
 
 
 def validity(der: bytes) -> Validity | None:
-    """Return when a certificate is valid; None for what is no certificate."""
+    """Return the validity of a certificate; None: the bytes are no certificate."""
     try:
         tag, certificate, _ = _value(der)
         _, signed, _ = _value(certificate)

@@ -1,7 +1,7 @@
-"""One destination: whether it may be consumed, where its dead letters go, and how its policy holds messages.
+"""Checks of one destination: the right to consume it, the way of its dead letters, and the delays of its policy.
 
-Nothing is taken: over AMQP a consumer begins without credit; over STOMP, where the broker filters, with a selector that
-no message has. RabbitMQ over STOMP can do neither, so there it is not asked.
+No message is taken. Over AMQP a consumer begins without credit; over STOMP, where the broker filters, with a selector
+that matches no message. RabbitMQ over STOMP can do neither: there the right to consume is not checked.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["look_at"]
 
-# A selector that no message has.
+# A selector that matches no message.
 NOTHING = "1=0"
-# Seconds in which RabbitMQ's refusal of a dead-letter queue follows its confirmation of the consumer (STOMP).
+# Seconds in which RabbitMQ (STOMP) refuses a dead-letter queue after it has confirmed the consumer.
 LATE = 0.5
 OWN_QUEUE = "queue://redelivery.doctor"
-# Brokers that let any user open a link to a queue that is there, and refuse the message (integration/test_doctor.py).
+# Brokers that let any user open a link to an existing queue, and refuse the message (integration/test_doctor.py).
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
 _POLICY = "jms.redeliveryPolicy"
 
 
 def look_at(destination: str, settings: Settings, able: Capabilities, visit: Visit) -> Iterator[Finding]:
-    """Yield what is found of a destination; each question is asked when its answer is wanted."""
+    """Yield the findings on a destination; the broker is asked when the caller takes the next one."""
     try:
         parsed = single(destination)
     except ConfigurationError as error:
@@ -64,7 +64,7 @@ def look_at(destination: str, settings: Settings, able: Capabilities, visit: Vis
 def _planned(
     destination: Destination, settings: Settings, able: Capabilities, found: list[Finding]
 ) -> Subscribe | None:
-    """Return how a consumer would subscribe; what refuses it beforehand is added to `found`."""
+    """Return how a consumer would subscribe; None: it would be refused, for the reasons added to `found`."""
     try:
         return planned(1, destination, {}, settings, able, workers=1)[0]
     except ConfigurationError as error:
@@ -73,7 +73,7 @@ def _planned(
             return None
         cure = "shorten it, give redelivery.policy.maximumElapsed, or let the broker hold (redelivery.scheduler=broker)"
         found.append(fail("policy", f"{error}: {cure}", MISCONFIGURED))
-    # The other checks go on with a policy that holds nothing.
+    # The other checks go on with a policy without delays.
     brief = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
     try:
         return planned(1, destination, {}, replace(settings, policies=brief), able, workers=1)[0]
@@ -83,7 +83,7 @@ def _planned(
 
 
 def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | None:
-    """Return a subscription that gets no message; None: this broker has none over this protocol."""
+    """Return a subscription that gets no message; None: this broker has no such thing over this protocol."""
     if able.flow:
         return replace(subscribe, window=0, room=0, most=0, dead_letter=None)
     if able.selectors:
@@ -100,7 +100,7 @@ def _window(subscribe: Subscribe, able: Capabilities) -> str:
 
 
 def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generator[Finding, None, bool]:
-    """Yield whether the destination may be consumed; return whether it is refused."""
+    """Yield whether the destination may be consumed; return True if the broker refuses."""
     asked = _without_taking(subscribe, able)
     name = subscribe.destination
     if asked is None:
@@ -139,14 +139,14 @@ def _dead_letters(
     *,
     refused: bool,
 ) -> Iterator[Finding]:
-    """Yield where poison goes, and whether this user may send it there, as a consumer finds out when it begins."""
+    """Yield where dead letters go, and whether this user may send them there, as a starting consumer checks it."""
     target = subscribe.dead_letter
     if target is None:
         yield _without_copy(destination, settings, able)
         return
     asked = _without_taking(subscribe, able)
     if asked is None:
-        # A queue of its own, which the broker drops when it is idle.
+        # A queue of its own, which the broker deletes when it is idle.
         asked = replace(
             subscribe,
             destination=f"{OWN_QUEUE}.{uuid.uuid4().hex}",

@@ -1,4 +1,4 @@
-"""All checks in their order, each once what it needs has been found well.
+"""Order of all checks: each runs once those that it needs have passed.
 
 A check that raises is a finding too: the doctor never ends with a traceback.
 """
@@ -37,10 +37,10 @@ def examine(uri: str, destinations: Sequence[str], clock: Clock, *, send: bool =
     """Yield the findings of all checks, in order, as they are made.
 
     Args:
-        uri: the connection URI.
-        destinations: what a consumer would consume.
-        clock: of the connection.
-        send: whether one message may be sent, to `redelivery.doctor`.
+        uri: Connection URI.
+        destinations: Destinations that a consumer would consume.
+        clock: Clock of the connection.
+        send: True: one message may be sent, to `redelivery.doctor`.
     """
     try:
         yield from _examined(uri, destinations, clock, send=send)
@@ -64,15 +64,18 @@ def _examined(uri: str, destinations: Sequence[str], clock: Clock, *, send: bool
 
 
 def _uri(uri: str) -> Generator[Finding, None, Settings | None]:
-    """Yield what is wrong with the URI; return its settings, or None."""
+    """Yield the mistakes of the URI; return its settings, or None."""
     from redelivery.connection import connect  # noqa: PLC0415 - 20 ms
     from redelivery.uri.parser import redact_uri  # noqa: PLC0415
 
     try:
-        # No I/O: all that refuses a connection beforehand.
+        # No I/O: only the checks before a connection.
         settings = connect(uri).settings
     except ConfigurationError as error:
-        yield fail("uri", str(error), MISCONFIGURED)
+        for text in error.errors:
+            yield fail("uri", text, MISCONFIGURED)
+        if error.suggestion is not None:
+            yield note("uri", str(error).rpartition("; " if len(error.errors) == 1 else "\n")[2])
         return None
     options = redact_uri(uri).partition("?")[2]
     count = len(options.split("&")) if options else 0
@@ -84,7 +87,7 @@ def _uri(uri: str) -> Generator[Finding, None, Settings | None]:
 def _broker(
     settings: Settings, destinations: Sequence[str], clock: Clock, *, send: bool
 ) -> Iterator[Finding]:
-    """Yield what each address says, and then what the first one that lets us in says of the destinations."""
+    """Yield the findings on each address, then those on the destinations at the first one that accepts the log-in."""
     found: list[Finding] = []
     reached: Entered = None
     for endpoint in settings.endpoints:
@@ -93,7 +96,7 @@ def _broker(
             reached = entered
         elif entered is not None:
             entered[0].close()
-    # One address that serves is enough: what ails the others is a warning then.
+    # One address that serves is enough: findings on the others are warnings then.
     for finding in found:
         yield finding if reached is None else Finding("warn", finding.subject, finding.text)
     if reached is None:
@@ -117,7 +120,7 @@ def _broker(
 def _held_back(
     findings: Generator[Finding, None, Entered], failed: list[Finding]
 ) -> Generator[Finding, None, Entered]:
-    """Yield findings, and keep those that failed; return what they return."""
+    """Yield findings, but add those that failed to `failed`; return the generator's value."""
     while True:
         try:
             finding = next(findings)
@@ -131,7 +134,7 @@ def _held_back(
 
 
 def _address(endpoint: Endpoint, settings: Settings, clock: Clock) -> Generator[Finding, None, Entered]:
-    """Yield what one address says; return who answered there, and what that broker can do, or None."""
+    """Yield the findings on one address; return the visit and the broker's capabilities, or None."""
     if endpoint.port and not (yield from _network(endpoint, settings)):
         return None
     visit = Visit(settings, endpoint, clock)

@@ -1,4 +1,4 @@
-"""What a check has found: a level, its subject, one sentence; and what the findings together mean."""
+"""Finding of a check: level, subject, one sentence; and the exit code of several findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Finding:
 
     level: Level
     subject: str
-    """What was looked at: `uri`, `tcp`, `log-in`, a destination."""
+    """Subject of the check: `uri`, `tcp`, `log-in`, a destination."""
     text: str
     """One sentence. Of a `warn` or a `FAIL` it says what to do."""
     code: int = OK
@@ -38,22 +38,22 @@ class Finding:
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding("ok", subject, text)
 
 
 def note(subject: str, text: str) -> Finding:
-    """Return what is good to know, and needs no change."""
+    """Return a finding that is good to know, and needs no change."""
     return Finding("note", subject, text)
 
 
 def warn(subject: str, text: str) -> Finding:
-    """Return what works, and may do harm later."""
+    """Return a finding that works, and can do harm later."""
     return Finding("warn", subject, text)
 
 
 def fail(subject: str, text: str, code: int = FAILED) -> Finding:
-    """Return what keeps a consumer from its work. `code`: the exit code."""
+    """Return a finding that keeps a consumer from its work. `code`: the exit code."""
     return Finding("FAIL", subject, text, code)
 
 

@@ -1,4 +1,4 @@
-"""What a log-in says: the broker, its version, the protocol, the heart-beats; or why there is none. No I/O."""
+"""Findings on a log-in: broker, version, protocol, heart-beats; or the reason of its failure. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = {
 
 
 def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> list[Finding]:
-    """Return that the log-in succeeded, and with whom."""
+    """Return that the log-in succeeded, with the broker's name and version."""
     user = "without a user name" if settings.user_name is None else "with the user name of the URI"
     protocol = "" if agreed is None else f"; {agreed.protocol}, {_beats(agreed)}"
     name = f"{NAMES.get(able.broker, able.broker)} {able.version}".rstrip()

@@ -1,6 +1,6 @@
-"""What the network says of one address: its name, whether something answers, TLS, and which protocol. All of the I/O.
+"""Network probes of one address: its name, TCP, TLS, and the protocol that answers. All of the I/O.
 
-Nothing here logs in; a connection of a probe is closed at once. What it means is said in `network_findings`.
+No probe logs in; each closes its connection at once. `network_findings` makes sentences of the results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Handshake", "addresses", "answering", "handshake", "reach"]
 
-# Seconds that a probe waits for a peer's first bytes: a broker answers a protocol that it speaks in milliseconds.
+# Seconds that a probe waits for a peer's first bytes: a broker answers its own protocol in milliseconds.
 PATIENCE = 2.0
 # Seconds that a peer gets to speak first, as a broker's OpenWire port does.
 GREETING = 0.3
@@ -32,16 +32,16 @@ _OPENWIRE, _AMQP, _OLD_AMQP, _HTTP = b"ActiveMQ", b"AMQP", b"AMQP\x00\x00\x09", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Something accepted a connection."""
+    """Accepted TCP connection."""
 
     address: str
-    """The address of the network: `10.0.0.7`."""
+    """Network address, as `10.0.0.7`."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """How a TLS handshake ended. Of one that failed for its certificate, `der` is that certificate."""
+    """Result of a TLS handshake. If it failed for the certificate, `der` is that certificate."""
 
     version: str = ""
     der: bytes = b""
@@ -69,14 +69,14 @@ def handshake(endpoint: Endpoint, tls: TlsSettings, timeout: float) -> Handshake
     """Make a TLS connection as a consumer would, and close it.
 
     Raises:
-        ConfigurationError: a file of certificates cannot be used.
-        OSError: nothing answers any more.
+        ConfigurationError: A file of certificates cannot be used.
+        OSError: The address does not answer any more.
     """
     try:
         return _shaken(endpoint, tls, timeout)
     except ssl.SSLCertVerificationError as error:
         try:
-            # Without looking at the certificate: to see it.
+            # Without verification, to read the certificate.
             seen = _shaken(endpoint, TlsSettings(verify=False), timeout).der
         except OSError:
             seen = b""
@@ -93,7 +93,7 @@ def _shaken(endpoint: Endpoint, tls: TlsSettings, timeout: float) -> Handshake:
 
 
 def answering(endpoint: Endpoint) -> str:
-    """Return what answers at an address: a scheme, `openwire`, `amqp-0-9-1`, `http`, `tls`; empty: nothing known."""
+    """Return the protocol at an address: a scheme, `openwire`, `amqp-0-9-1`, `http`, `tls`; empty: not recognised."""
     try:
         with closing(_connected(endpoint, PATIENCE)) as raw:
             raw.settimeout(GREETING)
@@ -105,7 +105,7 @@ def answering(endpoint: Endpoint) -> str:
         for hello, scheme in ((AMQP_HEADER, "amqp"), (STOMP_CONNECT, "stomp")):
             reply = _asked(endpoint, hello, encrypted=encrypted)
             if reply is None:
-                # No TLS there.
+                # There is no TLS at that address.
                 return ""
             if found := _recognised(reply, scheme, encrypted=encrypted):
                 return found
@@ -143,7 +143,7 @@ def _read(raw: socket.socket) -> bytes:
 
 
 def _recognised(reply: bytes, scheme: str, *, encrypted: bool) -> str:
-    """Return who sent these bytes in answer to a greeting of a protocol; empty: not known."""
+    """Return the protocol of these bytes, which answer a greeting in `scheme`; empty: not recognised."""
     if _OPENWIRE in reply:
         return "openwire"
     if reply.startswith(_OLD_AMQP):
@@ -152,7 +152,7 @@ def _recognised(reply: bytes, scheme: str, *, encrypted: bool) -> str:
         return "http"
     if scheme == "amqp" and reply.startswith(_AMQP):
         return "amqps" if encrypted else "amqp"
-    # A heart-beat may come first.
+    # A heart-beat can come before it.
     if scheme == "stomp" and reply.lstrip(b"\r\n").startswith((b"CONNECTED", b"ERROR")):
         return "stomp+ssl" if encrypted else "stomp"
     return ""

@@ -1,4 +1,4 @@
-"""What the network's answers mean: a sentence each, and what to do. No I/O."""
+"""Findings on the network's answers: a sentence each, and what to do. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["answers", "encrypted", "instead", "no_answer", "no_name", "plain_password", "resolved"]
 
 SOON = timedelta(days=14)
-"""A certificate that ends sooner is a warning: an operator needs some days to have it renewed."""
+"""A certificate that ends sooner is a warning: renewing it takes an operator some days."""
 _OTHERS = {
     "openwire": "OpenWire, the Java client's protocol",
     "amqp-0-9-1": "AMQP 0-9-1 and no AMQP 1.0; on RabbitMQ 3 enable the plugin rabbitmq_amqp1_0",
@@ -52,13 +52,13 @@ def no_name(endpoint: Endpoint, error: Exception) -> Finding:
 
 
 def answers(endpoint: Endpoint, answer: Answer) -> Finding:
-    """Return that something listens."""
+    """Return that the port accepts connections."""
     place = endpoint.host if answer.address == endpoint.host else f"{endpoint.host} ({answer.address})"
     return ok("tcp", f"{place}, port {endpoint.port}, answers in {duration(answer.seconds * 1000)}")
 
 
 def no_answer(endpoint: Endpoint, error: OSError, timeout: float) -> Finding:
-    """Return that nothing listens, or that nothing comes back."""
+    """Return that the port refuses connections, or that the host does not answer."""
     place = f"{endpoint.host}, port {endpoint.port}"
     if isinstance(error, ConnectionRefusedError):
         usual = SCHEMES.get(endpoint.scheme, 0)
@@ -78,7 +78,7 @@ def no_answer(endpoint: Endpoint, error: OSError, timeout: float) -> Finding:
 
 
 def encrypted(endpoint: Endpoint, tls: TlsSettings, shaken: Handshake, now: datetime) -> Finding:
-    """Return whether a TLS connection stands, and for how long its certificate is valid."""
+    """Return whether a TLS connection succeeds, and how long its certificate is valid."""
     dates = validity(shaken.der)
     until = "" if dates is None else f" until {dates.ends:%Y-%m-%d}"
     if isinstance(shaken.error, ssl.SSLCertVerificationError):
@@ -103,7 +103,7 @@ def encrypted(endpoint: Endpoint, tls: TlsSettings, shaken: Handshake, now: date
     if not tls.verify:
         return warn(
             "tls",
-            f"{shaken.version}, but the certificate is not verified: anybody on the way can read the password; remove "
+            f"{shaken.version}, but the certificate is not verified: a host in between can read the password; remove "
             "redelivery.tlsVerify=false",
         )
     return ok("tls", f"{shaken.version}; the certificate is trusted, for {endpoint.host}, and valid{until}")
@@ -122,7 +122,7 @@ def _distrusted(endpoint: Endpoint, error: ssl.SSLCertVerificationError, until: 
 
 
 def instead(endpoint: Endpoint, answering: str, error: Exception) -> Finding:
-    """Return why no log-in is possible where something answers. `answering`: what does."""
+    """Return why no log-in is possible at an address that answers. `answering`: the protocol there."""
     place = f"{endpoint.host}, port {endpoint.port}"
     if answering == endpoint.scheme:
         return fail("protocol", f"{error}: look at the broker's log", UNREACHABLE)
@@ -144,7 +144,7 @@ def instead(endpoint: Endpoint, answering: str, error: Exception) -> Finding:
 
 
 def plain_password(endpoint: Endpoint, *, password: bool) -> Finding | None:
-    """Return a warning if a password crosses a network that others may listen to."""
+    """Return a warning if a password crosses a network unencrypted."""
     secure = {"stomp": "stomp+ssl", "amqp": "amqps"}.get(endpoint.scheme)
     if secure is None or not password or is_loopback(endpoint.host):
         return None

@@ -1,4 +1,4 @@
-"""One message to the doctor's own queue, and back: whether messages pass, and whether the clocks agree."""
+"""Probe with one message to the doctor's own queue and back: do messages pass, and do the clocks agree."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_of", "message_and_back"]
 
-# Seconds that the message lives, if it is not taken.
+# Seconds until the message expires, if it is not taken.
 LIVES = 60.0
 MARK = "redeliveryDoctor"
-# Seconds of difference that matter: expirations and delayed copies are times of day.
+# Seconds of difference from which on clocks matter: expirations and delayed copies are times of day.
 APART = 2.0
 BACK = 10.0
 
 
 def message_and_back(able: Capabilities, visit: Visit, clock: Clock) -> Iterator[Finding]:
-    """Yield how a message goes to the doctor's queue and comes back, and what the broker's time is."""
+    """Yield whether a message passes through the doctor's queue, and how far the broker's clock is off."""
     name = uuid.uuid4().hex
     own = Subscribe(4, OWN_QUEUE, window=1, selector=f"{MARK} = '{name}'", private=True)
     error = visit.subscribe(own) if able.selectors else None
-    # `memory://` says only now that it has no selectors.
+    # `memory://` reports only here that it has no selectors.
     if not able.selectors or isinstance(error, AdapterError):
         # No other message may arrive on this queue.
         own = Subscribe(5, f"{OWN_QUEUE}.{name}", window=1, private=True)
@@ -80,7 +80,7 @@ def _refused(text: str, error: RedeliveryError) -> Finding:
 
 
 def clock_of(stamped: float | None, before: float, after: float) -> Finding:
-    """Return how the broker's clock differs from ours. `stamped`: its time between the other two; None: unknown."""
+    """Return how far the broker's clock differs from ours. `stamped`: its time between the others; None: unknown."""
     if stamped is None:
         return note("clock", "the broker puts no time of its own on messages: compare its clock by NTP")
     apart = stamped - after if stamped > after else min(0.0, stamped - before)
@@ -90,6 +90,6 @@ def clock_of(stamped: float | None, before: float, after: float) -> Finding:
     by = duration(abs(apart) * 1000)
     return warn(
         "clock",
-        f"the broker's clock is {by} {which} that of this machine, so messages expire too early or too late: set both "
+        f"the broker's clock is {by} {which} that of this machine: messages expire too early or too late; set both "
         "by NTP",
     )

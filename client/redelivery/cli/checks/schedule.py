@@ -1,4 +1,4 @@
-"""What a policy means for messages: how long it holds them, and when they are dead. No I/O."""
+"""Finding on a policy: how long it parks a message, and when the message is dead. No I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["schedule"]
 
-# Milliseconds. A database that restarts is away for about a minute: a message that is dead sooner does not last.
+# Milliseconds. A database restarts in about a minute: a policy that ends sooner makes dead letters of its messages.
 OUTAGE = 60_000
 
 
 def schedule(policy: Policy, able: Capabilities) -> Finding:
-    """Return how long a policy holds a message here, and after how many deliveries the message is dead."""
+    """Return how long a policy parks a message here, and after how many deliveries the message is dead."""
     maximum, limit = limit_of(policy)[0], elapsed_of(policy)[0]
     worst = bounded(policy.worst_case_ms(), limit)
     if worst is None:
@@ -40,8 +40,8 @@ def schedule(policy: Policy, able: Capabilities) -> Finding:
         # No warning: only the program knows whether its classifier names them.
         return note(
             "policy",
-            f"{held}: a service that is down for longer makes dead letters of what the breaker does not keep, as on a "
-            "queue with few messages; name its exceptions by Classifier().trip(), or use back-off "
+            f"{held}: a service that is down for longer makes dead letters of the messages that the breaker does not "
+            "keep, as on a queue with few messages; name its exceptions by Classifier().trip(), or use back-off "
             "(jms.redeliveryPolicy.useExponentialBackOff=true)",
         )
     return ok("policy", held)

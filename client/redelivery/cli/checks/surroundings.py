@@ -1,4 +1,4 @@
-"""The machine: what is installed, the ledger's file, and how many files may be open. Nothing is made or changed."""
+"""Checks of the machine: packages, the ledger's file, the limit of open files. Nothing is created or changed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["descriptors", "installed", "ledger"]
 _LIBRARIES = {
     "stomp": "stomp.py", "stomp+ssl": "stomp.py", "amqp": "python-qpid-proton", "amqps": "python-qpid-proton"
 }  # fmt: skip
-# Seconds to wait for a process that writes: a write takes milliseconds.
+# Seconds to wait for another process's write, which takes milliseconds.
 LOCKED = 1.0
 # A connection takes two or three, a ledger four for each process that uses it; the rest is the application's.
 ENOUGH = 256
 
 
 def installed(scheme: str) -> Finding:
-    """Return which versions serve a scheme, or what is missing."""
+    """Return the versions of the packages that serve a scheme, or the package that is missing."""
     try:
         adapter_for(scheme)
     except ConfigurationError as error:
@@ -50,7 +50,7 @@ def _version(package: str) -> str:
 
 
 def ledger(url: str | None) -> Finding:
-    """Return whether attempts can be counted durably: the file, its file system, and whether it is free."""
+    """Return whether attempts can be counted durably: the file, its file system, its lock."""
     if url is None:
         return note("ledger", "none: attempts are counted in memory, and begin at 0 after a restart")
     try:
@@ -88,7 +88,7 @@ def _file(path: Path) -> Finding:
 
 
 def _busy(path: Path) -> bool:
-    """Whether another process keeps it locked. Nothing is written."""
+    """True if another process keeps it locked. Nothing is written."""
     address = f"{path.absolute().as_uri()}?mode=rw"
     with closing(sqlite3.connect(address, timeout=LOCKED, uri=True, isolation_level=None)) as sql:
         try:

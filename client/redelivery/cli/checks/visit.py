@@ -1,7 +1,7 @@
-"""A visit to a broker over an adapter: it asks one thing after the other, and takes nothing.
+"""Visit to a broker over an adapter: one question after the other, and no message is taken.
 
-No driver is behind it: nothing is reconnected by itself, no credit is granted, and no handler runs. A broker that ends
-the connection over a refusal is visited again for the next question.
+It has no driver: nothing reconnects by itself, no credit is granted, and no handler runs. If the broker closes the
+connection with a refusal, the next question opens another one.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ __all__ = ["Visit"]
 
 Event = TypeVar("Event", Arrived, Sent, Subscribed)
 
-# Seconds for a goodbye.
+# Seconds to close the connection properly.
 GOODBYE = 2.0
 
 
 class Visit:
-    """One address of a broker, as one thread asks it."""
+    """Connection to one address of a broker, for one thread."""
 
     def __init__(self, settings: Settings, endpoint: Endpoint, clock: Clock) -> None:
-        """Open nothing yet. Raises ConfigurationError: no adapter serves the scheme."""
+        """Make a visit that is not open yet. Raises ConfigurationError if no adapter serves the scheme."""
         self._settings, self._endpoint, self._clock = settings, endpoint, clock
         self._adapter = adapter_for(endpoint.scheme)
         self._heard: SimpleQueue[AdapterEvent] = SimpleQueue()
         self._early: Arrived | None = None
         self._epoch = 0
         self._stands = False
-        # What the broker can do with the queue that was asked for last, if it says.
+        # Capabilities of the broker for the queue that was subscribed last; None: it reports none.
         self.of_queue: Capabilities | None = None
 
     def open(self) -> Capabilities:
@@ -58,11 +58,11 @@ class Visit:
 
     @property
     def agreed(self) -> Agreed | None:
-        """What was agreed when the connection was opened, where the adapter knows it."""
+        """Protocol version and heart-beats agreed at the log-in; None: the adapter does not report them."""
         return self._adapter.agreed() if isinstance(self._adapter, Agreeing) else None
 
     def subscribe(self, command: Subscribe, late: float = 0.0) -> RedeliveryError | None:
-        """Return why a consumer cannot begin, or None. `late`: seconds in which a refusal may follow a confirmation."""
+        """Return why a consumer is refused, or None. `late`: seconds in which a refusal can follow a confirmation."""
         if (error := self._ready()) is not None:
             return error
         self._adapter.execute((command,))
@@ -73,7 +73,7 @@ class Visit:
         return self._silent("a consumer") if answer is None else answer.error
 
     def ask_for_one(self, consumer: int) -> None:
-        """Let the broker send a consumer one message, where that is granted message by message."""
+        """Grant a consumer the credit of one message."""
         self._adapter.execute((Credit(consumer, 1),))
 
     def unsubscribe(self, consumer: int) -> None:
@@ -90,7 +90,7 @@ class Visit:
         return self._silent("a message") if event is None else event.error
 
     def arrival(self, timeout: float) -> Delivery | None:
-        """Return the message that comes to a consumer, acknowledged; None: none came in time."""
+        """Return the message that a consumer gets, acknowledged; None: none arrived in time."""
         event = self._early or self._wait(Arrived, timeout)
         if not isinstance(event, Arrived):
             return None
@@ -98,7 +98,7 @@ class Visit:
         return event.deliveries[0]
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
         self._stands = False
         self._adapter.close(GOODBYE)
 
@@ -135,5 +135,5 @@ class Visit:
             if isinstance(event, kind) and consumer in (None, getattr(event, "consumer", None)):
                 return event
             if isinstance(event, Arrived):
-                # Before the confirmation of its sending.
+                # It arrived before the confirmation of its sending.
                 self._early = event

@@ -24,7 +24,7 @@ from redelivery.driver.gate_arguments import connection_breaker
 from redelivery.driver.observers import Observers, checked_observers
 from redelivery.errors import ConfigurationError
 from redelivery.registry import adapter_for
-from redelivery.uri.parser import parse_uri
+from redelivery.uri.parser import parse_to_connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ def connection_parts(
     """
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
-    parsed = parse_uri(uri)
+    parsed = parse_to_connect(uri)
     settings = replace(
         parsed,
         policies=checked_policies(options.get("policies"), parsed),

@@ -1,0 +1,85 @@
+"""Options that the commands of `redelivery dlq` share, and the connection that they make."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import redelivery
+from redelivery.cli.common_options import uri_and_rest
+from redelivery.cli.formatting import note
+from redelivery.cli.log_in_refused import log_in_refused
+from redelivery.cli.param_types import seconds
+from redelivery.dlq.queue_browser import IDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from redelivery.dlq.dead_letter_queue import DeadLetterQueue
+
+__all__ = ["filter_options", "filters_of", "ledger_option", "opened", "reading_options"]
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+def reading_options(command: Command) -> Command:
+    """Add the options of every command: how the queue is read."""
+    for option in (
+        click.option(
+            "--take", is_flag=True,
+            help="Read by receiving and releasing, where the broker cannot show a queue without taking.",
+        ),
+        click.option(
+            "--idle", type=seconds(positive=True), default=f"{IDLE:g}s", show_default=True, metavar="DURATION",
+            help="The queue is at its end when no message has arrived for so long, where the broker does not say.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def filter_options(command: Command) -> Command:
+    """Add the options that select dead letters, and those of `reading_options`."""
+    age = seconds()
+    for option in (
+        click.option("--younger-than", type=age, metavar="DURATION", help="Died at most so long ago: 15m, 2h, 30d."),
+        click.option("--older-than", type=age, metavar="DURATION", help="Died at least so long ago: 15m, 2h, 30d."),
+        click.option("--id", multiple=True, metavar="ID", help="Message id, now or before; repeatable."),
+        click.option("--destination", multiple=True, metavar="DEST", help="Where from; may have *; repeatable."),
+        click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
+    ):  # fmt: skip
+        command = option(command)
+    return reading_options(command)
+
+
+def ledger_option(command: Command) -> Command:
+    """Add the option that names the consumer's ledger."""
+    return click.option(
+        "--ledger", metavar="URL",
+        help="The consumer's ledger (sqlite:///path): it has the causes of dead letters that the broker made itself.",
+    )(command)  # fmt: skip
+
+
+def filters_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the filters that were given."""
+    names = ("cause", "destination", "id", "older_than", "younger_than")
+    return {name: given[name] for name in names if given.get(name) not in (None, ())}
+
+
+@contextmanager
+def opened(
+    words: tuple[str, ...], *, take: bool, idle: float, ledger: str | None = None
+) -> Generator[DeadLetterQueue]:
+    """Connect to the dead-letter queue that the arguments name; note at the end why a look was not complete."""
+    uri, rest = uri_and_rest(words)
+    if len(rest) > 1:
+        raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
+    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle, ledger=ledger)
+    with ExitStack() as stack:
+        with log_in_refused():
+            stack.enter_context(tools)
+        yield tools
+        if tools.limit is not None:
+            note(tools.limit)

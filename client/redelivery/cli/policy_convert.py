@@ -1,0 +1,177 @@
+"""`redelivery policy convert`: a URI of a Java client, or a broker's or client's file, as a URI of ours or as TOML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from redelivery.cli.common_options import output_option, verbose_option
+from redelivery.cli.exit_codes import OK, PARTLY
+from redelivery.cli.formatting import note, to_json
+from redelivery.cli.param_types import one_of
+from redelivery.cli.policy_files import is_file
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from redelivery.importers import Imported
+    from redelivery.uri.rewriting import Protocol, Rewritten
+
+__all__ = ["convert"]
+
+_PREFETCH = "jms.prefetchPolicy."
+# What TOML has in [deadLetters], without `redelivery.`.
+_DEAD_LETTERS = frozenset({
+    "deadLetter", "deadLetterDestination", "deadLetterExpiration", "deadLetterStrategy", "discard", "emptyBody",
+    "destinationPerDurableSubscriber", "dropTemporaryQueues", "dropTemporaryTopics", "fallbackToDeadLetter",
+    "processExpired", "processNonPersistent", "queuePrefix", "queueSuffix", "reportInterval",
+    "sendToDlqIfMaxRetriesExceeded", "topicPrefix", "topicSuffix", "useQueueForQueueMessages",
+    "useQueueForTopicMessages",
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Converted:
+    """Result of a conversion."""
+
+    text: str
+    """The URI, or the options of one where no address is known; or TOML."""
+    uri: str | None
+    """The URI without credentials; None: the file names no broker."""
+    notes: list[str] = field(default_factory=list[str])
+    exact: bool = True
+    """True if all schedules are the same, and no option was left out because it is wrong."""
+
+
+@click.command(
+    short_help="Write a Java URI, or a broker's file, as URI or TOML.",
+    epilog="""\b
+Examples:
+  redelivery policy convert 'failover:(tcp://a:61616,tcp://b:61616)?\\
+  jms.redeliveryPolicy.maximumRedeliveries=3'
+  redelivery policy convert 'tcp://a:61616' --protocol amqp
+  redelivery policy convert activemq.xml --to toml >policies.toml
+  redelivery policy convert broker.xml
+
+\b
+A URI is ActiveMQ's (tcp://, ssl://, failover:(...)) or Qpid JMS's (amqp://).
+A file is ActiveMQ Classic's, Spring's or Artemis' XML, Broker-J's JSON, or
+TOML, found by its content. Its brokerURL gives the addresses of the URI; a
+file without one gives the options, which go behind the ? of a URI. What
+cannot be carried over is named on stderr, with its line. Exit code 3: a URI
+cannot express one of the schedules, or a wrong option was left out.""",
+)
+@click.argument("source", metavar="URI|FILE")
+@click.option("--to", "form", type=one_of("uri", "toml"), default="uri", show_default=True, metavar="uri|toml",
+              help="What to write; toml: policies and dead letters only.")  # fmt: skip
+@click.option("--protocol", type=one_of("stomp", "amqp"), metavar="stomp|amqp",
+              help="What the URI is to speak. Default: as before, and STOMP instead of OpenWire.")  # fmt: skip
+@output_option
+@verbose_option
+def convert(source: str, form: str, protocol: Protocol | None, output: str) -> int:
+    """Convert a URI of a Java client, or a file with policies, to a URI that connects from here, or to TOML."""
+    found = _of_file(source, form, protocol) if is_file(source) else _of_uri(source, form, protocol)
+    for line in found.notes:
+        note(f"note: {line}")
+    if output == "table":
+        click.echo(found.text, nl=not found.text.endswith("\n"))
+    else:
+        options = found.text if found.uri is None else found.text.partition("?")[2]
+        written = {"toml": found.text} if form == "toml" else {"options": options}
+        document = {"uri": found.uri, **written, "notes": found.notes}
+        click.echo(to_json(document, indent=2 if output == "json" else None))
+    return OK if found.exact else PARTLY
+
+
+def _of_uri(uri: str, form: str, protocol: Protocol | None) -> _Converted:
+    from redelivery.uri.parser import parse_uri, rewritten_uri  # noqa: PLC0415
+
+    found = rewritten_uri(uri, protocol)
+    text = found.uri
+    if form == "toml":
+        from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
+
+        dead = {
+            name: value
+            for name, value in found.options.items()
+            if name.removeprefix("redelivery.") in _DEAD_LETTERS
+        }
+        text = to_toml(parse_uri(found.uri).policies, dead)
+    return _Converted(text, found.uri, list(found.notes), not found.left_out)
+
+
+def _of_file(file: str, form: str, protocol: Protocol | None) -> _Converted:
+    from redelivery.cli.policy_files import read_file  # noqa: PLC0415
+    from redelivery.importers.uri_writer import to_uri_options  # noqa: PLC0415
+
+    imported = read_file(file, quiet=True)
+    notes = [str(one) for one in imported.notes]
+    broker = _broker(imported, protocol, notes)
+    options = {} if broker is None else {n: v for n, v in broker.options.items() if not _of_policy(n)}
+    options |= _prefetch(imported, options, notes)
+    written = to_uri_options(imported.policies, imported.dead_letters)
+    exact = not written.differences and (broker is None or not broker.left_out)
+    text = "&".join(part for part in (_text(options), written.text) if part)
+    uri = None if broker is None else f"{broker.address}?{text}"
+    if form == "toml":
+        from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
+
+        return _Converted(to_toml(imported.policies, imported.dead_letters), uri, notes)
+    notes += [f"{file}: {line}" for line in (*written.differences, *written.notes)]
+    return _Converted(text if uri is None else uri, uri, notes, exact)
+
+
+def _text(options: dict[str, str]) -> str:
+    from redelivery.uri.joining import option_text  # noqa: PLC0415
+
+    return option_text(options)
+
+
+def _of_policy(name: str) -> bool:
+    from redelivery.uri.dead_letter_options import OUTCOME  # noqa: PLC0415
+    from redelivery.uri.option_table import MAP_PREFIX, OUR_MAP_PREFIX, OUR_POLICY, POLICY  # noqa: PLC0415
+
+    return name != OUTCOME and name.startswith((MAP_PREFIX, OUR_MAP_PREFIX, OUR_POLICY, POLICY))
+
+
+def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> Rewritten | None:
+    """Return what the first `brokerURL` of a file becomes; note what is left out of it."""
+    from redelivery.uri.parser import rewritten_uri  # noqa: PLC0415
+
+    first: Rewritten | None = None
+    for url in imported.clients.broker_urls:
+        place = f"{imported.file}:{url.line}: brokerURL"
+        if first is not None:
+            notes.append(f"{place}: a URI has one list of addresses, that of the first brokerURL; left out")
+            continue
+        if "${" in url.text or "#{" in url.text:
+            notes.append(f"{place}: a placeholder's value is not known here; its addresses are left out")
+            continue
+        try:
+            first = rewritten_uri(url.text, protocol)
+        except ConfigurationError as error:
+            notes.append(f"{place}: {error.errors[0]}; left out")
+            continue
+        notes += [f"{place}: {line}" for line in first.notes]
+    return first
+
+
+def _prefetch(imported: Imported, options: dict[str, str], notes: list[str]) -> dict[str, str]:
+    """Return the prefetch of a file's destinations, if all have the same; note each that is left out."""
+    found = imported.clients.prefetches
+    counts = {one.messages for one in found}
+    given = next((name for name in options if name.startswith(_PREFETCH)), None)
+    if given is None and len(counts) == 1 and 0 not in counts:
+        one = found[0]
+        notes.append(
+            f"{imported.file}:{one.line}: consumer.prefetchSize={one.messages} is of {one.destination}; "
+            f"{_PREFETCH}all is of all destinations"
+        )
+        return {f"{_PREFETCH}all": str(one.messages)}
+    notes += [
+        f"{imported.file}:{one.line}: consumer.prefetchSize={one.messages} of {one.destination}: a URI has one for all "
+        f"destinations; use listen({one.destination!r}, ..., credit={max(one.messages, 1)}); left out"
+        for one in found
+    ]
+    return {}

@@ -1,0 +1,234 @@
+"""URIs of the Java clients (ActiveMQ's `tcp://`, Qpid JMS) rewritten as URIs of ours.
+
+Nothing is connected to. What has no meaning here is left out, with a note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from redelivery.errors import ConfigurationError
+from redelivery.uri.java_options import QPID_NAMES, is_java_only, is_qpid_only
+from redelivery.uri.joining import option_text
+from redelivery.uri.near_scheme import wants_tls
+from redelivery.uri.option_table import (
+    JAVA_PORTS,
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    SCHEMES,
+)
+from redelivery.uri.repeatable import java_name_repeats, name_repeats, shown_value
+from redelivery.uri.sorted_options import near_option
+from redelivery.uri.syntax import PLAIN, Address, UriParts, shown_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["Protocol", "Rewritten", "rewritten"]
+
+Protocol = Literal["stomp", "amqp"]
+# Our option with the same job, by the name of the Java clients' option.
+_COUNTERPARTS = {
+    "amqp.idleTimeout": "redelivery.heartbeat",
+    "connectionTimeout": "redelivery.connectTimeout",
+    "jms.connectResponseTimeout": "redelivery.connectTimeout",
+    "jms.connectTimeout": "redelivery.connectTimeout",
+    "jms.sendTimeout": "redelivery.sendTimeout",
+    "transport.connectTimeout": "redelivery.connectTimeout",
+    "transport.keyStoreLocation": "redelivery.tlsCertFile (PEM)",
+    "transport.trustAll": "redelivery.tlsVerify=false",
+    "transport.trustStoreLocation": "redelivery.tlsCaFile (PEM)",
+    "transport.verifyHost": "redelivery.tlsVerify",
+    "socket.verifyHostName": "redelivery.tlsVerify",
+    "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
+}
+_PREFETCH = "jms.prefetchPolicy."
+_USER, _PASSWORD = "USER", "PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A URI that connects from here. No text has a user name or a password."""
+
+    address: str
+    """The URI without options."""
+    options: Mapping[str, str]
+    uri: str
+    """The URI, with `USER` and `PASSWORD` where credentials were given."""
+    shown: str
+    """The same for an error: values that could be a part of a secret are `***`."""
+    notes: tuple[str, ...]
+    """Sentences about options left out, and about differences."""
+    left_out: tuple[str, ...]
+    """Options left out because they are wrong, not because they have no meaning here."""
+
+
+def rewritten(
+    parts: UriParts, check: Callable[[UriParts], None], protocol: Protocol | None = None
+) -> Rewritten | None:
+    """Return the URI that says the same here; None if there is none.
+
+    Args:
+        parts: The URI taken apart. An option that is wrong for another reason is left out, with a note.
+        check: Raises ConfigurationError for the first mistake of a URI of ours.
+        protocol: What to speak; None: what the URI speaks, and STOMP for OpenWire.
+    """
+    notes: list[str] = []
+    left_out: list[str] = []
+    java = any(address.scheme in JAVA_PORTS for address in parts.addresses)
+    addresses = tuple(_address(address, protocol) for address in parts.addresses)
+    if len({address.scheme.partition("+")[0].removesuffix("s") for address in addresses}) > 1:
+        return None
+    made = parts._replace(addresses=addresses, options=tuple(_options(parts, notes, left_out, java=java)))
+    while True:
+        try:
+            check(made)
+            break
+        except ConfigurationError as error:
+            name = error.option
+            kept = [
+                (n, v) for n, v in made.options if name is None or not (n == name or n.startswith(f"{name}."))
+            ]
+            if len(kept) == len(made.options):
+                return None
+            notes.append(f"{error.errors[0]}; left out")
+            left_out += [name for name, _ in made.options if (name, _) not in kept]
+            made = made._replace(options=tuple(kept))
+    notes += _differences(parts, made, java=java, protocol=protocol)
+    address, options = _addresses(made), _shown_options(made)
+    uri = f"{address}?{option_text(options)}" if options else address
+    return Rewritten(
+        address, options, uri, _masked(address, options), tuple(dict.fromkeys(notes)), tuple(left_out)
+    )
+
+
+def _address(address: Address, protocol: Protocol | None) -> Address:
+    """Return an address of ours. A port is kept where the protocol is."""
+    scheme = address.scheme
+    now = "amqp" if scheme.startswith("amqp") else "stomp" if scheme.startswith("stomp") else None
+    wanted = protocol or now or "stomp"
+    if scheme == "memory" or (scheme not in JAVA_PORTS and now is None) or now == wanted:
+        return address._replace(options=())
+    tls = wants_tls(scheme)
+    new = {
+        ("stomp", False): "stomp",
+        ("stomp", True): "stomp+ssl",
+        ("amqp", False): "amqp",
+        ("amqp", True): "amqps",
+    }
+    ours = new[wanted, tls]
+    # Of vm:// the host is the name of a broker inside the JVM.
+    host = "localhost" if scheme == "vm" else address.host
+    return address._replace(scheme=ours, host=host, port=SCHEMES[ours], options=())
+
+
+def _options(
+    parts: UriParts, notes: list[str], left_out: list[str], *, java: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the options that have a meaning here, under their names here; note the others."""
+    given = [*parts.options, *(item for address in parts.addresses for item in address.options)]
+    names = {name for name, _ in given}
+    prefetch = any(name.startswith(_PREFETCH) and name in OPTIONS for name in names)
+    for name, value in given:
+        shown = shown_value(name, value, quiet=parts.quiet)
+        if name == "consumer.prefetchSize" and not prefetch:
+            notes.append(
+                f"{name}={shown} is of one destination in the Java client; jms.prefetchPolicy.all is of all"
+            )
+            yield f"{_PREFETCH}all", value
+        elif name in QPID_NAMES and not java:
+            yield QPID_NAMES[name], value
+        elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or _canonical(name) in OPTIONS:
+            yield name, value
+        elif is_java_only(name, failover=True) or is_qpid_only(name):
+            said = f"{name}={shown}" if java_name_repeats(name) else "an option (name not shown)"
+            instead = f"; here {_COUNTERPARTS[name]}" if name in _COUNTERPARTS else ""
+            notes.append(f"{said} is an option of the Java client only{instead}; left out")
+        else:
+            near = near_option(name)
+            said = name if name_repeats(name, quiet=parts.quiet) else "an option (name not shown)"
+            if near is not None and near not in names:
+                notes.append(f"{said} is unknown; taken for {near}")
+                yield near, value
+            else:
+                notes.append(f"{said} is unknown; left out")
+                left_out.append(said)
+
+
+def _canonical(name: str) -> str:
+    head, dot, last = name.rpartition(".")
+    return head + dot + last[:1].lower() + last[1:] if name.startswith("jms.") else name
+
+
+def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Protocol | None) -> Iterator[str]:
+    """Yield what the Java clients do otherwise with the same URI."""
+    names = {_canonical(name) for name, _ in made.options}
+    changed = [(a, b) for a, b in zip(parts.addresses, made.addresses, strict=True) if a.scheme != b.scheme]
+    if changed:
+        old, new = changed[0]
+        speaks = (
+            "OpenWire"
+            if old.scheme in JAVA_PORTS
+            else "AMQP 1.0"
+            if old.scheme.startswith("amqp")
+            else "STOMP"
+        )
+        other = {"stomp": "amqp", "amqp": "stomp"}[new.scheme.partition("+")[0].removesuffix("s")]
+        yield (
+            f"{old.scheme}:// speaks {speaks}; {new.scheme}:// has its own port, {new.port} by default (Artemis serves "
+            f"both at the port of tcp://)"
+        )
+        if protocol is None:
+            yield f"STOMP is chosen, for it needs no compiled library; --protocol {other}: AMQP 1.0"
+    if any(address.user is not None for address in made.addresses) or names & {
+        "jms.userName",
+        "jms.password",
+    }:
+        yield f"user name and password are not shown: write yours for {_USER} and {_PASSWORD}"
+    startup = {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}
+    if parts.failover and not names & startup:
+        yield (
+            "failover: of the Java clients tries for ever to connect first; here connect fails after one round "
+            "(startupMaxReconnectAttempts=-1: for ever)"
+        )
+    if java and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
+        yield (
+            "the Java client stops a consumer while a message waits for its redelivery; here others overtake it "
+            "(redelivery.ordering=blocking: as the Java client)"
+        )
+
+
+def _addresses(parts: UriParts) -> str:
+    places = ",".join(_place(address) for address in parts.addresses)
+    return f"failover:({places})" if parts.failover else places
+
+
+def _shown_options(parts: UriParts) -> dict[str, str]:
+    return {
+        name: _USER if name == "jms.userName" else _PASSWORD if _is_secret(name) else value
+        for name, value in parts.options
+    }
+
+
+def _masked(address: str, options: Mapping[str, str]) -> str:
+    """Return a URI for an error, where a value that is not plain could be a part of a secret."""
+    shown = {
+        name: value if PLAIN.fullmatch(value) else "***"
+        for name, value in options.items()
+        if PLAIN.fullmatch(name)
+    }
+    return f"{address}?{option_text(shown)}".replace("%2A%2A%2A", "***") if shown else address
+
+
+def _is_secret(name: str) -> bool:
+    option = OPTIONS.get(name)
+    return option is not None and option.kind == "secret"
+
+
+def _place(address: Address) -> str:
+    scheme, colon, rest = shown_address(address).partition("://")
+    if address.user is None:
+        return scheme + colon + rest
+    return f"{scheme}{colon}{_USER}{'' if address.password is None else f':{_PASSWORD}'}@{rest}"

@@ -1,0 +1,151 @@
+"""`redelivery policy convert` of a URI, and of a file with a `brokerURL`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redelivery
+from redelivery.importers import read
+
+FAILOVER = (
+    "failover:(tcp://bob:hunter2@a:61616?soTimeout=3,tcp://bob:hunter2@b:61616)?jms.redeliveryPolicy.maximumRedeliveries=3"
+    "&jms.prefetchPolicy.all=50&randomize=false&wireFormat.maxInactivityDuration=9"
+)
+SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" xmlns:p="http://www.springframework.org/schema/p">
+<bean id="first" class="org.apache.activemq.ActiveMQConnectionFactory">
+ <property name="brokerURL"
+  value="failover:(tcp://bob:hunter2@a:61616,tcp://b:61616)?randomize=false&amp;jms.prefetchPolicy.all=50&amp;jms.redeliveryPolicy.maximumRedeliveries=2"/>
+</bean>
+<bean class="org.apache.activemq.ActiveMQConnectionFactory" p:brokerURL="tcp://c:61616"/>
+<bean class="org.apache.activemq.command.ActiveMQQueue"><constructor-arg value="orders?consumer.prefetchSize=1"/></bean>
+</beans>"""
+
+
+@pytest.mark.parametrize(
+    ("uri", "converted"),
+    [
+        ("tcp://a:61616", "stomp://a:61613"),
+        ("nio://a", "stomp://a:61613"),
+        ("ssl://a:61617", "stomp+ssl://a:61614"),
+        ("failover:(tcp://a:61616,tcp://b:61616)?randomize=false", "failover:(stomp://a:61613,stomp://b:61613)?randomize=false"),
+        ("amqp://h:5673?jms.prefetchPolicy.all=4", "amqp://h:5673?jms.prefetchPolicy.all=4"),
+        ("failover:(amqps://h)?failover.maxReconnectAttempts=3", "failover:(amqps://h:5671)?failover.maxReconnectAttempts=3"),
+        ("amqp://h?amqp.vhost=v&jms.redeliveryPolicy.maxRedeliveries=2",
+         "amqp://h:5672?redelivery.virtualHost=v&jms.redeliveryPolicy.maxRedeliveries=2"),
+        ("vm://broker", "stomp://localhost:61613"),
+        ("tcp://[::1]:61616", "stomp://[::1]:61613"),
+        ("stomp://h:1?redelivery.credit=4", "stomp://h:1?redelivery.credit=4"),
+    ],
+)  # fmt: skip
+def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
+    """A URI of a Java client is printed as one that `connect` takes."""
+    ended = cli("policy", "convert", uri)
+    assert (ended.code, ended.out) == (0, f"{converted}\n")
+    assert redelivery.connect(converted).settings
+
+
+def test_the_protocol_is_chosen(cli: Any) -> None:
+    """`--protocol` decides the scheme and its port; without it a note gives the reason of the choice."""
+    assert cli("policy", "convert", "ssl://a", "--protocol", "amqp").out == "amqps://a:5671\n"
+    assert cli("policy", "convert", "amqp://a", "--protocol", "stomp").out == "stomp://a:61613\n"
+    assert "STOMP is chosen" in cli("policy", "convert", "tcp://a").err
+    assert "is chosen" not in cli("policy", "convert", "tcp://a", "--protocol", "stomp").err
+    assert "is chosen" not in cli("policy", "convert", "amqp://a").err
+
+
+def test_notes_say_what_is_left_out_and_what_differs(cli: Any) -> None:
+    """Each option without a meaning here is a note with its counterpart; no credential is shown."""
+    ended = cli("policy", "convert", FAILOVER)
+    assert ended.code == 0
+    assert ended.out == (
+        "failover:(stomp://USER:PASSWORD@a:61613,stomp://USER:PASSWORD@b:61613)?jms.redeliveryPolicy.maximumRedeliveries=3"
+        "&jms.prefetchPolicy.all=50&randomize=false\n"
+    )
+    for said in (
+        "note: soTimeout=3 is an option of the Java client only; left out",
+        "wireFormat.maxInactivityDuration=9 is an option of the Java client only; here redelivery.heartbeat; left out",
+        "here connect fails after one round (startupMaxReconnectAttempts=-1: for ever)",
+        "redelivery.ordering=blocking: as the Java client",
+        "write yours for USER and PASSWORD",
+    ):
+        assert said in ended.err
+    assert "hunter2" not in ended.out + ended.err
+    assert "for ever" not in cli("policy", "convert", "failover:(tcp://a)?startupMaxReconnectAttempts=2").err
+
+
+def test_a_wrong_option_is_left_out(cli: Any) -> None:
+    """A wrong value, and a name without a near one, are notes and exit code 3; a near name is taken for it."""
+    ended = cli(
+        "policy",
+        "convert",
+        "tcp://a?bogus=1&jms.redeliveryPolicy.redeliveryDelay=5s&jms.redeliveryPolicy.maximumRedelivery=2",
+    )
+    assert (ended.code, ended.out) == (3, "stomp://a:61613?jms.redeliveryPolicy.maximumRedeliveries=2\n")
+    assert "bogus is unknown; left out" in ended.err
+    assert "not '5s'; left out" in ended.err
+    assert cli("policy", "convert", "failover:(stomp://a,amqp://b)").code == 78
+    assert cli("policy", "convert", "tcp://a b").code == 78
+
+
+def test_a_uri_as_toml_and_json(cli: Any) -> None:
+    """TOML has the policies; JSON also the URI and the notes."""
+    ended = cli("policy", "convert", FAILOVER, "--to", "toml", "--output", "json")
+    found = json.loads(ended.out)
+    assert found["toml"] == "[default]\nmaximumRedeliveries = 3\n"
+    assert found["uri"].startswith("failover:(stomp://USER:PASSWORD@a:61613")
+    assert len(found["notes"]) >= 4
+    found = json.loads(cli("policy", "convert", "tcp://a?jms.prefetchPolicy.all=4", "--output", "jsonl").out)
+    assert (found["uri"], found["options"]) == (
+        "stomp://a:61613?jms.prefetchPolicy.all=4",
+        "jms.prefetchPolicy.all=4",
+    )
+
+
+def test_a_broker_url_of_a_file_is_carried_over(cli: Any) -> None:
+    """Addresses, order and prefetch of the first `brokerURL` are in the URI; each note has its line."""
+    Path("client.xml").write_text(SPRING)
+    ended = cli("policy", "convert", "client.xml")
+    assert ended.code == 0
+    assert ended.out == (
+        "failover:(stomp://USER:PASSWORD@a:61613,stomp://b:61613)?randomize=false&jms.prefetchPolicy.all=50"
+        "&jms.redeliveryPolicy.maximumRedeliveries=2\n"
+    )
+    assert "client.xml:6: brokerURL: a URI has one list of addresses" in ended.err
+    assert "client.xml:7: consumer.prefetchSize=1 of orders: a URI has one for all" in ended.err
+    assert "hunter2" not in ended.out + ended.err
+    assert "hunter2" not in repr(read("client.xml"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("tcp://${host}:61616", "a placeholder's value is not known here; its addresses are left out"),
+        ("nothing", "brokerURL: each address of a connection URI is written scheme://host:port; left out"),
+    ],
+)
+def test_a_broker_url_that_cannot_be_read(cli: Any, url: str, said: str) -> None:
+    """The options are written without addresses, and a note says why."""
+    Path("a.xml").write_text(
+        f'<beans><bean class="a.ActiveMQConnectionFactory"><property name="brokerURL" value="{url}"/></bean>'
+        '<redeliveryPolicy maximumRedeliveries="2"/></beans>'
+    )
+    ended = cli("policy", "convert", "a.xml")
+    assert (ended.code, ended.out) == (0, "jms.redeliveryPolicy.maximumRedeliveries=2\n")
+    assert said in ended.err
+
+
+def test_the_prefetch_of_a_files_destinations(cli: Any) -> None:
+    """One `consumer.prefetchSize` for all destinations of a file becomes the URI's; different ones are notes."""
+    bean = '<bean class="Q" name="a?consumer.prefetchSize=5"/>'
+    text = f'<beans><redeliveryPolicy maximumRedeliveries="2"/>{bean}%s</beans>'
+    Path("a.xml").write_text(text % '<bean class="Q" name="queue://b?x=1&amp;consumer.prefetchSize=5"/>')
+    ended = cli("policy", "convert", "a.xml")
+    assert ended.out.startswith("jms.prefetchPolicy.all=5&")
+    Path("a.xml").write_text(text % '<bean class="Q" name="b?consumer.prefetchSize=6"/>')
+    ended = cli("policy", "convert", "a.xml")
+    assert "prefetch" not in ended.out
+    assert "use listen('b', ..., credit=6); left out" in ended.err
