@@ -10,8 +10,8 @@ NAMES = ("activemq", "artemis", "brokerj", "rabbitmq", "rabbitmq4")
 
 
 def required(name: str) -> bool:
-    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
-    return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
+    """True if REDELIVERY_REQUIRE_BROKERS (`1`, or names) forbids to skip tests of a broker, Spark or Chromium."""
+    return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark", "chromium"})
 
 
 def containers_wanted(name: str) -> bool:

@@ -40,7 +40,9 @@ def build(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the built site. The processes of a parallel run share it."""
+    """Return the folder of the site: REDELIVERY_SITE, or one that is built once for all processes of the run."""
+    if built := os.environ.get("REDELIVERY_SITE"):
+        return Path(built)
     if MISSING:
         pytest.skip(f"{', '.join(MISSING)} not installed (the extra docs)")
     base = tmp_path_factory.getbasetemp()
