@@ -67,6 +67,19 @@ def test_page(browser: Browser, address: str, page: str, width: int, scheme: str
     assert browser.failures == []
 
 
+def test_every_page_fits_a_telephone(browser: Browser, address: str, site: Path) -> None:
+    """No page of the site is wider than a telephone, and none causes an error."""
+    browser.resize(TELEPHONE)
+    wrong: dict[str, object] = {}
+    for path in sorted(site.rglob("*.html")):
+        name = path.relative_to(site).as_posix()
+        browser.open(f"{address}/{name}")
+        found = browser.value("document.documentElement.scrollWidth"), [*browser.failures]
+        if found[0] > TELEPHONE or found[1]:
+            wrong[name] = found
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("width", [TELEPHONE, SCREEN])
 def test_search(browser: Browser, address: str, width: int) -> None:
     """A search for "ledger" finds the page of the ledger, without network."""
