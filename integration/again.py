@@ -1,7 +1,7 @@
 """A test that Artemis has spoilt is run again: one that failed while the broker had stranded a message of its queues.
 
 One link in 300 or so that is cut while messages are unacknowledged costs one of them, until the broker is restarted:
-docs/measured-stomp.md, n. Nothing else is a reason: management must count a message as being delivered that no consumer
+docs/measured/stomp.md, n. Nothing else is a reason: management must count a message as being delivered that no consumer
 has. Each such run is listed at the end of the whole run, which fails if there are more than `MOST_IN_ALL`: a fault of
 the library's could strand messages too. See `integration/stranded.py`.
 """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds: Artemis may stand still for ten of them after a link was cut (docs/measured-stomp.md).
+# Seconds: Artemis may stand still for ten of them after a link was cut (docs/measured/stomp.md).
 PATIENCE = 60.0
 # Seconds that a busy machine may add to what is immediate on an idle one. A test that compares clocks allows for it; it
 # must tell what it asks for from its opposite by more than that, or by order.

@@ -1,6 +1,6 @@
 """Measures how JMS bodies travel over STOMP: `python -m integration.measure_bodies`; results on stdout.
 
-Kept because docs/measured-stomp.md, section a, rests on it; run it again when a broker's version changes.
+Kept because docs/measured/stomp.md, section a, rests on it; run it again when a broker's version changes.
 """
 
 from __future__ import annotations

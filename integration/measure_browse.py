@@ -1,6 +1,6 @@
 """Measures how a queue is browsed without taking from it: `python -m integration.measure_browse [BROKER ...]`.
 
-Kept because docs/measured-stomp.md and docs/measured-amqp.md, "Browsing", rest on it.
+Kept because docs/measured/stomp.md and docs/measured/amqp.md, "Browsing", rest on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures credit over AMQP 1.0: `python -m integration.measure_credit [--broker NAME]`.
 
-Kept because docs/measured-windows.md, section f, rests on it: does credit N mean N, does it come by itself after a
+Kept because docs/measured/windows.md, section f, rests on it: does credit N mean N, does it come by itself after a
 settlement, and what does more, or less, of it do at once.
 """
 

@@ -1,6 +1,6 @@
 """Measures ERROR frames and what the link does after them: `python -m integration.measure_errors`.
 
-Kept because docs/measured-stomp.md, section c, rests on it.
+Kept because docs/measured/stomp.md, section c, rests on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures how much arrives un-acknowledged, and what comes again: `python -m integration.measure_flow`.
 
-Kept because docs/measured-stomp.md, sections e, f and i, rests on it.
+Kept because docs/measured/stomp.md, sections e, f and i, rests on it.
 """
 
 from __future__ import annotations

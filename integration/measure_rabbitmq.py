@@ -1,6 +1,6 @@
 """Measures RabbitMQ over STOMP: `python -m integration.measure_rabbitmq [--rounds 20]`.
 
-Kept because docs/measured-stomp.md, section j, rests on it.
+Kept because docs/measured/stomp.md, section j, rests on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which subscription of a connection gets what: message groups, exclusive consumers, topics, wildcards.
 
-For `integration.measure_windows`, which runs it. docs/measured-windows.md, section c, rests on it.
+For `integration.measure_windows`, which runs it. docs/measured/windows.md, section c, rests on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures windows over STOMP: `python -m integration.measure_windows [--broker NAME] [--only NAME]`.
 
-Kept because docs/measured-windows.md, sections a to e, rests on it: what a broker does with several subscriptions of
+Kept because docs/measured/windows.md, sections a to e, rests on it: what a broker does with several subscriptions of
 one connection to one queue.
 """
 

@@ -1,4 +1,4 @@
-"""Messages that Artemis has lost sight of when it ended a cut link: docs/measured-stomp.md, n.
+"""Messages that Artemis has lost sight of when it ended a cut link: docs/measured/stomp.md, n.
 
 They come again only when it is restarted. So a test that misses one asks management, and restarts Artemis if, and only
 if, it counts a message as being delivered that no consumer has. Any other silence stays a failure.
@@ -30,7 +30,7 @@ QUIET = 2.0  # seconds without a change
 def deadlocked(broker: Broker) -> bool:
     """Whether Artemis has locked itself up, as it may over a link that breaks while DISCONNECT is answered.
 
-    Then no connection of that thread is answered any more (docs/measured-stomp.md, o).
+    Then no connection of that thread is answered any more (docs/measured/stomp.md, o).
     """
     tool = shutil.which("jstack")
     if tool is None or broker.name != "artemis" or broker.containerised:
@@ -71,7 +71,7 @@ def give_back(broker: Broker, queue: str) -> int:
     """Restart Artemis if it has stranded messages of this queue; return how many. What is persistent comes again."""
     count = stranded(broker, queue)
     if count:
-        print(f"\nArtemis has stranded {count} of {queue}, and is restarted (docs/measured-stomp.md, n)")
+        print(f"\nArtemis has stranded {count} of {queue}, and is restarted (docs/measured/stomp.md, n)")
         broker.restart()
     return count
 

@@ -64,7 +64,7 @@ def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     """More cuts than redeliveries, while 100 messages wait behind one handler: none is dead-lettered by us.
 
     Artemis itself counts what a lost link had, and dead-letters at its `max-delivery-attempts` (10): the first message
-    after 10 links, and the others too if so many links were counted for them (docs/measured-stomp.md, i).
+    after 10 links, and the others too if so many links were counted for them (docs/measured/stomp.md, i).
     """
     run = uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
@@ -144,6 +144,6 @@ def test_artemis_dead_letters_what_nobody_saw(
         eventually(all_found, message="each is seen, or dead-lettered by the broker")
     print(f"\nartemis: {len(seen)} seen, dead-lettered unseen: {[m.properties['number'] for m in dead]}")
     assert sorted([*seen, *(m.properties["number"] for m in dead)]) == list(range(PREFETCHED))
-    # How many of the lost links count for the others differs from run to run (docs/measured-stomp.md, i).
+    # How many of the lost links count for the others differs from run to run (docs/measured/stomp.md, i).
     assert 0 in [m.properties["number"] for m in dead]
     assert {m.properties["_AMQ_ORIG_ADDRESS"] for m in dead} == {unique_queue}

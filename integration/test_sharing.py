@@ -31,7 +31,7 @@ WORK = 0.01  # seconds of each message
 # over STOMP by room that was not given back yet. Artemis counts bytes over STOMP, so its windows are of about so many.
 BEYOND = {"amqp": 8, "stomp": 2, "artemis-stomp": CREDIT}
 # The same for one that has just handled 200 at full speed: 13, 15, 20 and 24 held, 4 times in 100 on a busy machine. At
-# each flow RabbitMQ 3.10 forgets what is still on its way from the queue to the link (docs/measured-amqp.md).
+# each flow RabbitMQ 3.10 forgets what is still on its way from the queue to the link (docs/measured/amqp.md).
 BEYOND_AT_SPEED = {"rabbitmq-amqp": 48}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
@@ -137,7 +137,7 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
     """One with credit 4 has 20 that wait for ten minutes: it goes on, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
-    # There room is made for several times what is parked, so that few subscriptions do (docs/measured-stomp.md, n).
+    # There room is made for several times what is parked, so that few subscriptions do (docs/measured/stomp.md, n).
     ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()

@@ -125,7 +125,7 @@ def test_a_producer_of_proton(pair: tuple[Broker, str], unique_queue: str) -> No
     """Its `traceparent`, `tracestate` and `baggage` are application properties, and stay through everything."""
     broker, protocol = pair
     if (broker.name, protocol) == ("rabbitmq", "stomp"):
-        pytest.skip("an AMQP producer's message does not arrive whole there (docs/measured-stomp.md)")
+        pytest.skip("an AMQP producer's message does not arrive whole there (docs/measured/stomp.md)")
     # Classic cannot acknowledge a message over STOMP to which an AMQP producer has given an id.
     named = {} if (broker.name, protocol) == ("activemq", "stomp") else {"id": unique_queue}
 

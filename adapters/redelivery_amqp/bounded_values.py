@@ -1,7 +1,7 @@
 """Values of every kind that AMQP has, read within bounds: no producer can make this crash, recurse or run for long.
 
 Nothing that came over the wire is given to proton's decoder, and nothing decoded to its encoder: one valid message of
-twenty bytes ends the process in the latter (docs/measured-amqp.md).
+twenty bytes ends the process in the latter (docs/measured/amqp.md).
 """
 
 from __future__ import annotations

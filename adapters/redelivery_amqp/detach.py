@@ -3,7 +3,7 @@
 RabbitMQ answers on the channel that it was asked on, and takes its time: what an old session still says there would
 be heard on the next session of the same channel ("no such handle"), and what was released in the old one is not on its
 queue yet. proton gives a channel away as soon as its own end is written. So there a session ends when the end of its
-link has been answered, and another begins when that is answered, too (docs/measured-amqp.md). RabbitMQ 3.10 sometimes
+link has been answered, and another begins when that is answered, too (docs/measured/amqp.md). RabbitMQ 3.10 sometimes
 stops a session before it has written that answer: it is not waited for for ever.
 
 Every method runs under the wire's lock, but `wait`.

@@ -1,4 +1,4 @@
-"""What each broker does with AMQP 1.0: one profile per broker, measured (docs/measured-amqp.md)."""
+"""What each broker does with AMQP 1.0: one profile per broker, measured (docs/measured/amqp.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What kind of body a message of Artemis has: of an AMQP producer's not all arrive over STOMP.
 
-Measured (docs/measured-stomp.md): the place of `content-length` tells bytes from a text.
+Measured (docs/measured/stomp.md): the place of `content-length` tells bytes from a text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A consumer's window in bytes: how many messages that is, which depends on their size, and what it lacks.
 
 A message is sent while any of a subscription's window is left, however large the message is. When a link is cut,
-Artemis may lose the first message that each of its subscriptions holds (docs/measured-stomp.md, n). So there are as
+Artemis may lose the first message that each of its subscriptions holds (docs/measured/stomp.md, n). So there are as
 few of them as can be: one of a guessed size, and further ones when what comes proves it too small, each for all that
 is lacking.
 """
@@ -184,7 +184,7 @@ class CountedWindow(ByteWindow):
     """The window of a small credit: every message is counted, so that as many as the credit says are in work.
 
     Artemis binds a message group to the subscription that got its first message. The group's next one waits for room
-    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured-stomp.md).
+    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured/stomp.md).
     So where groups come, one wide subscription takes the place of the others.
     """
 

@@ -24,7 +24,7 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
-# In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured-stomp.md).
+# In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured/stomp.md).
 FROM_AMQP = b"\nJMS_AMQP_"
 # Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
 SMALL = 4096

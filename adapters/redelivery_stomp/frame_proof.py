@@ -1,6 +1,6 @@
 """Proves that the broker wrote a frame: by a token in every id that we choose, which no producer knows.
 
-The ids are those of subscriptions and of receipts. Measured on ActiveMQ Classic 6.1.7 (docs/measured-stomp.md): what
+The ids are those of subscriptions and of receipts. Measured on ActiveMQ Classic 6.1.7 (docs/measured/stomp.md): what
 follows a NUL in a text arrives as frames, and a line end in the name of a property arrives as a line end.
 """
 

@@ -87,7 +87,7 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[Stomp
     """Have message groups come by one wide subscription, which is begun for the first.
 
     A narrow one that has brought nothing else is ended: its messages go back, uncounted and unmarked (measured:
-    docs/measured-stomp.md), and come by the wide one. Another one ends when nothing of it is unsettled.
+    docs/measured/stomp.md), and come by the wide one. Another one ends when nothing of it is unsettled.
     """
     if not (isinstance(window, CountedWindow) and window.group):
         return

@@ -2,7 +2,7 @@
 
 It begins small. When more is asked for, one wide subscription takes the place of the narrow one, which ends when
 nothing of it is unsettled. Message groups and exclusive consumers, which the broker binds to one subscription, move
-with it. On Artemis each subscription that stands when a link is cut may lose a message (docs/measured-stomp.md, n):
+with it. On Artemis each subscription that stands when a link is cut may lose a message (docs/measured/stomp.md, n):
 there are two only for as long as the first has messages.
 
 On Artemis it is in bytes. Messages that prove larger than it was made for, or large ones that are parked, would leave

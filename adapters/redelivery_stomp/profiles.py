@@ -1,4 +1,4 @@
-"""Profiles of ActiveMQ Classic and Artemis over STOMP, and the choice of one; measured (docs/measured-stomp.md)."""
+"""Profiles of ActiveMQ Classic and Artemis over STOMP, and the choice of one; measured (docs/measured/stomp.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class StompClassic(StompProfile):
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
-    # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
+    # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured/stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
@@ -145,7 +145,7 @@ class StompClassic(StompProfile):
 
     def sleeps(self, command: Subscribe) -> bool:
         # With a receipt 6.1.7 subscribes with a window of nothing, and widens it behind the receipt: then it wakes the
-        # queue of that very name, and for a wildcard there is none (measured: docs/measured-stomp.md).
+        # queue of that very name, and for a wildcard there is none (measured: docs/measured/stomp.md).
         own = Destination.parse(command.destination)
         return own.kind == "queue" and not command.browse and (is_pattern(own) or len(own.members) > 1)
 
@@ -196,7 +196,7 @@ class StompArtemis(StompProfile):
         reschedule="confirmed",
     )
     # Artemis 2.40.0: it missed our heart-beats (AMQ229014); an acknowledged message that it does not have (AMQ339018),
-    # or no longer (AMQ339025) (docs/measured-stomp.md).
+    # or no longer (AMQ339025) (docs/measured/stomp.md).
     no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
     # Its `ack` is the same, unless the producer has set a header of that name.
     handle = b"\nmessage-id:"
@@ -242,7 +242,7 @@ class StompArtemis(StompProfile):
 
     def grows(self, command: Subscribe) -> bool:
         # A group is bound to the subscription that got its first message. While that one has no room, its next message
-        # keeps all that is behind it from every consumer (docs/measured-stomp.md).
+        # keeps all that is behind it from every consumer (docs/measured/stomp.md).
         return super().grows(command) and command.ordering != "per_group"
 
     def window(self, command: Subscribe) -> Window | None:

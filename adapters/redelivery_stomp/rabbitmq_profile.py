@@ -1,4 +1,4 @@
-"""Profile of RabbitMQ over STOMP; measured (docs/measured-stomp.md, section j).
+"""Profile of RabbitMQ over STOMP; measured (docs/measured/stomp.md, section j).
 
 A message has another id at each delivery. Unsettled messages go back only when the connection ends. No ERROR says which
 request it refuses.
@@ -178,7 +178,7 @@ class StompRabbitMQ(StompProfile):
     )
     handle = b"\nack:"
     # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer; an acknowledgement that it has
-    # waited too long for; a shut-down (docs/measured-stomp.md). The last one is 4.3's, of a quorum queue whose messages
+    # waited too long for; a shut-down (docs/measured/stomp.md). The last one is 4.3's, of a quorum queue whose messages
     # were unacknowledged for too long, or of a queue that was removed.
     no_refusal = re.compile(
         "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"

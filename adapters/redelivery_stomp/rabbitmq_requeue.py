@@ -3,7 +3,7 @@
 RabbitMQ takes nothing back before the connection ends: a message of an ended subscription can be neither acknowledged
 nor released, and one that was already sent is never delivered. So the id is subscribed again, to a topic without
 producers. Under it, unsettled messages can be released and late ones arrive. The second subscription ends when no more
-of them can arrive (measured on RabbitMQ 3.10.8: docs/measured-stomp.md, section j).
+of them can arrive (measured on RabbitMQ 3.10.8: docs/measured/stomp.md, section j).
 """
 
 from __future__ import annotations

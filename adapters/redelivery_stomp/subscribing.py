@@ -2,7 +2,7 @@
 
 Artemis carries out the frames behind one that it refuses, although it closes the connection over that one. A SUBSCRIBE
 behind it makes a consumer that outlives the connection, and keeps its messages until the broker is restarted (measured:
-docs/measured-stomp.md). For that reason, nothing is written behind a question of a starting consumer before the answer.
+docs/measured/stomp.md). For that reason, nothing is written behind a question of a starting consumer before the answer.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Subscriptions(dict[str, Subscription]):
         """End one subscription of a consumer that goes on. The broker sends by another what it still sends by this one.
 
         From now on a message must name its subscription. Artemis sends some behind the RECEIPT of the UNSUBSCRIBE, and
-        an acknowledgement of one of them ends the connection (docs/measured-windows.md, b).
+        an acknowledgement of one of them ends the connection (docs/measured/windows.md, b).
         """
         del self[name]
         self.only, self._usual, self._ended = None, None, True

@@ -1,7 +1,7 @@
 """How a consumer's window grows while messages are parked: by further subscriptions of it.
 
 Each further SUBSCRIBE to the same queue on the same connection has a window of its own (measured on all three brokers:
-docs/measured-stomp.md). So a first window of `credit` messages is enough, and what is parked keeps no others out.
+docs/measured/stomp.md). So a first window of `credit` messages is enough, and what is parked keeps no others out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RabbitMQ over STOMP: what is written, and what is refused here (docs/measured-stomp.md)."""
+"""RabbitMQ over STOMP: what is written, and what is refused here (docs/measured/stomp.md)."""
 
 from __future__ import annotations
 

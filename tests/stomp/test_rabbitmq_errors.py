@@ -1,4 +1,4 @@
-"""What RabbitMQ's ERRORs mean: it never says which request it refuses (docs/measured-stomp.md)."""
+"""What RabbitMQ's ERRORs mean: it never says which request it refuses (docs/measured/stomp.md)."""
 
 from __future__ import annotations
 

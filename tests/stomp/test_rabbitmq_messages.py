@@ -1,4 +1,4 @@
-"""What a MESSAGE of RabbitMQ says (docs/measured-stomp.md)."""
+"""What a MESSAGE of RabbitMQ says (docs/measured/stomp.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One query's side of one log: settles what Spark has committed, and says what the next batch is.
 
-Its walks are in docs/design-spark.md.
+Its walks are in docs/spark/design.md.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Coordinator:
         self._leave()
 
     def report(self) -> dict[str, object] | None:
-        """Return what a query's progress shows of the source, once it has begun. docs/spark.md has each key."""
+        """Return what a query's progress shows of the source, once it has begun. docs/spark/stream.md has each key."""
         if not self._begun:
             return None
         journal, redeliveries = self._journal, self._journal.redeliveries

@@ -20,7 +20,7 @@ PARKING_NOTHING = frozenset((Succeeded, Wanted))
 # Messages: a window that only grows is asked for so many at least when messages are parked, or a quarter of what it is.
 # One that grew with each message that fails would be of as many subscriptions.
 LEAST, PART = 16, 4
-# The same where each subscription may lose a message when the link is cut: Artemis (docs/measured-stomp.md, n).
+# The same where each subscription may lose a message when the link is cut: Artemis (docs/measured/stomp.md, n).
 LEAST_OF_FEW = 100
 
 
