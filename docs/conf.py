@@ -54,6 +54,7 @@ html_title = f"redelivery {release}"
 html_short_title = "redelivery"
 html_copy_source = False
 html_show_sphinx = False
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 templates_path = []

@@ -1,7 +1,7 @@
 """Repeats a test that failed while Artemis had stranded a message of its queues.
 
 About one in 300 connections that are cut with unacknowledged messages makes Artemis lose one of them until its restart:
-docs/measured-stomp.md, n. There is no other reason to repeat a test: management must count a message as being delivered
+docs/measured/stomp.md, n. There is no other reason to repeat a test: management must count a message as being delivered
 that no consumer has. The end of the whole run lists each repeated test, and the run fails if there are more than
 `MOST_IN_ALL`: a fault of this library could also strand messages. See `integration/stranded.py`.
 """

@@ -1,6 +1,6 @@
 """Measures credit over AMQP 1.0: `python -m integration.measure_credit [--broker NAME]`.
 
-The source of docs/measured-windows.md, section f: is credit N exactly N messages, does a settlement renew it, and what
+The source of docs/measured/windows.md, section f: is credit N exactly N messages, does a settlement renew it, and what
 does more or less credit do at once?
 """
 

@@ -1,6 +1,6 @@
 """Measures how many unacknowledged messages arrive, and redeliveries: `python -m integration.measure_flow`.
 
-The source of docs/measured-stomp.md, sections e, f and i.
+The source of docs/measured/stomp.md, sections e, f and i.
 """
 
 from __future__ import annotations

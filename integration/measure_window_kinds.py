@@ -1,6 +1,6 @@
 """Measures which of several subscriptions gets a message: groups, exclusive consumers, topics, wildcards.
 
-`integration.measure_windows` runs it. The source of docs/measured-windows.md, section c.
+`integration.measure_windows` runs it. The source of docs/measured/windows.md, section c.
 """
 
 from __future__ import annotations

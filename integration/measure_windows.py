@@ -1,6 +1,6 @@
 """Measures windows over STOMP: `python -m integration.measure_windows [--broker NAME] [--only NAME]`.
 
-The source of docs/measured-windows.md, sections a to e: the effect of several subscriptions of one connection to one
+The source of docs/measured/windows.md, sections a to e: the effect of several subscriptions of one connection to one
 queue.
 """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WORK = 0.005  # seconds of each message
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 
-# Pairs with too small a default credit: Classic binds groups to a window over STOMP (docs/sharing.md).
+# Pairs with too small a default credit: Classic binds groups to a window over STOMP (docs/several-processes.md).
 NAMED = {"activemq-stomp": 1000}
 
 pytestmark = pytest.mark.parametrize(

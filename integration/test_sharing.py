@@ -32,7 +32,7 @@ WORK = 0.01  # seconds of each message
 # approximate.
 BEYOND = {"amqp": 8, "stomp": 2, "artemis-stomp": CREDIT}
 # The same for a consumer that has just handled 200 at full speed: 13, 15, 20 and 24, in 4 of 100 runs on a busy
-# machine. At each flow RabbitMQ 3.10 forgets the messages between the queue and the link (docs/measured-amqp.md).
+# machine. At each flow RabbitMQ 3.10 forgets the messages between the queue and the link (docs/measured/amqp.md).
 BEYOND_AT_SPEED = {"rabbitmq-amqp": 48}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
@@ -138,7 +138,7 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
     """A consumer with credit 4 and 20 parked messages handles others, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
-    # The window there grows by several times the parked messages, for few subscriptions (docs/measured-stomp.md, n).
+    # The window there grows by several times the parked messages, for few subscriptions (docs/measured/stomp.md, n).
     ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()

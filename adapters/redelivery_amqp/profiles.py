@@ -1,4 +1,4 @@
-"""Profiles of the brokers over AMQP 1.0, one for each; measured (docs/measured-amqp.md)."""
+"""Profiles of the brokers over AMQP 1.0, one for each; measured (docs/measured/amqp.md)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Subscriptions(dict[str, Subscription]):
         """End one subscription of a running consumer. The broker redelivers its late messages on another.
 
         From now on the `subscription` header of each message is read. Artemis sends some messages after the RECEIPT of
-        the UNSUBSCRIBE, and closes the connection if one of them is acknowledged (docs/measured-windows.md, b).
+        the UNSUBSCRIBE, and closes the connection if one of them is acknowledged (docs/measured/windows.md, b).
         """
         del self[name]
         self.only, self._usual, self._ended = None, None, True

@@ -138,26 +138,28 @@ def errors_page() -> str:
         if name in module.__all__ and inspect.isclass(value)
     ]
     raised = raisers()
-    rows = [
-        [
-            f"[`{name}`](api/{'messages' if name in handler_exceptions.__all__ else 'errors'}.md)",
-            EXCEPTIONS[name].cause,
-            _listed(raised[name]),
-            EXCEPTIONS[name].message,
-            EXCEPTIONS[name].do,
-        ]
-        for name in names
-        if name != "RedeliveryError"
-    ]
-    head = ["exception", "cause", "raised by", "what happened to the message", "what to do"]
     codes = [[str(getattr(exit_codes, name)), *help_] for name, help_ in CODES.items()]
     return "\n\n".join(
         (
             "## Exceptions",
             "All are subclasses of `redelivery.RedeliveryError`.",
-            table(head, rows),
+            *(_section(name, raised[name]) for name in names if name != "RedeliveryError"),
             "## Exit codes",
             table(["code", "cause", "what happened to messages", "what to do"], codes),
+        )
+    )
+
+
+def _section(name: str, raised: tuple[str, ...]) -> str:
+    page = "messages" if name in handler_exceptions.__all__ else "errors"
+    help_ = EXCEPTIONS[name]
+    return "\n".join(
+        (
+            f"### `{name}`\n",
+            f"- **Cause**: {help_.cause}",
+            f"- **The message**: {help_.message}",
+            f"- **What to do**: {help_.do}",
+            f"- **Raised by**: {_listed(raised)}. [Reference](api/{page}.md)",
         )
     )
 

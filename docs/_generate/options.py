@@ -8,7 +8,15 @@ from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, Opt
 
 __all__ = ["HEAD", "options_table", "row_of"]
 
-HEAD = ["option", "takes", "unit", "default", "over", "meaning", "Java's name"]
+HEAD = ["option", "meaning", "takes", "unit", "default", "over", "Java's name"]
+_TITLES = {
+    "policy": "When is a failed message redelivered?",
+    "prefetch": "How many messages does a consumer prefetch?",
+    "jms": "Who logs in, and what waits?",
+    "failover": "How does it reconnect?",
+    "redelivery": "Consumers, dead letters, network",
+    "tls": "TLS",
+}
 # What happens where an option is not set and the table of options names no default.
 _NOT_SET = {
     "jms.redeliveryPolicy.outcome": "as redelivery.deadLetter",
@@ -100,14 +108,25 @@ _QPID = ("failover.", "jms.redeliveryPolicy.maxRedeliveries", "jms.redeliveryPol
 
 
 def options_table() -> str:
-    """Return the table: one row for each option, in the order of the parser's table."""
-    rows = [row_of(option) for option in OPTIONS.values()]
-    as_option = ["as the option", "as the option", "the default of the option", "all"]
-    rows += [
-        [f"`{MAP_PREFIX}<pattern>.<option>`", *as_option, "An option of `jms.redeliveryPolicy.` for destinations of a pattern.", "the same"],
-        [f"`{OUR_MAP_PREFIX}<pattern>.<option>`", *as_option, "An option of `redelivery.policy.` for destinations of a pattern.", "none"],
-    ]  # fmt: skip
-    return table(HEAD, rows)
+    """Return a table for each scope, in the order of the parser's table."""
+    parts: list[str] = []
+    for scope, title in _TITLES.items():
+        rows = [row_of(option) for option in OPTIONS.values() if option.scope == scope]
+        if scope == "policy":
+            rows += [
+                _mapped(MAP_PREFIX, "jms.redeliveryPolicy.", "the same"),
+                _mapped(OUR_MAP_PREFIX, "redelivery.policy.", "none"),
+            ]
+        parts.append(f"## {title}\n\n{table(HEAD, rows)}")
+    return "\n\n".join(parts)
+
+
+def _mapped(prefix: str, option: str, java: str) -> list[str]:
+    name, meaning = (
+        f"`{prefix}<pattern>.<option>`",
+        f"The option of `{option}`, for the destinations of a pattern.",
+    )
+    return [name, meaning, "as the option", "as the option", "as the option", "all", java]
 
 
 def row_of(option: Option) -> list[str]:
@@ -115,11 +134,11 @@ def row_of(option: Option) -> list[str]:
     takes = option.takes
     return [
         f"`{option.name}`",
+        option.doc,
         takes,
         _unit(option),
         option.default or _NOT_SET.get(option.name, "not set"),
         option.over,
-        option.doc,
         _java(option.name),
     ]
 

@@ -7,6 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+from docs._generate.missing import replaced
+
 __all__ = ["PAGES", "ApiPage", "Name", "names_of", "public_modules", "public_names"]
 
 
@@ -35,7 +37,8 @@ class Name(NamedTuple):
     @property
     def value(self) -> object:
         """The object."""
-        return getattr(import_module(self.module), self.name)
+        with replaced():
+            return getattr(import_module(self.module), self.name)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -158,12 +161,18 @@ def _all_names() -> dict[str, list[tuple[str, list[Name]]]]:
     found: dict[str, list[tuple[str, list[Name]]]] = {page.file: [] for page in PAGES}
     for page in PAGES:
         for module, names in page.sections:
-            own = [Name(module, name) for name in names or import_module(module).__all__]
+            own = [Name(module, name) for name in names or _listed(module)]
             if not names:
                 own = [each for each in own if not (_is_own(each.value) and id(each.value) in taken)]
             taken |= {id(each.value) for each in own}
             found[page.file].append((module, own))
     return found
+
+
+def _listed(module: str) -> list[str]:
+    with replaced():
+        names: list[str] = import_module(module).__all__
+    return names
 
 
 def _is_own(value: object) -> bool:

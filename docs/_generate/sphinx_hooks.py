@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from docs._generate.missing import missing
 from docs._generate.places import DOCS, ROOT
 from docs._generate.public import public_names
 from sphinx.addnodes import pending_xref
@@ -177,7 +178,8 @@ def _missing_reference(
                 env, node["refdoc"], app.builder, "obj", full, node, contnode
             )
         return None
-    return contnode if target in _other_names() or _can_be_imported(target) else None
+    foreign = target.partition(".")[0] in missing()
+    return contnode if foreign or target in _other_names() or _can_be_imported(target) else None
 
 
 @cache

@@ -32,7 +32,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_broker_is_known_by_its_product(product: str) -> None:
-    """A broker is recognised by its product name (docs/measured-amqp.md)."""
+    """A broker is recognised by its product name (docs/measured/amqp.md)."""
     assert isinstance(profile_for({"product": product, "version": "3.10.8"}, "auto"), PRODUCTS[product])
 
 

@@ -22,7 +22,7 @@ SECTIONS = ["Learn", "Do", "Look up", "Understand", "Project"]
 
 
 class Page(HTMLParser):
-    """What a page of the site loads and links to, and the anchors that it has."""
+    """A page of the site: resources that it loads, its links, its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

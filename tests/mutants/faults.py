@@ -115,7 +115,7 @@ AREAS = {
         (*_EVERYWHERE, "tests/cli", "tests/core", "tests/driver"),
     ),
     "importers": Area(
-        ("tests/importers", "tests/uri", "tests/core/test_policy.py", "tests/docs/test_options_page.py"),
+        ("tests/importers", "tests/uri", "tests/core/test_policy.py", "tests/docs/test_generated_pages.py"),
         (*_EVERYWHERE, "tests/cli", "tests/core/test_policy_refusals.py", "tests/stomp", "tests/amqp"),
     ),
     "stomp": Area(("tests/stomp",), (*_EVERYWHERE, "tests/adapter_support")),

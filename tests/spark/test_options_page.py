@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "spark.md").read_text(encoding="utf-8")
-OF_BATCHES = (DOCS / "spark-batch.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "spark" / "stream.md").read_text(encoding="utf-8")
+OF_BATCHES = (DOCS / "spark" / "batch.md").read_text(encoding="utf-8")
 
 
 def row_of(option: SparkOption) -> str:

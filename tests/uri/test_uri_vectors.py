@@ -75,7 +75,7 @@ def test_reads_what_the_reference_reads(vector: dict[str, Any]) -> None:
     if {PREFETCH + "queuePrefetch", PREFETCH + "all"} & options.keys():
         assert settings.credit == prefetch["queuePrefetch"]
     else:
-        # The one default that differs: docs/options.md.
+        # The one default that differs: docs/configuration.md.
         assert settings.credit is None
     for name, credit in (
         ("topicPrefetch", settings.topic_credit),
