@@ -46,7 +46,7 @@ class ConfigurationError(RedeliveryError, ValueError):
     """An option, policy or argument cannot be honoured. Raised before any I/O where that is possible.
 
     Attributes:
-        option: Full name of the option, of the first mistake if there are several. None if it is about no single option.
+        option: Full name of the option of the first mistake. None if it is about no single option.
         errors: Texts of all mistakes of the input, most important first. There is one if the input has one mistake.
         suggestion: Connection URI that would work, without credentials. None if none is known.
     """
