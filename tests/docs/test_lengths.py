@@ -23,7 +23,6 @@ LIMITS = {
     "docs/start.md": 600,
     "docs/index.md": 350,
     "docs/how-it-works.md": 1500,
-    "docs/design.md": 1500,
     "docs/spark/design.md": 1500,
     "docs/invariants.md": 2000,
     "docs/measured/": 2000,

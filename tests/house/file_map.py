@@ -13,8 +13,7 @@ from tests.house.source import ROOT, SOURCE_ROOTS, sources, tree
 
 __all__ = ["PAGE", "file_map", "in_page", "rows_of", "with_map"]
 
-_PAGES = (ROOT / "docs" / "how-it-works.md", ROOT / "docs" / "design.md")
-PAGE = next(path for path in _PAGES if path.exists())
+PAGE = ROOT / "docs" / "how-it-works.md"
 BEGIN = "<!-- file map: python -m tests.house.file_map --write -->"
 END = "<!-- end of the file map -->"
 
