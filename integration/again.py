@@ -1,9 +1,10 @@
 """Repeats a test that failed while Artemis had stranded a message of its queues.
 
 About one in 300 connections that are cut with unacknowledged messages makes Artemis lose one of them until its restart:
-docs/measured/stomp.md, n. There is no other reason to repeat a test: management must count a message as being delivered
-that no consumer has. The end of the whole run lists each repeated test, and the run fails if there are more than
-`MOST_IN_ALL`: a fault of this library could also strand messages. See `integration/stranded.py`.
+docs/measured/artemis-stomp-cuts.md, "Messages lost until the restart". There is no other reason to repeat a test:
+management must count a message as being delivered that no consumer has. The end of the whole run lists each repeated
+test, and the run fails if there are more than `MOST_IN_ALL`: a fault of this library could also strand messages. See
+`integration/stranded.py`.
 """
 
 from __future__ import annotations

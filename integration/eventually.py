@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds. Artemis may stand still for ten of them after a connection was cut (docs/measured/stomp.md).
+# Seconds. Artemis may stand still for ten of them after a connection was cut
+# (docs/measured/artemis-stomp-cuts.md, "Still for 10 s after a cut").
 PATIENCE = 60.0
 # Seconds that a busy machine may add to an event that is immediate on an idle one. A test that compares clocks must
 # allow for them: expected and wrong behaviour must differ by more than that, or in their order.

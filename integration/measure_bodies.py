@@ -1,6 +1,7 @@
 """Measures how JMS bodies arrive over STOMP: `python -m integration.measure_bodies`; results on stdout.
 
-The source of docs/measured/stomp.md, section a; run it again when a broker's version changes.
+The source of docs/measured/activemq-stomp-messages.md and
+docs/measured/artemis-stomp-messages.md. Run it again when a broker's version changes.
 """
 
 from __future__ import annotations

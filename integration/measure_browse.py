@@ -1,6 +1,6 @@
 """Measures how a queue is browsed without consuming: `python -m integration.measure_browse [BROKER ...]`.
 
-The source of docs/measured/stomp.md and docs/measured/amqp.md, "Browsing".
+The source of "Browsing" in docs/measured/activemq-stomp.md, artemis-stomp.md, rabbitmq-stomp.md and amqp.md.
 """
 
 from __future__ import annotations

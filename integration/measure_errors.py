@@ -1,6 +1,6 @@
 """Measures ERROR frames, and whether the connection survives them: `python -m integration.measure_errors`.
 
-The source of docs/measured/stomp.md, section c.
+The source of "ERROR frames" in docs/measured/activemq-stomp.md, artemis-stomp.md and rabbitmq-stomp-errors.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Measures how many unacknowledged messages arrive, and redeliveries: `python -m integration.measure_flow`.
 
-The source of docs/measured/stomp.md, sections e, f and i.
+The source of "Windows" and "Redelivery" in docs/measured/activemq-stomp.md, of "Redelivery" in artemis-stomp.md and
+of "consumer-window-size" in artemis-stomp-windows.md.
 """
 
 from __future__ import annotations

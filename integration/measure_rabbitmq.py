@@ -1,6 +1,6 @@
 """Measures RabbitMQ over STOMP: `python -m integration.measure_rabbitmq [--rounds 20]`.
 
-The source of docs/measured/stomp.md, section j.
+The source of docs/measured/rabbitmq-stomp.md, and of "Transactions" in rabbitmq-stomp-errors.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that Artemis has stranded when it ended a cut connection: docs/measured/stomp.md, n.
+"""Messages that Artemis has stranded when it ended a cut connection: docs/measured/artemis-stomp-cuts.md.
 
 Only a restart redelivers them. A test that misses a message asks management, and restarts Artemis if, and only if,
 Artemis counts a message as being delivered that no consumer has. Any other missing message stays a failure.
@@ -30,7 +30,7 @@ QUIET = 2.0  # seconds without a change
 def deadlocked(broker: Broker) -> bool:
     """True if Artemis is in a deadlock, which happens if a connection breaks while DISCONNECT is answered.
 
-    No connection of that thread gets an answer any more then (docs/measured/stomp.md, o).
+    No connection of that thread gets an answer any more then (docs/measured/artemis-stomp-cuts.md, "Deadlocks").
     """
     tool = shutil.which("jstack")
     if tool is None or broker.name != "artemis" or broker.containerised:
@@ -71,7 +71,9 @@ def give_back(broker: Broker, queue: str) -> int:
     """Restart Artemis if it has stranded messages of this queue; return their number. It redelivers persistent ones."""
     count = stranded(broker, queue)
     if count:
-        print(f"\nArtemis has stranded {count} of {queue}, and is restarted (docs/measured/stomp.md, n)")
+        print(
+            f"\nArtemis has stranded {count} of {queue}, and is restarted (docs/measured/artemis-stomp-cuts.md)"
+        )
         broker.restart()
     return count
 

@@ -73,7 +73,7 @@ def test_no_copied_property_hides_what_did_not_arrive(
     if (broker.name, claim) == ("activemq", "a length"):
         pytest.skip("such a frame has no end; test_forged_frames has it")
     if broker.name == "artemis" and claim.startswith("an encoding") and name in ("integer", "symbol", "uuid"):
-        pytest.skip("it may arrive as another connection's bytes, and nothing tells: docs/measured/stomp.md")
+        pytest.skip("it may arrive as another connection's bytes: docs/measured/artemis-stomp-messages.md")
     lost_nothing(broker, unique_queue, VALUES[name](), durable=True, **CLAIMS[claim])
 
 

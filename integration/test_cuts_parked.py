@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PARKED = 100
 CUTS = 8
-# Artemis sometimes loses the first message of each subscription (docs/measured/stomp.md, n). With one subscription for
-# each parked message 83 were lost; with three, none to seven.
+# Artemis sometimes loses the first message of each subscription (docs/measured/artemis-stomp-cuts.md). With one
+# subscription for each parked message 83 were lost; with three, none to seven.
 SUBSCRIPTIONS = 3
 QUIET = 0.5  # seconds without a frame
 
@@ -49,7 +49,8 @@ def test_cut_links_cost_few_parked_messages(
             settled(lambda: proxy.to_client.frames, QUIET)
             begun = proxy.to_broker.log.count("SUBSCRIBE")
     if deadlocked(artemis):
-        # A deadlock after a connection that broke while DISCONNECT was answered: docs/measured/stomp.md, o.
+        # A deadlock after a connection that broke while DISCONNECT was answered:
+        # docs/measured/artemis-stomp-cuts.md, "Deadlocks".
         artemis.restart()
     lost = stranded(artemis, unique_queue)
     print(

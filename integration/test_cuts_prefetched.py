@@ -64,7 +64,8 @@ def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     """The library dead-letters none of 100 prefetched messages after more cuts than redeliveries.
 
     Artemis itself counts the messages of a lost connection, and dead-letters at its `max-delivery-attempts` (10): the
-    first message after 10 connections, the others too if it counted as many for them (docs/measured/stomp.md, i).
+    first message after 10 connections, the others too if it counted as many for them. See
+    docs/measured/artemis-stomp.md, "Lost connections and max-delivery-attempts".
     """
     run = uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
@@ -144,6 +145,7 @@ def test_artemis_dead_letters_what_nobody_saw(
         eventually(all_found, message="each is seen, or dead-lettered by the broker")
     print(f"\nartemis: {len(seen)} seen, dead-lettered unseen: {[m.properties['number'] for m in dead]}")
     assert sorted([*seen, *(m.properties["number"] for m in dead)]) == list(range(PREFETCHED))
-    # The number of lost connections that count for the others differs from run to run (docs/measured/stomp.md, i).
+    # The number of lost connections that count for the others differs from run to run:
+    # docs/measured/artemis-stomp.md, "Lost connections and max-delivery-attempts".
     assert 0 in [m.properties["number"] for m in dead]
     assert {m.properties["_AMQ_ORIG_ADDRESS"] for m in dead} == {unique_queue}

@@ -138,7 +138,8 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
     """A consumer with credit 4 and 20 parked messages handles others, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
-    # The window there grows by several times the parked messages, for few subscriptions (docs/measured/stomp.md, n).
+    # The window there grows by several times the parked messages, for few subscriptions
+    # (docs/measured/artemis-stomp-windows.md, "What this library subscribes").
     ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()

@@ -1,6 +1,6 @@
 """Kind of the body of an Artemis message. Some bodies of AMQP producers do not arrive whole over STOMP.
 
-Measured (docs/measured/stomp.md): the place of `content-length` shows if a body is bytes or a text.
+Measured (docs/measured/artemis-stomp-messages.md): the place of `content-length` shows if a body is bytes or a text.
 """
 
 from __future__ import annotations

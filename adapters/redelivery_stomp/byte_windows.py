@@ -1,9 +1,10 @@
 """A consumer's window in bytes on Artemis: how many messages it holds, and how many bytes it lacks.
 
 Artemis sends a message while any byte of a subscription's window is left, however large the message is. When a
-connection is cut, Artemis may lose the first message that each of its subscriptions holds (docs/measured/stomp.md, n).
-That is why a consumer has as few subscriptions as possible: one of a guessed size, and further ones when the messages
-prove it too small. Each further one has all the bytes that are lacking.
+connection is cut, Artemis may lose the first message that each of its subscriptions holds. See
+docs/measured/artemis-stomp-cuts.md, "A cut connection loses its first message". That is why a consumer has as few
+subscriptions as possible: one of a guessed size, and further ones when the messages prove it too small. Each further
+one has all the bytes that are lacking.
 """
 
 from __future__ import annotations
@@ -186,7 +187,8 @@ class CountedWindow(ByteWindow):
 
     Artemis binds a message group to the subscription that got its first message. The group's next message waits until
     that subscription's window has room. All messages behind it wait, too, for every consumer of the queue (measured:
-    docs/measured/stomp.md). That is why one wide subscription replaces the others when a message has a group.
+    docs/measured/artemis-stomp-windows.md). That is why one wide subscription replaces the others when a message has a
+    group.
     """
 
     _counts = True

@@ -1,6 +1,7 @@
 """A MESSAGE of ActiveMQ Classic. A producer's properties replace the broker's own headers: these prove nothing.
 
-Measured (docs/measured/stomp.md): only `subscription`, and `ack` where one is to be acknowledged, are always Classic's.
+Measured (docs/measured/activemq-stomp-messages.md, "Forged frames"): only `subscription`, and `ack` where one is
+to be acknowledged, are always Classic's.
 """
 
 from __future__ import annotations

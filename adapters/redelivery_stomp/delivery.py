@@ -24,7 +24,8 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
-# In a message that came to ActiveMQ Classic over AMQP. Its producer may have set its id (docs/measured/stomp.md).
+# In a message that came to ActiveMQ Classic over AMQP. Its producer may have set its id:
+# docs/measured/activemq-stomp-messages.md, "Ids of AMQP producers".
 FROM_AMQP = b"\nJMS_AMQP_"
 # Bytes. A header block up to this size stays whole in `let_go`. Ten thousand of them are kept.
 SMALL = 4096

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CLASSIC", "CLASSIC_SAYS", "RABBITMQ", "FrameTooLarge", "LearnedLimits"]
 
-# docs/measured/stomp.md, "Frames that are too large". Headers: 4.2.6, 4.3.0 and later. Bytes: 3.12.2 and later.
+# docs/measured/rabbitmq-stomp-errors.md, "Frames that are too large".
+# Headers: 4.2.6, 4.3.0 and later. Bytes: 3.12.2 and later.
 RABBITMQ = (
     FrameLimit("headers", 100, "use fewer headers"),
     FrameLimit("bytes", 4 * 1024 * 1024, "raise stomp.max_frame_size there and restart this program"),

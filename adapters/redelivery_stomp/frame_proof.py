@@ -1,8 +1,8 @@
 """Proof that the broker wrote a frame: it has the connection's token, which no producer knows.
 
 The token is part of every id that this library chooses, of subscriptions and of receipts. Measured on ActiveMQ Classic
-6.1.7 (docs/measured/stomp.md): the bytes behind a NUL in a text arrive as frames, and a line end in the name of a
-property arrives as a line end.
+6.1.7 (docs/measured/activemq-stomp-messages.md, "Forged frames"): the bytes behind a NUL in a text arrive as frames,
+and a line end in the name of a property arrives as a line end.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[Stomp
     """Move message groups to one wide subscription, which is begun for the first grouped message.
 
     A narrow subscription without other unsettled messages is ended. Its messages are released: their delivery count and
-    redelivered flag do not change (measured: docs/measured/stomp.md), and the wide one gets them. Other narrow
-    subscriptions end when none of their messages is unsettled.
+    redelivered flag do not change (measured: docs/measured/artemis-stomp-windows.md), and the wide one gets them. Other
+    narrow subscriptions end when none of their messages is unsettled.
     """
     if not (isinstance(window, CountedWindow) and window.group):
         return

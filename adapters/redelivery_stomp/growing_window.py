@@ -3,7 +3,8 @@
 The window is small at the begin. When the engine needs more, one wide subscription replaces the narrow one, which ends
 when none of its messages is unsettled. Message groups and exclusive consumers, which the broker binds to one
 subscription, move to the wide one. On Artemis each subscription may lose a message when the connection is cut
-(docs/measured/stomp.md, n): there are two only while the first has unsettled messages.
+(docs/measured/artemis-stomp-cuts.md, "A cut connection loses its first message").
+For that reason there are two only while the first has unsettled messages.
 
 On Artemis the window is in bytes. If messages are larger than expected, or large ones are parked, no bytes may be left
 for the others: a further subscription is begun then.

@@ -1,4 +1,4 @@
-"""Profiles of ActiveMQ Classic and Artemis over STOMP, and the choice of one; measured (docs/measured/stomp.md)."""
+"""Profiles of ActiveMQ Classic and Artemis over STOMP, and the choice of one; measured (docs/measured/index.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class StompClassic(StompProfile):
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
-    # ActiveMQ Classic 6.1.7: ACK of a message that it does not have, or no longer has (docs/measured/stomp.md).
+    # ActiveMQ Classic 6.1.7: ACK of a message that it does not have, or no longer has
+    # (docs/measured/activemq-stomp.md, "ERROR frames").
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
@@ -145,7 +146,8 @@ class StompClassic(StompProfile):
 
     def sleeps(self, command: Subscribe) -> bool:
         # If SUBSCRIBE asks for a receipt, 6.1.7 subscribes with a window of 0, and widens it after the receipt. It then
-        # wakes the queue with exactly that name. A wildcard has no such queue (measured: docs/measured/stomp.md).
+        # wakes the queue with exactly that name. A wildcard has no such queue
+        # (docs/measured/activemq-stomp.md, "SUBSCRIBE to a wildcard").
         own = Destination.parse(command.destination)
         return own.kind == "queue" and not command.browse and (is_pattern(own) or len(own.members) > 1)
 
@@ -196,7 +198,7 @@ class StompArtemis(StompProfile):
         reschedule="confirmed",
     )
     # Artemis 2.40.0: missing heart-beats (AMQ229014); the acknowledgement of a message that it does not have
-    # (AMQ339018), or no longer has (AMQ339025) (docs/measured/stomp.md).
+    # (AMQ339018), or no longer has (AMQ339025) (docs/measured/artemis-stomp.md, "ERROR frames").
     no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
     # Artemis sends the same value as `ack`, unless the producer has set a header of that name.
     handle = b"\nmessage-id:"
@@ -242,7 +244,8 @@ class StompArtemis(StompProfile):
 
     def grows(self, command: Subscribe) -> bool:
         # A group is bound to the subscription that got its first message. While that subscription has no room, the
-        # group's next message blocks all messages behind it, for every consumer (docs/measured/stomp.md).
+        # group's next message blocks all messages behind it, for every consumer
+        # (docs/measured/artemis-stomp-windows.md, "Several subscriptions").
         return super().grows(command) and command.ordering != "per_group"
 
     def window(self, command: Subscribe) -> Window | None:

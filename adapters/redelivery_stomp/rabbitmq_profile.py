@@ -1,4 +1,4 @@
-"""Profile of RabbitMQ over STOMP; measured (docs/measured/stomp.md, section j).
+"""Profile of RabbitMQ over STOMP; measured (docs/measured/rabbitmq-stomp.md).
 
 A message has another id at each delivery. Only the end of the connection releases unsettled messages. No ERROR names
 the request that it refuses.
@@ -183,8 +183,8 @@ class StompRabbitMQ(StompProfile):
     )
     handle = b"\nack:"
     # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer has; an acknowledgement that came
-    # too late; a shut-down (docs/measured/stomp.md). The last text is from 4.3: messages of a quorum queue were
-    # unacknowledged for too long, or a queue was removed.
+    # too late; a shut-down (docs/measured/rabbitmq-stomp-errors.md). The last text is from 4.3: messages of a quorum
+    # queue were unacknowledged for too long, or a queue was removed.
     no_refusal = re.compile(
         "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"
         "Server cancelled subscription"

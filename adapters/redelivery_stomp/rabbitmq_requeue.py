@@ -3,7 +3,8 @@
 RabbitMQ redelivers no unsettled message before the connection ends. A message of an ended subscription can be neither
 acknowledged nor released, and one that is on the wire is never delivered. For that reason the same id is subscribed
 again, to a topic without producers: unsettled messages can be released under that id, and late ones arrive. The second
-subscription ends when no more of them can arrive (measured on RabbitMQ 3.10.8: docs/measured/stomp.md, section j).
+subscription ends when no more of them can arrive (measured on RabbitMQ 3.10.8:
+docs/measured/rabbitmq-stomp.md, "Messages of an ended subscription").
 """
 
 from __future__ import annotations

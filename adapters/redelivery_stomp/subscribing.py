@@ -2,7 +2,8 @@
 
 When Artemis refuses a frame, it closes the connection, but still carries out the frames after it. A SUBSCRIBE among
 them makes a consumer that outlives the connection, and keeps its messages until the broker is restarted (measured:
-docs/measured/stomp.md). For that reason, the next consumer's frames are not written before the answer to this one's.
+docs/measured/artemis-stomp-cuts.md, "A consumer outlives its connection").
+For that reason, the next consumer's frames are not written before the answer to this one's.
 """
 
 from __future__ import annotations

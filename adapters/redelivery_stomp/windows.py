@@ -1,7 +1,7 @@
 """Windows of consumers, which grow by further subscriptions while messages are parked.
 
 Each further SUBSCRIBE to the same queue on the same connection has a window of its own (measured on all three brokers:
-docs/measured/stomp.md). That is why a first window of `credit` messages is enough, and parked messages do not block
+docs/measured/windows.md). That is why a first window of `credit` messages is enough, and parked messages do not block
 the others.
 """
 

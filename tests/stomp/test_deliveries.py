@@ -1,4 +1,4 @@
-"""A MESSAGE frame as a delivery, per broker: identity, body kind, addresses, settlement (docs/measured/stomp.md)."""
+"""A MESSAGE frame as a delivery, per broker: identity, body kind, addresses, settlement (docs/measured/index.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RabbitMQ over STOMP: frames that are written, and commands that are refused here (docs/measured/stomp.md)."""
+"""RabbitMQ over STOMP: frames that are written, commands that are refused here (docs/measured/rabbitmq-stomp.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ERRORs of RabbitMQ, which never name the request that they refuse (docs/measured/stomp.md)."""
+"""ERRORs of RabbitMQ, which never name the request that they refuse (docs/measured/rabbitmq-stomp-errors.md)."""
 
 from __future__ import annotations
 

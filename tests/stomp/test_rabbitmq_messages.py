@@ -1,4 +1,4 @@
-"""Properties of a MESSAGE of RabbitMQ (docs/measured/stomp.md)."""
+"""Properties of a MESSAGE of RabbitMQ (docs/measured/rabbitmq-stomp.md)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ PARKING_NOTHING = frozenset((Succeeded, Wanted))
 # Messages. A window that only grows is widened for parked messages by at least LEAST, or by a quarter of its size
 # (PART). One widened for each failed message would consist of as many subscriptions.
 LEAST, PART = 16, 4
-# The same where each subscription may lose a message when the connection is cut: Artemis (docs/measured/stomp.md, n).
+# The same where each subscription may lose a message when the connection is cut: Artemis
+# (docs/measured/artemis-stomp-cuts.md, "A cut connection loses its first message").
 LEAST_OF_FEW = 100
 
 
