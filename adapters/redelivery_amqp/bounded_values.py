@@ -1,7 +1,7 @@
 """Bounded decoder for AMQP values of every type: no producer can make it crash, recurse or run for long.
 
 proton's decoder gets no bytes of a received message, and its encoder no decoded value: one valid message of twenty
-bytes crashes the process in the encoder (docs/measured/amqp.md).
+bytes crashes the process in the encoder (docs/measured/amqp-bad-input.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ RabbitMQ answers late, and on the channel of the request. Frames of an old sessi
 the same channel ("no such handle"), and messages that the old one released are not on their queue yet. proton reuses a
 channel as soon as its own end is written. With RabbitMQ, therefore, a session is ended after the broker has answered
 the end of its link, and another one begins after the broker has answered the end of the session
-(docs/measured/amqp.md). RabbitMQ 3.10 sometimes stops a session before it has written that answer; the wait for it is
-limited.
+(docs/measured/rabbitmq-amqp.md). RabbitMQ 3.10 sometimes stops a session before it has written that answer; the wait
+for it is limited.
 
 Every method except `wait` runs under the wire's lock.
 """

@@ -1,4 +1,4 @@
-"""Profile of RabbitMQ 3 with its AMQP 1.0 plugin; measured (docs/measured/amqp.md)."""
+"""Profile of RabbitMQ 3 with its AMQP 1.0 plugin; measured (docs/measured/rabbitmq-amqp.md)."""
 
 from __future__ import annotations
 
