@@ -13,7 +13,7 @@ from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.read_columns import shown_schema
 from redelivery_spark.options.batch_options import read_batch_options
 from redelivery_spark.options.column_choice import chosen
-from redelivery_spark.options.mistakes import Mistakes
+from redelivery_spark.options.option_mistakes import OptionMistakes
 from redelivery_spark.options.spark_option import READ, STREAM, missing, named, use_told
 from redelivery_spark.options.stream_options import read_options
 from redelivery_spark.options.write_options import read_write_options
@@ -57,7 +57,7 @@ class RedeliveryDataSource(DataSource):
 
     def _refuse_unknown(self) -> None:
         """Raise an error over options that do not exist, and over all other mistakes that are known here."""
-        mistakes = Mistakes()
+        mistakes = OptionMistakes()
         ours, _ = named(self._given, mistakes)
         if not mistakes:
             return

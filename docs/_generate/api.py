@@ -69,4 +69,7 @@ def _directive(name: Name) -> str:
         return f".. autofunction:: {name.full}"
     is_type = isinstance(value, types.UnionType | types.GenericAlias) or typing.get_origin(value) is not None
     plain = isinstance(value, int | float | str) and not is_type
+    if not plain and not is_type and value.__doc__ == type(value).__doc__:
+        # Its docstring is that of its class, which napoleon does not read here.
+        return f".. data:: {name.full}\n\n   Constant of the type ``{type(value).__name__}``."
     return f".. autodata:: {name.full}" + ("" if plain else "\n   :no-value:")

@@ -23,7 +23,7 @@ def replaced() -> AbstractContextManager[None]:
     """Return a context in which the missing libraries can be imported: each of their names is an empty object."""
     if not missing():
         return contextlib.nullcontext()
-    from sphinx.ext.autodoc.mock import mock  # noqa: PLC0415 - the extra `docs`
+    from sphinx.ext.autodoc import mock  # noqa: PLC0415 - the extra `docs`
 
     replacement: AbstractContextManager[None] = mock(missing())
     return replacement

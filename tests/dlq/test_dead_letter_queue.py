@@ -162,3 +162,15 @@ def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
     assert tools.export(out, "parquet") == 1
     (row,) = parquet.read_table(io.BytesIO(out.getvalue())).to_pylist()
     assert (row["body"], row["cause"]) == (b"\xff", "ValueError: 1")
+
+
+def test_outside_of_with() -> None:
+    """A dead-letter queue is read inside of `with redelivery.dead_letters(...)`, and the error says so."""
+    letters = redelivery.dead_letters("memory://unopened")
+    cure = "use it inside `with redelivery.dead_letters"
+    with pytest.raises(redelivery.ConfigurationError, match=f"not open yet; {cure}"):
+        list(letters.list())
+    with letters:
+        assert list(letters.list()) == []
+    with pytest.raises(redelivery.ConfigurationError, match=f"closed; {cure}"):
+        list(letters.list())

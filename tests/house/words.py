@@ -22,7 +22,8 @@ __all__ = ["Place", "found", "found_in_page", "found_in_python"]
 
 # A word that readers had to read twice, and what is written instead.
 BANNED = {
-    r"\b(told|tells?|telling)\b": "reports, returns, sends, marks",
+    # As an argument's name (`told:`) and an option's value (`=told`) it stays.
+    r"(?<!=)\b(told(?!:)|tells?|telling)\b": "reports, returns, sends, marks",
     r"\bwhoever\b": "name the thing that acts",
     r"\bnobody\b": "no consumer, no thread, no one program",
     r"\b(comes?|came|coming) again\b": "is redelivered, is delivered again",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def default_handler() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, as in any program; the handler before is put back."""
+    """Make SIGINT raise KeyboardInterrupt, as in any program; the handler before is put back."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -90,7 +90,7 @@ def test_a_password_in_a_pattern_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "policies", "message"),
     [
-        ("fallbackToDeadLetter=false", None, "no policy is given; if you mean that, say redelivery.deadLetter=discard"),
+        ("fallbackToDeadLetter=false", None, "no policy is given; to do so, say redelivery.deadLetter=discard"),
         ("fallbackToDeadLetter=false&jms.redeliveryPolicy.maximumRedeliveries=2", None, "a default policy is given"),
         ("fallbackToDeadLetter=false", RedeliveryPolicyMap({"A": RedeliveryPolicy()}, RedeliveryPolicy()), "a default"),
         ("sendToDlqIfMaxRetriesExceeded=false&jms.redeliveryPolicy.maximumRedeliveries=-1", None, "no policy has"),

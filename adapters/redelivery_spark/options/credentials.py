@@ -11,7 +11,7 @@ from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes, unknown
 from redelivery.uri.joining import with_options
-from redelivery_spark.options.mistakes import Mistakes
+from redelivery_spark.options.option_mistakes import OptionMistakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
     uri = with_options(url, options)
     settings = parse_uri(uri)
     known = schemes()
-    mistakes = Mistakes()
+    mistakes = OptionMistakes()
     for endpoint in settings.endpoints:
         if endpoint.scheme not in known:
             mistakes.add(unknown(endpoint.scheme))
@@ -61,7 +61,7 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
 
 
 def checked_url(
-    url: str | None, options: Mapping[str, str], mistakes: Mistakes
+    url: str | None, options: Mapping[str, str], mistakes: OptionMistakes
 ) -> tuple[str, Settings | None]:
     """Return what `connectable` does; note its mistakes. None: the URL is missing, or has mistakes."""
     if url is None or not url.strip():
@@ -105,7 +105,7 @@ def refuse_shipped(settings: Settings) -> None:
 
     Raises ConfigurationError. Its text does not contain the credentials.
     """
-    mistakes = Mistakes()
+    mistakes = OptionMistakes()
     if settings.ledger is not None:
         mistakes.refuse(
             "redelivery.ledger",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
 from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
-from redelivery_spark.options.mistakes import Mistakes
+from redelivery_spark.options.option_mistakes import OptionMistakes
 from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
 from redelivery_spark.wal.store import store_at
 
@@ -105,7 +105,7 @@ _EXAMPLES = {
 }
 
 
-def named(given: Mapping[str, str], mistakes: Mistakes) -> tuple[dict[str, str], dict[str, str]]:
+def named(given: Mapping[str, str], mistakes: OptionMistakes) -> tuple[dict[str, str], dict[str, str]]:
     """Return the given options of the table, and those of the URI, each by its own name; note unknown ones."""
     ours: dict[str, str] = {}
     uri: dict[str, str] = {}
@@ -161,7 +161,7 @@ def use_told(given: Mapping[str, str]) -> str | None:
 
     Spark does not report the use when it asks for the columns. Unknown options are ignored.
     """
-    ours, _ = named(given, Mistakes())
+    ours, _ = named(given, OptionMistakes())
     uses = [_BY_NAME[name.lower()].uses for name in ours]
     if any(STREAM not in each for each in uses):
         return READ
@@ -173,7 +173,7 @@ class Given:
 
     def __init__(self, given: Mapping[str, str], use: str) -> None:
         """Note options that do not exist, or not for this use."""
-        self.mistakes = Mistakes()
+        self.mistakes = OptionMistakes()
         self.ours, self.uri = named(given, self.mistakes)
         self._spelt = {new: old for old, new in OLD_NAMES.values() if _value_of(given, old) is not None}
         for name in list(self.ours):

@@ -122,7 +122,9 @@ class DeadLetterQueue:
             Groups, the largest first.
 
         Raises:
-            As `list`.
+            AdapterError: The broker refuses the queue.
+            ConfigurationError: As `list`.
+            TransportError: The connection was lost.
         """
         return summarise(self.list(**filters))
 
@@ -153,7 +155,9 @@ class DeadLetterQueue:
             take: True: receive and release where the broker cannot show the queue, as `dead_letters(take=True)` does.
 
         Raises:
-            As `list`.
+            AdapterError: The broker refuses the queue.
+            ConfigurationError: As `list`.
+            TransportError: The connection was lost.
         """
         return contents_of(letter for _, letter in self._browser.look(EVERYTHING, take=take))
 
@@ -258,7 +262,9 @@ class DeadLetterQueue:
             The number deleted, and the number that stays.
 
         Raises:
-            As `redrive`.
+            AdapterError: The broker refuses an acknowledgement.
+            ConfigurationError: As `redrive`.
+            TransportError: The connection was lost.
         """
         plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))

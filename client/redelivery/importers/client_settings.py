@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CLIENTS", "client_settings"]
 
 CLIENTS = ("connectionfactory", "component", "activemqconfiguration")
-"""What the type of a connection factory's bean ends with, in lower case."""
+"""End of the type of a connection factory's bean, in lower case."""
 _PREFETCH = re.compile(
     r"([^\s?{}]{1,200})\?(?:[^\s?]{0,400}&)?(?:destination\.)?consumer\.prefetchSize=([0-9]{1,9})"
 )

@@ -9,7 +9,7 @@ import pytest
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.options.batch_options import read_batch_options
-from redelivery_spark.options.mistakes import Mistakes
+from redelivery_spark.options.option_mistakes import OptionMistakes
 from redelivery_spark.options.stream_options import read_options
 from redelivery_spark.options.write_options import read_write_options
 from redelivery_spark.source import RedeliveryDataSource
@@ -131,7 +131,7 @@ def test_a_read_that_may_be_a_stream_says_so_once() -> None:
 
 def test_twenty_mistakes_are_listed() -> None:
     """The text lists 20 mistakes and the number of the others; `errors` has all, also after pickling."""
-    mistakes = Mistakes()
+    mistakes = OptionMistakes()
     for number in range(23):
         mistakes.refuse(f"o{number}", f"o{number}: unknown option")
         mistakes.refuse(f"o{number}", f"o{number}: unknown option")

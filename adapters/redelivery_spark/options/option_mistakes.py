@@ -9,14 +9,14 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Mistakes"]
+__all__ = ["OptionMistakes"]
 
 # Mistakes in the text of an error; its `errors` has all of them.
 _LISTED = 20
 ValueT = TypeVar("ValueT")
 
 
-class Mistakes:
+class OptionMistakes:
     """Mistakes in the options of one use of the source, in the order in which they were found."""
 
     def __init__(self) -> None:
