@@ -103,7 +103,7 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
         print(
             f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
         )
-        # Artemis may show none of a cut STOMP connection's messages for a while, without notice: docs/dead-letters.md.
+        # Artemis may show none of a cut STOMP connection's messages for a while, without notice: docs/redrive.md.
         tries = 5 if (broker.name, protocol) == ("artemis", "stomp") else 1
         status = gone_on(uri, dead, tries, lambda: arrived(len(expected)))
         eventually(lambda: arrived(len(expected)), 60, message="all are back")

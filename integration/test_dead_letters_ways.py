@@ -160,7 +160,7 @@ MARKS = {("activemq", "stomp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")}  # 
 
 @pairs
 def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
-    """Messages that were consumed and released are all there, once, with the flags of docs/dead-letters.md."""
+    """Messages that were consumed and released are there once, with the flags of docs/dead-letters-by-broker.md."""
     broker, protocol = peer
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 3)

@@ -13,7 +13,7 @@ from redelivery import errors, handler_exceptions
 from redelivery.cli import exit_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["CODES", "EXCEPTIONS", "errors_page", "raisers"]
 
@@ -30,7 +30,7 @@ EXCEPTIONS = {
     "ConfigurationError": Help(
         "An option, a policy or an argument cannot be honoured.",
         "No message was received. Over a running connection: the call had no effect.",
-        "Read the text: it names the option, the values that it takes, and a near miss. `error.option` has the option.",
+        "Read the text: it names the option, the values that it takes, and a near miss. `error.option` has the option, `error.errors` all mistakes, `error.suggestion` a URI that works.",
     ),
     "TransportError": Help(
         "No broker could be reached, or the connection was lost and was not restored in time.",
@@ -43,9 +43,9 @@ EXCEPTIONS = {
         "Handle the messages again when they are redelivered.",
     ),
     "AdapterError": Help(
-        "The broker answered, and refused: log-in, access right, address, a full queue.",
+        "The broker answered, and refused: log-in, access right, address, a full queue, a frame that is too large. Or a consumer had to stop: more messages were set aside than `redelivery.maximumSetAside`.",
         "A message that was to be sent is not on the queue. Received messages stay on the broker.",
-        "Read the broker's text in the error, and its log. Change the rights or the queue; the same call fails again.",
+        "Read the broker's text in the error, and its log. Change the rights or the queue; the same call fails again. Messages set aside: consume the queue over AMQP.",
     ),
     "LedgerError": Help(
         "The ledger cannot be read or written: locked, full disk, a broken file.",
@@ -54,7 +54,7 @@ EXCEPTIONS = {
     ),
     "HandlerTimeout": Help(
         "A handler ran longer than its `timeout=`.",
-        "The delivery has failed, and the policy decides. After twice the time consuming stops; the message stays on the broker.",
+        "An `async def` handler is cancelled, and the delivery has failed; the policy decides. A plain function cannot be cancelled: the delivery fails when it ends. After twice the time consuming stops, and the message stays on the broker.",
         "Look at the stack of the handler in the log. Give its own calls a time-out that is shorter.",
     ),
     "BreakerOpen": Help(
@@ -65,7 +65,7 @@ EXCEPTIONS = {
     "AlreadySettled": Help(
         "A message was settled a second time.",
         "The first settlement holds; the second one had no effect.",
-        "Settle each message once: by the return of the handler, by `with message`, or by `accept()` or `fail()`.",
+        "Settle each message once: by the return of the handler, by `with message`, or by one of `accept()`, `fail()`, `poison()` and `release()`.",
     ),
     "Poison": Help(
         "Your handler raises it.",
@@ -86,23 +86,25 @@ EXCEPTIONS = {
 # Raisers whose docstrings do not name the exception.
 _RAISERS = {
     "BreakerOpen": ("Connection.run", "Connection.wait"),
-    "AlreadySettled": ("Message.accept", "Message.fail"),
     "Poison": ("your handler",),
     "Discard": ("your handler",),
     "Defer": ("your handler",),
 }
+# Context managers, and how their errors are listed.
+_ENTERED = {"Connection.__enter__": "with connect(…)"}
+ASYNC = "Asynchronous calls raise the errors of their synchronous forms."
 CODES = {
     "OK": ("All was done.", "Handled, or as the command says.", "-"),
     "FAILED": (
-        "The broker refused, the ledger failed, a handler ended the program, or a file cannot be written.",
+        "The broker refused something other than the log-in, the ledger failed, a handler ended the program, or a file cannot be written.",
         "Unhandled messages stay on the broker.",
         "Read the line on stderr.",
     ),
     "USAGE": ("A command, option or value that does not exist.", "Untouched.", "`redelivery COMMAND --help`."),
     "PARTLY": (
-        "A part was done: handlers still ran at the deadline, dead letters were not confirmed, or a selection matched nothing.",
-        "What was not done stays on the broker.",
-        "Run the same command again; it continues.",
+        "A part was done. `consume`: handlers still ran at the deadline, dead letters were not confirmed, or a message was set aside. `send`: only some were sent. `dlq`: it was interrupted, some that matched stay, or nothing matched. `policy convert`: not all was carried over. `doctor --strict`: a warning.",
+        "The rest stays on the broker, or was not sent.",
+        "Read the lines on stderr. A `dlq` command continues when it is run again.",
     ),
     "UNREACHABLE": ("No broker answers.", "Untouched.", "`redelivery doctor URI`."),
     "INTERNAL": (
@@ -115,15 +117,19 @@ CODES = {
         "Messages stay on the broker, uncharged.",
         "Repair the service that the handler needs.",
     ),
-    "REFUSED": ("The broker refused the log-in.", "Untouched.", "Check user, password and rights."),
+    "REFUSED": (
+        "The broker refused the log-in of `consume`, `send`, `dlq` or `doctor`.",
+        "Untouched.",
+        "Check user, password and rights.",
+    ),
     "MISCONFIGURED": (
-        "A URI, a handler or an installation that cannot work.",
+        "A URI, a handler, a port or an installation that cannot work.",
         "Untouched.",
         "Read the line on stderr: it names the option or the package.",
     ),
     "INTERRUPTED": (
-        "Ctrl-C before the first connection. SIGTERM: 143.",
-        "Untouched, or left on the broker.",
+        "Ctrl-C before the first connection, or while a command only reads. SIGTERM: 143.",
+        "Untouched.",
         "-",
     ),
 }  # fmt: skip
@@ -142,7 +148,7 @@ def errors_page() -> str:
     return "\n\n".join(
         (
             "## Exceptions",
-            "All are subclasses of `redelivery.RedeliveryError`.",
+            "All are subclasses of `redelivery.RedeliveryError`. " + ASYNC,
             *(_section(name, raised[name]) for name in names if name != "RedeliveryError"),
             "## Exit codes",
             table(["code", "cause", "what happened to messages", "what to do"], codes),
@@ -165,17 +171,46 @@ def _section(name: str, raised: tuple[str, ...]) -> str:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" if name != "your handler" else name for name in names)
+    """Return the raisers in words; calls of one class stand together."""
+    calls: dict[str, list[str]] = {}
+    for name in names:
+        owner, _, call = name.rpartition(".")
+        if owner[:1].isupper():
+            calls.setdefault(owner, []).append(f"`{call}`")
+        else:
+            calls.setdefault(name, [])
+    return "; ".join(
+        _owner(name) + (f": {', '.join(found)}" if found else "") for name, found in calls.items()
+    )
+
+
+def _owner(name: str) -> str:
+    return name if name == "your handler" else f"`{name}`"
 
 
 def raisers() -> dict[str, tuple[str, ...]]:
     """Return the public calls whose docstrings name an exception, by the exception."""
     found: dict[str, set[str]] = {error: set(names) for error, names in _RAISERS.items()}
-    for name, text in _docstrings():
-        _, _, raises = text.partition("Raises:\n")
-        for error in re.findall(r"^\s+(?:redelivery\.)?(\w+):", raises, re.MULTILINE):
-            found.setdefault(error, set()).add(name)
-    return {error: tuple(sorted(names)) for error, names in found.items()}
+    texts = dict(_docstrings())
+    for name in texts:
+        for error in _raised(texts, name):
+            found.setdefault(error, set()).add(_ENTERED.get(name, name))
+    return {error: tuple(sorted(_without_async(names))) for error, names in found.items()}
+
+
+def _raised(texts: Mapping[str, str], name: str) -> set[str]:
+    """Return the errors that a docstring names, and those of the call of its class to which it refers (`As …`)."""
+    _, _, raises = texts.get(name, "").partition("Raises:\n")
+    errors_ = set(re.findall(r"^\s+(?:redelivery\.)?(\w+):", raises, re.MULTILINE))
+    owner, _, own = name.rpartition(".")
+    for other in re.findall(r"\b[Aa]s `(\w+)`", raises):
+        if other != own:
+            errors_ |= _raised(texts, f"{owner}.{other}")
+    return errors_
+
+
+def _without_async(names: set[str]) -> set[str]:
+    return {name for name in names if not name.startswith("Async") or name.removeprefix("Async") not in names}
 
 
 def _docstrings() -> Iterator[tuple[str, str]]:
@@ -187,7 +222,7 @@ def _docstrings() -> Iterator[tuple[str, str]]:
         short = full.removeprefix("redelivery.")
         if inspect.isclass(value):
             for member, method in inspect.getmembers(value, inspect.isroutine):
-                if not member.startswith("_"):
+                if not member.startswith("_") or f"{short}.{member}" in _ENTERED:
                     yield f"{short}.{member}", inspect.getdoc(method) or ""
         yield short, inspect.getdoc(value) or ""
 
