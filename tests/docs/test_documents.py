@@ -213,9 +213,9 @@ def test_the_tests_that_the_requirements_name_are_there() -> None:
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") or not name, f"{path}::{name}"
 
 
-def test_the_tests_that_the_design_of_the_spark_source_names_are_there() -> None:
+def test_the_tests_that_the_invariants_of_the_spark_source_name_are_there() -> None:
     """Each invariant of the Spark source names tests that exist."""
-    page = (ROOT / "docs" / "spark" / "design.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "spark" / "invariants.md").read_text(encoding="utf-8")
     named = re.findall(r"`(integration/|)(test_\w+\.py)::(\w+)`", page)
     assert len(named) > 20
     for folder, file, name in named:

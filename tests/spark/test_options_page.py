@@ -1,4 +1,4 @@
-"""The table of options on the page equals the one in the code."""
+"""The pages of the Spark source have its options, columns and reports, as the code has them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "spark" / "stream.md").read_text(encoding="utf-8")
-OF_BATCHES = (DOCS / "spark" / "batch.md").read_text(encoding="utf-8")
+OPTIONS, STREAM, BATCH, MONITOR = (
+    (DOCS / "spark" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("options", "stream", "batch", "monitor")
+)
 
 
 def row_of(option: SparkOption) -> str:
@@ -32,15 +34,15 @@ def row_of(option: SparkOption) -> str:
 @pytest.mark.parametrize("option", TABLE, ids=lambda option: option.name)
 def test_every_option_is_on_the_page(option: SparkOption) -> None:
     """Each option is on the page, with its uses, values and default."""
-    assert row_of(option) in PAGE
+    assert row_of(option) in OPTIONS
 
 
 def test_every_column_is_on_the_page() -> None:
     """A stream's columns are on its page, and those of dead letters on the page of batches."""
     for name in stream_schema(text=True, error=True).names:
-        assert f"`{name}`" in PAGE
+        assert f"`{name}`" in STREAM
     for field in DEATH:
-        assert f"`{field.name}`" in OF_BATCHES
+        assert f"`{field.name}`" in BATCH
 
 
 def test_every_key_of_the_progress_is_on_the_page(
@@ -51,7 +53,7 @@ def test_every_key_of_the_progress_is_on_the_page(
     query = make_query()
     query.drain()
     for key in query.start().report() or ():
-        assert f"`{key}`" in PAGE
+        assert f"`{key}`" in MONITOR
 
 
 if __name__ == "__main__":

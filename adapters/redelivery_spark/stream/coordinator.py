@@ -1,6 +1,6 @@
 """One query's use of one write-ahead log: settles the batches that Spark has committed, and composes the next one.
 
-docs/spark/design.md describes its sequences.
+docs/spark/how-it-works.md and docs/spark/wal.md describe its sequences.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Coordinator:
         self._leave()
 
     def report(self) -> dict[str, object] | None:
-        """Return the source's part of a query's progress, once it has begun. docs/spark/stream.md explains each key."""
+        """Return the source's part of a query's progress, once it has begun; docs/spark/monitor.md lists its keys."""
         if not self._begun:
             return None
         journal, redeliveries = self._journal, self._journal.redeliveries
