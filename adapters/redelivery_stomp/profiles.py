@@ -77,8 +77,7 @@ class StompClassic(StompProfile):
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
-    # ActiveMQ Classic 6.1.7: ACK of a message that it does not have, or no longer has
-    # (docs/measured/activemq-stomp.md, "ERROR frames").
+    # ActiveMQ Classic 6.1.7: ACK of an unknown message (docs/measured/activemq-stomp.md, "ERROR frames").
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
