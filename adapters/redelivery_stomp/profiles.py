@@ -144,9 +144,8 @@ class StompClassic(StompProfile):
         return MessageWindow(command, command.window, 1) if grows else super().window(command)
 
     def sleeps(self, command: Subscribe) -> bool:
-        # If SUBSCRIBE asks for a receipt, 6.1.7 subscribes with a window of 0, and widens it after the receipt. It then
-        # wakes the queue with exactly that name. A wildcard has no such queue
-        # (docs/measured/activemq-stomp.md, "SUBSCRIBE to a wildcard").
+        # Asked for a receipt, 6.1.7 subscribes with a window of 0, widens it later, and wakes the queue of exactly that
+        # name. A wildcard has none (docs/measured/activemq-stomp.md, "SUBSCRIBE to a wildcard").
         own = Destination.parse(command.destination)
         return own.kind == "queue" and not command.browse and (is_pattern(own) or len(own.members) > 1)
 
