@@ -48,6 +48,21 @@ def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
     assert redelivery.connect(converted).settings
 
 
+def test_options_of_a_destination(cli: Any) -> None:
+    """Options of one destination are known: a note says what is written instead, and the exit code is 0."""
+    ended = cli(
+        "policy",
+        "convert",
+        "tcp://a?jms.prefetchPolicy.queuePrefetch=7&consumer.prefetchSize=1&consumer.exclusive=true",
+    )
+    assert (ended.code, ended.out) == (0, "stomp://a:61613?jms.prefetchPolicy.queuePrefetch=7\n")
+    assert (
+        "consumer.prefetchSize=1 is of one destination in the Java client; write jms.prefetchPolicy.all"
+        in ended.err
+    )
+    assert "consumer.exclusive=true is of one destination" in ended.err
+
+
 def test_the_protocol_is_chosen(cli: Any) -> None:
     """`--protocol` decides the scheme and its port; without it a note gives the reason of the choice."""
     assert cli("policy", "convert", "ssl://a", "--protocol", "amqp").out == "amqps://a:5671\n"

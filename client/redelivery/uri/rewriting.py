@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
-from redelivery.uri.java_options import QPID_NAMES, is_java_only, is_qpid_only
+from redelivery.uri.java_options import DESTINATION_OPTIONS, QPID_NAMES, is_java_only, is_qpid_only
 from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
 from redelivery.uri.option_table import (
@@ -138,6 +138,11 @@ def _options(
                 f"{name}={shown} is of one destination in the Java client; jms.prefetchPolicy.all is of all"
             )
             yield f"{_PREFETCH}all", value
+        elif name in DESTINATION_OPTIONS:
+            instead = DESTINATION_OPTIONS[name]
+            notes.append(
+                f"{name}={shown} is of one destination in the Java client; write {instead}; left out"
+            )
         elif name in QPID_NAMES and not java:
             yield QPID_NAMES[name], value
         elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or _canonical(name) in OPTIONS:
