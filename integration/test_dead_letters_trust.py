@@ -255,7 +255,7 @@ def test_the_letter_that_stops_the_tools_over_stomp_is_named(
     for take in (False, True):
         with (
             redelivery.dead_letters(uri_of(activemq, "stomp"), unique_queue, take=take) as dead,
-            pytest.raises(redelivery.RedeliveryError, match=f"{bad.message_id}.*over AMQP"),
+            pytest.raises(redelivery.RedeliveryError, match=f"{bad.message_id}.*use AMQP"),
         ):
             list(dead)
     with redelivery.dead_letters(uri_of(activemq, "amqp"), unique_queue) as dead:
