@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AdapterError",
@@ -34,8 +34,13 @@ __all__ = [
     "TransactionRolledBack",
     "TransportError",
     "another",
+    "listed",
     "near_miss",
 ]
+
+
+# Mistakes that the text of an error lists; `ConfigurationError.errors` has all of them.
+_LISTED = 20
 
 
 class RedeliveryError(Exception):
@@ -107,6 +112,14 @@ def another(error: E) -> E:
     other = copy(error)
     other.__cause__ = error.__cause__
     return other
+
+
+def listed(headline: str, texts: Sequence[str]) -> list[str]:
+    """Return an error's lines over several mistakes: the headline, 20 texts at most, and how many more there are."""
+    lines = [headline, *texts[:_LISTED]]
+    if len(texts) > _LISTED:
+        lines.append(f"and {len(texts) - _LISTED} more")
+    return lines
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from tests.amqp.peer import ScriptedPeer
 from tests.amqp.test_declarations import Asked
 from tests.amqp.test_freed_links import delivery_of, send_one
 from tests.eventually import eventually
+from tests.interrupts import default_handler
 
 import redelivery
 from redelivery.core.commands import Accept
@@ -21,19 +22,10 @@ from redelivery_amqp.connection import AmqpConnection
 from redelivery_amqp.proton_engine import ProtonEngine
 from redelivery_amqp.sender import SenderLink
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["default_handler"]
 
 OWN = "redelivery-amqp"
 """Name of a connection's thread."""
-
-
-@pytest.fixture(autouse=True)
-def default_handler() -> Iterator[None]:
-    """Set the default handler of SIGINT, which raises KeyboardInterrupt; restore the one before."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[str]:

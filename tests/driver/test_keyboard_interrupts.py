@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from tests.eventually import eventually
+from tests.interrupts import default_interrupts
 
 import redelivery
 import redelivery_memory.adapter
@@ -63,16 +64,13 @@ def consumer(
     """Return a broker and a consumer of its queue `q`, in real time; `in batches`: as over the network."""
     able = dataclasses.replace(redelivery_memory.adapter.CAPABILITIES, batch=request.param)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with (
-            MemoryBroker() as broker,
-            redelivery.connect(broker.uri) as connection,
-            connection.consumer("q") as made,
-        ):
-            yield broker, made
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with (
+        default_interrupts(),
+        MemoryBroker() as broker,
+        redelivery.connect(broker.uri) as connection,
+        connection.consumer("q") as made,
+    ):
+        yield broker, made
 
 
 def each_place(once: Callable[[], object]) -> Iterator[str]:
@@ -117,17 +115,17 @@ def test_a_pull_loop_is_interrupted_anywhere(consumer: tuple[MemoryBroker, redel
 
 def test_a_send_is_interrupted_anywhere(redelivery_broker: MemoryBroker) -> None:
     """A message that the embedded broker has accepted is delivered, wherever its sending thread is interrupted."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as pulls:
-            for where in each_place(lambda: redelivery_broker.send("q", "a")):
-                got = 0
-                while (message := pulls.receive(0)) is not None:
-                    message.accept()
-                    got += 1
-                assert (where, redelivery_broker.depth("q"), got <= 1) == (where, 0, True)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with (
+        default_interrupts(),
+        redelivery.connect(redelivery_broker.uri) as connection,
+        connection.consumer("q") as pulls,
+    ):
+        for where in each_place(lambda: redelivery_broker.send("q", "a")):
+            got = 0
+            while (message := pulls.receive(0)) is not None:
+                message.accept()
+                got += 1
+            assert (where, redelivery_broker.depth("q"), got <= 1) == (where, 0, True)
 
 
 def test_a_waiting_receive_is_interrupted(consumer: tuple[MemoryBroker, redelivery.Consumer]) -> None:

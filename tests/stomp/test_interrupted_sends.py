@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.interrupts import default_handler
 from tests.stomp.peer import ScriptedPeer
 
 import redelivery
 from redelivery_stomp.buffered_writer import BufferedWriter
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def default_handler() -> Iterator[None]:
-    """Make SIGINT raise KeyboardInterrupt, as in any program; the handler before is put back."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+__all__ = ["default_handler"]
 
 
 class Listening(ScriptedPeer):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = ["OptionMistakes"]
 
-# Mistakes in the text of an error; its `errors` has all of them.
-_LISTED = 20
 ValueT = TypeVar("ValueT")
 
 
@@ -60,7 +58,5 @@ class OptionMistakes:
             return
         if len(self._texts) == len(self._first.errors):
             raise self._first
-        lines = [f"{len(self)} mistakes in the options:", *self._texts[:_LISTED]]
-        if len(self) > _LISTED:
-            lines.append(f"and {len(self) - _LISTED} more")
+        lines = listed(f"{len(self)} mistakes in the options:", self._texts)
         raise ConfigurationError("\n".join(lines), option=self._first.option, errors=self._texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.dead_lettering.redrive import Redrive
@@ -34,15 +34,13 @@ class DeadLetterConnection:
     """A connection for consumers of dead letters. Its ledger is only read: their deliveries are no attempts."""
 
     def __init__(self, uri: str, *, ledger: Ledger | None = None, clock: Clock | None = None) -> None:
-        self._port = ConnectionPort(uri, ledger=ledger, clock=clock)
-        self._state: Literal["new", "open", "closed"] = "new"
+        self._port = ConnectionPort(uri, ledger=ledger, clock=clock, made_by="redelivery.dead_letters")
         self.full: str | None = None
         """Reason why the last look was not complete; None: it was."""
 
     def __enter__(self) -> Self:
         """Connect. Raises as `ConnectionPort.__enter__` does."""
         self._port.__enter__()
-        self._state = "open"
         return self
 
     def __exit__(
@@ -52,7 +50,6 @@ class DeadLetterConnection:
 
     def close(self) -> None:
         """Close; the broker takes the kept dead letters back."""
-        self._state = "closed"
         self._port.close()
 
     @property
@@ -73,11 +70,6 @@ class DeadLetterConnection:
     @property
     def capabilities(self) -> Capabilities:
         """Capabilities of the broker. Raises ConfigurationError outside of `with`."""
-        if self._state != "open":
-            state = "closed" if self._state == "closed" else "not open yet"
-            raise ConfigurationError(
-                f"the connection is {state}; use it inside `with redelivery.dead_letters(...)`"
-            )
         return self._port.capabilities
 
     @property

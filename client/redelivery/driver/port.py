@@ -108,6 +108,7 @@ class ConnectionPort:
         *,
         ledger: Ledger | None = None,
         clock: Clock | None = None,
+        made_by: str = "redelivery.connect",
     ) -> None:
         """Make a connection; no I/O happens before `with`.
 
@@ -115,6 +116,7 @@ class ConnectionPort:
             uri: The broker's URI, as for `redelivery.connect`.
             ledger: Replaces `redelivery.ledger` in the URI. It is only read: no delivery here is an attempt.
             clock: Clock of the connection; None: the machine's.
+            made_by: Function that the user has called for it, for the error outside of `with`.
 
         Raises:
             ConfigurationError: An option of the URI is unknown or cannot be used.
@@ -122,6 +124,7 @@ class ConnectionPort:
         options: ConnectOptions = {"ledger": ledger, "clock": clock}
         self._parts = connection_parts(uri, options, counts=False, groups=False)
         self._driver = self._parts.driver
+        self._made_by = made_by
         self._entered = False
         self._closed = False
 
@@ -182,7 +185,7 @@ class ConnectionPort:
             ConfigurationError: The connection is not open.
         """
         if not self._entered or self._closed or self._driver.capabilities is None:
-            raise not_open(closed=self._closed)
+            raise not_open(closed=self._closed, made_by=self._made_by)
         return self._driver.capabilities
 
     # Consumers.

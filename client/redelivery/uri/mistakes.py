@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["Mistakes"]
 
-# Mistakes that the text of an error lists; `errors` has all of them.
-_LISTED = 20
 Rank = Literal["address", "option", "java"]
 _RANKS: tuple[Rank, ...] = ("address", "option", "java")
 
@@ -55,9 +53,7 @@ class Mistakes:
         if len(texts) == 1:
             text = texts[0] if suggestion is None else f"{texts[0]}; {works}"
         else:
-            lines = [f"{len(texts)} mistakes in the URI:", *texts[:_LISTED]]
-            if len(texts) > _LISTED:
-                lines.append(f"and {len(texts) - _LISTED} more")
+            lines = listed(f"{len(texts)} mistakes in the URI:", texts)
             if suggestion is not None:
                 lines.append(works)
             text = "\n".join(lines)

@@ -20,7 +20,7 @@ from redelivery.uri.option_table import (
     SCHEMES,
 )
 from redelivery.uri.repeatable import java_name_repeats, name_repeats, shown_value
-from redelivery.uri.sorted_options import near_option
+from redelivery.uri.sorted_options import canonical, near_option
 from redelivery.uri.syntax import PLAIN, Address, UriParts, shown_address
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _options(
             )
         elif name in QPID_NAMES and not java:
             yield QPID_NAMES[name], value
-        elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or _canonical(name) in OPTIONS:
+        elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
             said = f"{name}={shown}" if java_name_repeats(name) else "an option (name not shown)"
@@ -162,14 +162,9 @@ def _options(
                 left_out.append(said)
 
 
-def _canonical(name: str) -> str:
-    head, dot, last = name.rpartition(".")
-    return head + dot + last[:1].lower() + last[1:] if name.startswith("jms.") else name
-
-
 def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Protocol | None) -> Iterator[str]:
     """Yield what the Java clients do otherwise with the same URI."""
-    names = {_canonical(name) for name, _ in made.options}
+    names = {canonical(name) for name, _ in made.options}
     changed = [(a, b) for a, b in zip(parts.addresses, made.addresses, strict=True) if a.scheme != b.scheme]
     if changed:
         old, new = changed[0]

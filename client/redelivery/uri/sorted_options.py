@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redelivery.uri.mistakes import Mistakes
     from redelivery.uri.syntax import UriParts
 
-__all__ = ["SortedOptions", "family_of", "java_only", "near_option", "sorted_out"]
+__all__ = ["SortedOptions", "canonical", "family_of", "java_only", "near_option", "sorted_out"]
 
 _FAMILIES = {"stomp+ssl": "stomp", "amqps": "amqp"} | dict.fromkeys(JAVA_PORTS, "java")
 
@@ -59,7 +59,7 @@ def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
     for name, value in _member_options(parts, mistakes, java=java):
         found.inapplicable[name] = value
     for written, value in parts.options:
-        name = _canonical(written)
+        name = canonical(written)
         prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
         if prefix is not None:
             mistakes.attempt(partial(_take_mapped, parts, found, prefix, written, value))
@@ -92,7 +92,7 @@ def _take_mapped(parts: UriParts, found: SortedOptions, prefix: str, written: st
     values = found.patterns.setdefault(_pattern(pattern, prefix, java=java, quiet=parts.quiet), {})
     if key in values:
         raise ConfigurationError(f"{prefix}<pattern>.{option} is given twice, in two spellings")
-    values[key] = value_to_show(_canonical(written), value, quiet=parts.quiet)
+    values[key] = value_to_show(canonical(written), value, quiet=parts.quiet)
 
 
 def _take(parts: UriParts, found: SortedOptions, name: str, value: str) -> None:
@@ -128,7 +128,7 @@ def _member_options(parts: UriParts, mistakes: Mistakes, *, java: bool) -> Itera
             )
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
     """Return the name, in `jms.` options with the last word's first letter lowered, as the reference does."""
     head, dot, last = name.rpartition(".")
     return head + dot + last[:1].lower() + last[1:] if name.startswith("jms.") else name

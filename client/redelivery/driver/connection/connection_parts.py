@@ -107,7 +107,7 @@ def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
     return None if found is None else next((clock for clock in found if clock is not None), None)
 
 
-def not_open(*, closed: bool) -> ConfigurationError:
-    """Return the error for a call that needs an open connection."""
+def not_open(*, closed: bool, made_by: str = "redelivery.connect") -> ConfigurationError:
+    """Return the error for a call that needs an open connection. `made_by`: the function that makes the connection."""
     state = "closed" if closed else "not open yet"
-    return ConfigurationError(f"the connection is {state}; use it inside `with redelivery.connect(...)`")
+    return ConfigurationError(f"the connection is {state}; use it inside `with {made_by}(...)`")
