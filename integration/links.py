@@ -84,6 +84,7 @@ class Pump:
         self._splitter = None if opaque else FrameSplitter()
         self._middle = False  # True in the middle of a frame
         self._held = bytearray()  # the frame that will be cut in its middle
+        self._unsent = bytearray()
 
     async def run(self, kept: asyncio.Queue[tuple[float, bytes]]) -> None:
         """Forward until the source ends or the connection is cut."""
@@ -94,10 +95,13 @@ class Pump:
             if not data:
                 self._sink.write_eof()
                 return
-            for piece, command in self._splitter.feed(data) if self._splitter else [(data, None)]:
-                await self._piece(piece, command)
+            try:
+                for piece, command in self._splitter.feed(data) if self._splitter else [(data, None)]:
+                    self._piece(piece, command)
+            finally:
+                await self._flush()
 
-    async def _piece(self, piece: bytes, command: str | None) -> None:
+    def _piece(self, piece: bytes, command: str | None) -> None:
         way = self._way
         begins, self._middle = not self._middle and command != EOL, command is None
         half = way.half
@@ -106,14 +110,14 @@ class Pump:
             if command is None:
                 return
             way.half = None
-            await self._write(bytes(self._held[: len(self._held) // 2]))
+            self._write(bytes(self._held[: len(self._held) // 2]))
             raise Cut(reset=half is not None and half.reset)
         if half is not None and command:
             way.half = half._replace(left=half.left - 1)
         rule = way.after_frames if command else None
         last = rule is not None and rule.command in {None, command} and rule.left <= 1
         if rule is None or not last or rule.forward_last:
-            await self._write(piece)
+            self._write(piece)
         if command:
             way.frames += 1
             way.log.append(command)
@@ -123,17 +127,28 @@ class Pump:
             if last:
                 raise Cut(reset=rule.reset)
 
-    async def _write(self, piece: bytes) -> None:
+    def _write(self, piece: bytes) -> None:
         rule = self._way.after_bytes
         if rule is not None:
             piece, whole = piece[: rule.left], piece
             self._way.after_bytes = rule._replace(left=rule.left - len(whole))
         self._way.bytes += len(piece)
-        self._sink.write(piece)
-        await self._sink.drain()
+        self._unsent += piece
         if rule is not None and len(piece) >= rule.left:
             self._way.after_bytes = None
             raise Cut(reset=rule.reset)
+
+    async def _flush(self) -> None:
+        """Forward in one write what was read at once.
+
+        Frame by frame, RabbitMQ could send a message between an UNSUBSCRIBE and the SUBSCRIBE behind it, which the
+        client writes together: it answers with an ERROR (docs/measured/rabbitmq-stomp.md).
+        """
+        data = bytes(self._unsent)
+        self._unsent.clear()
+        if data:
+            self._sink.write(data)
+            await self._sink.drain()
 
     async def _until(self, due: float) -> None:
         left = due - asyncio.get_running_loop().time()

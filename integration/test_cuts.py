@@ -11,13 +11,14 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import redelivery
 from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
+from integration.frames import EOL
 from integration.matrix import cover
 from integration.sending import send_again
 from integration.stranded import eventually_given_back
@@ -189,7 +190,12 @@ def check(broker: Broker, java: JavaClient, talk: Conversation, whole: Result, r
         f"stranded: {[r.name for r in results if r.stranded]}; dead letters: {len(dead)}, "
         f"twice: {[key for key, count in dead.items() if count > 1]}"
     )
-    assert cuts >= 0.9 * len(results), "the cuts took place"
+    for result in results:
+        way, _, number = result.name.rpartition("-")
+        passed = [frame for frame in result.frames[cast("Direction", way)] if frame != EOL]
+        assert result.cuts or len(passed) < int(number), f"{result.name}: no cut, but {len(passed)} frames"
+    # The uncut run may have more frames than others: Artemis' windows grow by time, and a restart is a reconnect.
+    assert cuts >= len(results) / 2, "most cuts took place"
     bad = [key for key, _ in SCRIPT if key.startswith("bad")]
     left = {r.name: [m.properties["key"] for m in java.browse(r.queue)] for r in [whole, *results]}
     print(f"still on their queues: { {name: keys for name, keys in left.items() if keys} }")
