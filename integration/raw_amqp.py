@@ -87,15 +87,20 @@ class RawAmqp(Running):
         address = self.broker.address(queue)
         return self.connection.create_sender(address, name=_name(), options=self._options("target"))
 
-    def receive(self, queue: str, limit: int = 1, timeout: float = 60.0) -> list[Received]:
-        """Receive and accept messages until `limit` have arrived, or none has for `timeout` seconds."""
+    def receive(
+        self, queue: str, limit: int = 1, timeout: float = 60.0, *, expected: int = 0
+    ) -> list[Received]:
+        """Receive and accept messages until `limit` have arrived, or none has for `timeout` seconds.
+
+        The first `expected` ones may take a minute each: a large message on a busy machine needs seconds.
+        """
         receiver = self.connection.create_receiver(
             self.broker.address(queue), credit=limit, name=_name(), options=self._options("source")
         )
         found: list[Received] = []
         with suppress(proton.Timeout):
             while len(found) < limit:
-                found.append(_received(receiver.receive(timeout)))
+                found.append(_received(receiver.receive(60.0 if len(found) < expected else timeout)))
                 receiver.accept()
         return found
 

@@ -125,7 +125,7 @@ def test_poison_on_rabbitmq(
     # Without an id the message is not recognised after a reconnect.
     assert seen.bad == 3
     with RawAmqp(rabbitmq4) as raw:
-        assert [each.body for each in raw.receive(unique_queue, 10, 2.0)] == [body]
+        assert [each.body for each in raw.receive(unique_queue, 10, 2.0, expected=1)] == [body]
     with redelivery.connect(rabbitmq4.uri(**options)) as connection:
         for _ in range(2):
             with pytest.raises(redelivery.TransportError):
@@ -154,4 +154,4 @@ def test_poison_on_classic(
     # Its id is known.
     assert seen.bad == 1
     with RawAmqp(shipped) as raw:
-        assert [each.body == body for each in raw.receive(unique_queue, 10, 2.0)] == [True]
+        assert [each.body == body for each in raw.receive(unique_queue, 10, 2.0, expected=1)] == [True]
