@@ -75,10 +75,10 @@ connected.""",
 @click.option(
     "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
 )
-@click.option("--count", type=number(1), metavar="N", help="Stop after so many messages are finished.")
+@click.option("--count", type=number(1), metavar="N", help="Stop after this number of messages.")
 @click.option(
     "--idle", type=seconds(positive=True), metavar="DURATION",
-    help="Stop when no message arrived, ran or was parked for so long.",
+    help="Stop when no message arrived, was handled or was parked for this time.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=seconds(positive=True), metavar="DURATION",
@@ -96,7 +96,7 @@ connected.""",
 )
 @click.option(
     "--drain-timeout", type=seconds(), default="30s", show_default=True, metavar="DURATION",
-    help="How long running handlers may finish when stopping.",
+    help="When stopping: time for running handlers to finish.",
 )  # fmt: skip
 @health_options
 @output_option

@@ -78,7 +78,7 @@ def summary(
 @dlq.command("list", short_help="List dead letters.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
-@click.option("--limit", type=number(1), metavar="N", help="List so many at most.")
+@click.option("--limit", type=number(1), metavar="N", help="Most dead letters to list.")
 @ledger_option
 @output_option
 @verbose_option
@@ -123,7 +123,7 @@ def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, ou
 
 
 @dlq.command(
-    short_help="Put dead letters back where they came from.",
+    short_help="Send dead letters back to their original destinations.",
     epilog="""\b
 A dead letter leaves only after the broker has confirmed its copy. Stopped or
 killed in the middle, the same command goes on where it was; at most one
@@ -132,28 +132,30 @@ it was broken off after some had gone, or nothing matched.""",
 )
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
-@click.option("--to", metavar="DEST", help="Where they all go instead.")
-@click.option("--rate", type=rate, metavar="N", help="Messages a second at most.")
+@click.option("--to", metavar="DEST", help="Send all of them there instead.")
+@click.option("--rate", type=rate, metavar="N", help="Most messages a second.")
 @click.option(
     "--in-flight",
     type=number(1),
     metavar="N",
     help="Copies unconfirmed at once on brokers without transactions: faster, but a kill may leave N twice. [1]",
 )
-@click.option("--quarantine", metavar="QUEUE", help="Where those go that were put back --max-redrives times.")
+@click.option(
+    "--quarantine", metavar="QUEUE", help="Queue for dead letters that were redriven --max-redrives times."
+)
 @click.option(
     "--max-redrives", type=number(1), default=3, show_default=True, metavar="N", help="See --quarantine."
 )
-@click.option("--dry-run", is_flag=True, help="Send nothing; say what would be done.")
-@click.option("--yes", is_flag=True, help="Also put back what came from topics: every subscriber gets it.")
-@click.option("--native", is_flag=True, help="Also put back to native://…: addresses that nothing can check.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
+@click.option("--yes", is_flag=True, help="Also redrive to topics: every subscriber gets the message.")
+@click.option("--native", is_flag=True, help="Also redrive to native://… addresses, which nothing can check.")
 @ledger_option
 @output_option
 @verbose_option
 def redrive(
     words: tuple[str, ...], take: bool, idle: float, output: str, max_redrives: int, yes: bool, **given: Any
 ) -> None:
-    """Put dead letters back where they came from, or where --to says."""
+    """Send dead letters back to their original destinations, or to --to."""
     to: str | None = given["to"]
     if to is not None and to.startswith(("topic://", "temp-topic://")) and not yes:
         raise click.UsageError(
@@ -184,17 +186,17 @@ def redrive(
         raise nothing
 
 
-@dlq.command(short_help="Drop dead letters for ever.")
+@dlq.command(short_help="Delete dead letters.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
-@click.option("--dry-run", is_flag=True, help="Drop nothing; say what would be.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; show what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 @verbose_option
 def purge(
     words: tuple[str, ...], take: bool, idle: float, output: str, dry_run: bool, yes: bool, **given: Any
 ) -> None:
-    """Drop dead letters for ever. Asks before, unless --yes is given."""
+    """Delete dead letters for ever. Asks before, unless --yes is given."""
     filters = filters_of(given)
     with opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
         if not (yes or dry_run):
@@ -207,7 +209,7 @@ def purge(
                 planned = tools.purge(dry_run=True, **filters)
                 at_least = "" if planned.incomplete is None else "at least "
                 what += f" ({at_least}{planned.purged:,})"
-            click.confirm(f"Drop {what} in {tools.queue} for ever?", abort=True, err=True)
+            click.confirm(f"Delete {what} in {tools.queue} for ever?", abort=True, err=True)
         with steps.shown():
             done = tools.purge(dry_run=dry_run, told=steps, **filters)
         nothing = (
@@ -226,7 +228,7 @@ def purge(
 @filter_options
 @click.option(
     "--file", "target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="FILE",
-    help="Default: stdout. It gets its name when all is written.",
+    help="Default: stdout. The file appears under its name when all is written.",
 )  # fmt: skip
 @click.option("--force", "--yes", "force", is_flag=True, help="Replace a file that exists, without asking.")
 @click.option(

@@ -29,11 +29,11 @@ def reading_options(command: Command) -> Command:
     for option in (
         click.option(
             "--take", is_flag=True,
-            help="Read by receiving and releasing, where the broker cannot show a queue without taking.",
+            help="Read by receiving and releasing, on brokers that cannot browse a queue.",
         ),
         click.option(
             "--idle", type=seconds(positive=True), default=f"{IDLE:g}s", show_default=True, metavar="DURATION",
-            help="The queue is at its end when no message has arrived for so long, where the broker does not say.",
+            help="On brokers that do not mark a queue's end: time without a message after which it is at its end.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -44,10 +44,10 @@ def filter_options(command: Command) -> Command:
     """Add the options that select dead letters, and those of `reading_options`."""
     age = seconds()
     for option in (
-        click.option("--younger-than", type=age, metavar="DURATION", help="Died at most so long ago: 15m, 2h, 30d."),
-        click.option("--older-than", type=age, metavar="DURATION", help="Died at least so long ago: 15m, 2h, 30d."),
-        click.option("--id", multiple=True, metavar="ID", help="Message id, now or before; repeatable."),
-        click.option("--destination", multiple=True, metavar="DEST", help="Where from; may have *; repeatable."),
+        click.option("--younger-than", type=age, metavar="DURATION", help="Dead for at most this time: 15m, 2h, 30d."),
+        click.option("--older-than", type=age, metavar="DURATION", help="Dead for at least this time: 15m, 2h, 30d."),
+        click.option("--id", multiple=True, metavar="ID", help="Its id, or the original message's; repeatable."),
+        click.option("--destination", multiple=True, metavar="DEST", help="Origin; may have *; repeatable."),
         click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
     ):  # fmt: skip
         command = option(command)

@@ -37,7 +37,7 @@ def failure_options(command: Command) -> Command:
         ),
         click.option(
             "--discard-on", type=statuses, metavar="STATUS,...",
-            help="Exit statuses of the command that accept and drop the message.",
+            help="Exit statuses of the command that discard the message.",
         ),
         click.option(
             "--poison-on", type=statuses, metavar="STATUS,...",

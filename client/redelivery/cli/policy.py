@@ -56,11 +56,11 @@ JSON, TOML. Of a file all schedules are shown without --destination.""",
 )
 @click.argument("words", nargs=-1, metavar="[URI|FILE]")
 @click.option(
-    "--destination", metavar="DEST", help="Whose policy: a queue, topic:// or any other; needed with a URI."
+    "--destination",
+    metavar="DEST",
+    help="Destination of the policy: a queue, topic:// or any other; needed with a URI.",
 )
-@click.option(
-    "--redeliveries", type=number(1, 10_000), metavar="N", help="Show so many redeliveries at most."
-)
+@click.option("--redeliveries", type=number(1, 10_000), metavar="N", help="Most redeliveries to show.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw it: .png or .svg."
 )

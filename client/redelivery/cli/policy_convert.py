@@ -45,7 +45,7 @@ class _Converted:
 
 
 @click.command(
-    short_help="Write a Java URI, or a broker's file, as URI or TOML.",
+    short_help="Convert a Java URI, or a broker's file, to a URI or TOML.",
     epilog="""\b
 Examples:
   redelivery policy convert 'failover:(tcp://a:61616,tcp://b:61616)?\\
@@ -64,9 +64,9 @@ cannot express one of the schedules, or a wrong option was left out.""",
 )
 @click.argument("source", metavar="URI|FILE")
 @click.option("--to", "form", type=one_of("uri", "toml"), default="uri", show_default=True, metavar="uri|toml",
-              help="What to write; toml: policies and dead letters only.")  # fmt: skip
+              help="Format; toml: policies and dead letters only.")  # fmt: skip
 @click.option("--protocol", type=one_of("stomp", "amqp"), metavar="stomp|amqp",
-              help="What the URI is to speak. Default: as before, and STOMP instead of OpenWire.")  # fmt: skip
+              help="Protocol of the URI. Default: unchanged, and STOMP instead of OpenWire.")  # fmt: skip
 @output_option
 @verbose_option
 def convert(source: str, form: str, protocol: Protocol | None, output: str) -> int:

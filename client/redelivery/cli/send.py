@@ -77,7 +77,7 @@ the failure, 69 broker unreachable, 77 log-in refused, 78 bad configuration.""",
 )
 @click.option("--group", metavar="GROUP", help="Message group (JMSXGroupID).")
 @click.option("--non-persistent", is_flag=True, help="Let the broker lose it when it restarts.")
-@click.option("--count", type=number(1), default=1, metavar="N", help="Send each body so many times.")
+@click.option("--count", type=number(1), default=1, metavar="N", help="Send each body this number of times.")
 @output_option
 @verbose_option
 def send(
