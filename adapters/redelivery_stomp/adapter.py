@@ -190,7 +190,8 @@ class StompAdapter:
             return
         copy = copy_of(link.profile, command)
         headers = send_headers(link.profile, copy, dead_letter=not command.back)
-        self._write_send(link, copy, headers, self._confirmation(link, delivery))
+        # A refusal is about the copy's destination: the engine sends it again, later each time, and no consumer stops.
+        self._write_send(link, copy, headers, lambda error: self._confirmed(delivery, error))
 
     def _write_send(
         self, link: StompConnection, message: Outgoing, headers: Iterable[tuple[str, object]], answer: Answer
@@ -209,13 +210,15 @@ class StompAdapter:
 
     def _confirmation(self, link: StompConnection, delivery: StompDelivery) -> Any:
         def answer(error: RedeliveryError | None) -> None:
-            final = isinstance(error, FrameTooLarge)
-            if isinstance(error, AdapterError) and not final:
-                # The broker refused the request; a lost connection accuses no message.
+            if isinstance(error, AdapterError):
+                # The broker refused the acknowledgement; a lost connection accuses no message.
                 link.disconnect_cause.accuse(delivery)
-            self._sink(Confirmed(delivery, error, final=final))
+            self._confirmed(delivery, error)
 
         return answer
+
+    def _confirmed(self, delivery: StompDelivery, error: RedeliveryError | None) -> None:
+        self._sink(Confirmed(delivery, error, final=isinstance(error, FrameTooLarge)))
 
     def _send(self, link: StompConnection, command: Send) -> None:
         message = command.message

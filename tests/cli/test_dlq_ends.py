@@ -109,7 +109,7 @@ def test_broken_off_before_anything(
 def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redriven dead letters are counted before a refused copy; the others stay."""
     # The test needs the tries, not the seconds between them.
-    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST_RETRY", 0.02)
+    monkeypatch.setattr("redelivery.core.copy_back_off.FIRST", 0.02)
     breaking.refuse_settlements(lambda message: message.body == b"150")
     ended = cli("dlq", "redrive", URI, *FAST)
     done = COUNT - breaking.depth("DLQ")

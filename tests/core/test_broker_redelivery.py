@@ -12,7 +12,18 @@ from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, Hold, LookUp, Mark, Unanswered
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Dispatch,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    Refused,
+    Unanswered,
+)
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
 from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
 from redelivery.core.ledger_entry import Entry
@@ -100,7 +111,7 @@ def test_a_refused_copy_is_tried_again_for_the_rest_of_its_delay() -> None:
     at = bench(CONFIRMED)
     delivery = at.run(Letter(1))
     one(at.fail(delivery))
-    assert confirm(at, delivery, REFUSED) == []
+    assert isinstance(confirm(at, delivery, REFUSED)[0], Refused)
     at.now += 1.0
     assert one(at.feed(Tick())).copy.delay == 59.0
     at.now += 30.0

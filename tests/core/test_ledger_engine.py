@@ -20,6 +20,7 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    Refused,
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import (
@@ -124,7 +125,7 @@ def test_a_refused_dead_letter_stays_in_the_ledger() -> None:
     bench = Counted()
     arrival = bench.begun(Letter(0))
     bench.feed(Poisoned(arrival, CAUSE))
-    assert bench.feed(Confirmed(arrival, AdapterError("full"))) == []
+    assert [type(command) for command in bench.feed(Confirmed(arrival, AdapterError("full")))] == [Refused]
     bench.now += 1
     assert [type(command) for command in bench.feed(Tick())] == [PoisonAck]
     assert [type(command) for command in bench.feed(Confirmed(arrival))] == [Bury]

@@ -2,7 +2,7 @@
 
 Their receivers: the driver carries out `Dispatch` and `Stop`. Its ledger, if it has one, carries out `LookUp`, `Mark`,
 `Clear` and `Bury`. Its log reports `Hold`, `AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered`,
-`PolicyFault` and `BreakerChanged`. The adapter carries out the others.
+`Refused`, `Postponed`, `PolicyFault` and `BreakerChanged`. The adapter carries out the others.
 The driver itself makes `Send`, `Commit`, `Subscribe` and `Unsubscribe`: no engine decides them.
 """
 
@@ -42,6 +42,8 @@ __all__ = [
     "Mark",
     "PoisonAck",
     "PolicyFault",
+    "Postponed",
+    "Refused",
     "Release",
     "Reschedule",
     "Send",
@@ -286,6 +288,30 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker has refused a dead letter or a delayed copy; it is sent again after `delay` seconds. For the log.
+
+    `error`: why. `again`: the log has reported a refusal a short time before.
+    """
+
+    delivery: Delivery
+    error: RedeliveryError
+    delay: float
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A dead letter or a delayed copy waits for `delay` seconds, because others ended connections. For the log.
+
+    `command`: the one that follows then.
+    """
+
+    command: PoisonAck | Forward
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class TookBack:
     """The broker has taken back `messages` after its time limit; handlers run for `running` of them.
 
@@ -474,6 +500,8 @@ Command = (
     | SetAside
     | StillAside
     | Unanswered
+    | Refused
+    | Postponed
     | TookBack
     | PolicyFault
     | BreakerChanged

@@ -636,7 +636,7 @@ class Engine:
             return NOTHING
         # No epoch: results that arrive before the next connection are stale.
         self.epoch = -1
-        changed = self._gate.lost(now)
+        changed = [*self._confirms.interrupted(now, closed=event.closed), *self._gate.lost(now)]
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.

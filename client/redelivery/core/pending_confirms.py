@@ -5,9 +5,22 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Dropped, Forward, Reschedule, SetAside, Stop, Unanswered
+from redelivery.core.commands import (
+    Accept,
+    Command,
+    Dropped,
+    Forward,
+    Postponed,
+    Refused,
+    Reschedule,
+    SetAside,
+    Stop,
+    Unanswered,
+)
+from redelivery.core.copy_back_off import CopyBackOff, back_off
 from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
+from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,8 +46,6 @@ there."""
 ACKNOWLEDGED = 60.0
 """Seconds after a confirmed copy in which the acknowledgement of its original may be lost with the connection: a broker
 that takes longer to read it misses its heart-beats. Not longer, as above: on RabbitMQ a copy has the same id."""
-# Seconds between retries: doubled from the first to the last.
-FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 
 
 class PendingConfirms:
@@ -64,6 +75,7 @@ class PendingConfirms:
         # Those of `pending` that wait for an answer; the others were refused.
         self.in_doubt: set[Delivery] = set()
         self._alarms: list[tuple[float, int, Delivery]] = []
+        self._back_off = CopyBackOff()
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
 
@@ -109,8 +121,12 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
         self.pending.add(delivery)
-        self.in_doubt.add(delivery)
         enter(delivery, "settling")
+        if (until := self._back_off.waits_until(now)) is not None:
+            self._alarm(delivery, record, until)
+            return (Postponed(command, until - now),)
+        self._back_off.sent()
+        self.in_doubt.add(delivery)
         record.tries += 1
         record.copied = isinstance(command, Forward)
         self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
@@ -141,9 +157,10 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
-            delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
+            delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
-            return ()
+            return (Refused(delivery, error, delay, again=self._back_off.is_reported(now)),)
+        self._back_off.confirmed()
         # Its first copy was confirmed: this one is a duplicate, which the broker may drop.
         if record.confirmed:
             self._counts.deduplicated += 1
@@ -193,6 +210,22 @@ class PendingConfirms:
         self.pending.discard(delivery)
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
+
+    def interrupted(self, now: float, *, closed: bool) -> Sequence[Command]:
+        """Note that the connection is lost, or that its consumer is `closed`; return what the log reports.
+
+        Called before `lost`.
+        """
+        if closed:
+            self._back_off.closed()
+            return ()
+        in_doubt = next(iter(self.in_doubt), None)
+        losses = self._back_off.lost(now)
+        until = self._back_off.waits_until(now)
+        if in_doubt is None or until is None:
+            return ()
+        error = TransportError(f"{losses} connections in a row were lost before it was confirmed")
+        return (Refused(in_doubt, error, until - now, again=self._back_off.is_reported(now)),)
 
     def lost(self) -> list[Delivery]:
         """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""

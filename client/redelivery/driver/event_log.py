@@ -20,6 +20,7 @@ from redelivery.events import (
     ConnectionLost,
     ConsumerStopped,
     CreditSpent,
+    DeadLetterFailed,
     DeadLettering,
     Deduplicated,
     DrainBegun,
@@ -123,8 +124,18 @@ def _parked(event: Parked) -> Line:
     return Line(logging.INFO, f"{named(event)}: {what}; {_redelivery(event.delay, holds)}")
 
 
-def _dead_lettering(event: DeadLettering) -> Line:
+def _dead_lettering(event: DeadLettering) -> Line | None:
+    if event.again:
+        return None
     return Line(logging.WARNING, f"{named(event)}: given up ({event.cause}); {_dead_letter(event.to)}")
+
+
+def _dead_letter_failed(event: DeadLetterFailed) -> Line | None:
+    if event.again:
+        return None
+    what = f"its {'delayed copy' if event.delayed else 'dead letter'} is not confirmed ({event.error})"
+    text = f"{named(event)}: {what}; the message stays on the broker, next try in {event.delay:g} s"
+    return Line(logging.WARNING, text)
 
 
 def _dropped(event: Dropped) -> Line:
@@ -308,6 +319,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     CreditSpent: _spent,
     DrainBegun: _drain_begun,
     Drained: _drained,
+    DeadLetterFailed: _dead_letter_failed,
     DeadLettering: _dead_lettering,
     Deduplicated: _deduplicated,
     Dropped: _dropped,

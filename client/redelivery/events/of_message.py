@@ -46,6 +46,8 @@ class DeadLettering(MessageEvent):
     cause: str
     to: str | None
     """Destination of the copy that this client sends; None: the broker dead-letters the message."""
+    again: bool = False
+    """True if it was tried before, and refused or not confirmed."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -65,13 +67,22 @@ class DeadLettered(MessageEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class DeadLetterFailed(MessageEvent):
-    """The broker has refused a dead letter, or a delayed copy; another try follows. The message stays on the broker."""
+    """A dead letter, or a delayed copy, was refused, or its confirmation was lost with several connections in a row.
+
+    Another try follows. The message stays on the broker.
+    """
 
     name = "dead letter failed"
 
     error: BaseException
     tries: int
     """Number of tries so far."""
+    delay: float
+    """Seconds until the next try."""
+    delayed: bool
+    """True for a delayed copy."""
+    again: bool
+    """True if another one of this consumer failed in the last minute: the log then has no line for this one."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -20,6 +20,8 @@ from redelivery.core.commands import (
     Mark,
     PoisonAck,
     PolicyFault,
+    Postponed,
+    Refused,
     Release,
     Reschedule,
     SetAside,
@@ -43,6 +45,7 @@ from redelivery.core.events import (
     Succeeded,
 )
 from redelivery.core.policy.policy_guard import limit_of
+from redelivery.driver.consumer.next_step import next_step
 from redelivery.driver.consumer.observation import Observation
 from redelivery.events.of_handling import ResultDetails
 
@@ -161,7 +164,7 @@ class ConsumerEvents:
             # The record's cause names the policy's time limit, if the message is poison because of that.
             if record is not None and record.cause is not None and delivery.outcome != "spared":
                 cause = record.cause
-        step, delay, to = _next_step(commands)
+        step, delay, to = next_step(commands)
         return ResultDetails(
             delivery.outcome, verdict, None, cause.text.removeprefix(prefix), cause.kind, _number(event), maximum,
             0 if record is None else record.deferrals, step, delay, to,
@@ -184,13 +187,15 @@ class ConsumerEvents:
         elif isinstance(event, Continued):
             self._note(public.Resumed)
 
-    def waits(self, commands: Sequence[Command]) -> None:
+    def waits(self, commands: Sequence[Command]) -> None:  # noqa: C901, PLR0912 - the table of commands
         """Keep events of commands without a result: for redelivered and expired messages, and repeated attempts."""
         for command in commands:
             match command:
                 case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                     continue
                 case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside() | BreakerChanged():
+                    continue
+                case Postponed():
                     continue
                 case Hold():
                     record = command.delivery.record
@@ -204,10 +209,11 @@ class ConsumerEvents:
                     cause, late = command.cause.text, command.deferred
                     self._parked(command.delivery, cause, command.delay, deferred=late, native=True)
                 case PoisonAck():
-                    self._note(public.DeadLettering, command.delivery, command.cause.text, None)
+                    self._dead_lettering(command.delivery, command.cause.text, None)
                 case Forward():
-                    to = command.copy.destination
-                    self._note(public.DeadLettering, command.delivery, command.cause.text, to)
+                    self._dead_lettering(command.delivery, command.cause.text, command.copy.destination)
+                case Refused():
+                    self._refused(command)
                 case Dropped():
                     self._note(public.Dropped, command.delivery, command.cause.text)
                 case Unanswered():
@@ -231,6 +237,23 @@ class ConsumerEvents:
     ) -> None:
         self._note(public.Parked, delivery, cause, delay, deferred, copied, native)
 
+    def _dead_lettering(self, delivery: Delivery, cause: str, to: str | None) -> None:
+        again = delivery.record is not None and delivery.record.tries > 1
+        self._note(public.DeadLettering, delivery, cause, to, again)
+
+    def _refused(self, command: Refused) -> None:
+        """Keep the event of a refused dead letter or delayed copy, behind the end of its handler's run."""
+        delivery, record = command.delivery, command.delivery.record
+        tries, delayed = (0, False) if record is None else (record.tries, not record.poisoned)
+        event = public.DeadLetterFailed(
+            self.now(), self._subscribe, delivery, command.error, tries, command.delay, delayed, command.again
+        )
+        self._behind(delivery).append(event)
+
+    def _behind(self, delivery: Delivery) -> list[public.Event]:
+        watch = next((each for each in self.watches if each.condemned(delivery)), None)
+        return self.pending if watch is None else watch.later
+
     def unseen(self, command: AcceptUnseen) -> None:
         """Keep the event of a delivery that is accepted without being handled."""
         self._note(public.Deduplicated, command.delivery, command.why)
@@ -243,22 +266,15 @@ class ConsumerEvents:
 
     def _answered(self, event: Confirmed, *, dead_lettered: bool) -> None:
         """Keep the event of the broker's answer to a poison acknowledgement."""
-        delivery, error = event.delivery, event.error
+        delivery = event.delivery
         record = delivery.record
-        if record is None:
+        if record is None or event.error is not None or not dead_lettered:
+            # The command that follows a refusal has an event of its own.
             return
-        watch = next((each for each in self.watches if each.condemned(delivery)), None)
-        pending = self.pending if watch is None else watch.later
         now, cause, kind = self.now(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
-        if event.final:
-            # The next event has the reason: the message is set aside.
-            return
-        if error is not None:
-            pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
-        elif dead_lettered:
-            pending.append(
-                public.DeadLettered(now, self._subscribe, delivery, cause, kind, record.count, record.copied)
-            )
+        self._behind(delivery).append(
+            public.DeadLettered(now, self._subscribe, delivery, cause, kind, record.count, record.copied)
+        )
 
     def breaker(self, change: BreakerChanged) -> None:
         """Keep a change of the breaker's state."""
@@ -323,36 +339,3 @@ def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
     else:
         charged = isinstance(event, Failed | Poisoned) and outcome != "spared"
     return max(1, record.count if charged else record.count + 1)
-
-
-def _next_step(  # noqa: PLR0911 - the table of commands
-    commands: Sequence[Command],
-) -> tuple[public.NextStep, float | None, str | None]:
-    """Return the next step after a result, its delay in seconds, and the destination of a dead-letter copy."""
-    for command in commands:
-        match command:
-            case Hold():
-                return "redelivery", command.delay, None
-            case Forward() if command.delayed:
-                return "delayed copy", command.copy.delay, None
-            case Reschedule():
-                return "delayed by the broker", command.delay, None
-            case Forward():
-                return "dead-letter copy", None, command.copy.destination
-            case PoisonAck():
-                return "poison acknowledgement", None, None
-            case Accept():
-                return "drop", None, None
-            case Stop():
-                return "stop", None, None
-            case SetAside():
-                return "set aside", None, None
-            case (
-                AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
-            ):
-                pass
-            case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged() | TookBack():
-                pass
-            case _:
-                assert_never(command)
-    return "none", None, None

@@ -30,6 +30,8 @@ from redelivery.core.commands import (
     Mark,
     PoisonAck,
     PolicyFault,
+    Postponed,
+    Refused,
     Release,
     Reschedule,
     SetAside,
@@ -638,7 +640,7 @@ class Dispatcher:
                     if command.new != "closed":
                         # The broker may limit how long parked messages stay here.
                         self._driver.expect_alarm(self)
-                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
+                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack() | Refused():
                     pass
                 case Hold():
                     if self._tell_holds:
@@ -659,6 +661,8 @@ class Dispatcher:
                 case PoisonAck() | Forward():
                     self._driver.expect_alarm(self)
                     self._settlements.put(command)
+                case Postponed():
+                    self._driver.expect_alarm(self)
                 case Release() | Credit() | Reschedule():
                     self._settlements.put(command)
                 case _:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, cast
 
+from redelivery.core.copy_back_off import back_off
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Committed, Deferred, Failed, Succeeded
-from redelivery.core.pending_confirms import FIRST_RETRY, LAST_RETRY
 from redelivery.driver.session.activity import SessionActivity
 from redelivery.driver.session.session_message import SessionMessage
 from redelivery.errors import (
@@ -218,7 +218,7 @@ class SessionState:
         with self._lock:
             self._late.difference_update(messages)
         unsent = isinstance(error, TransactionRolledBack) and all(message.live for message in messages)
-        delay = min(FIRST_RETRY * 2 ** min(self._unsent, 10), LAST_RETRY) if unsent else 0.0
+        delay = back_off(self._unsent + 1) if unsent else 0.0
         self._unsent = self._unsent + 1 if unsent else 0
         for message in messages:
             if error is None:

@@ -1,0 +1,71 @@
+"""Back-off of dead letters and delayed copies that the broker refuses, also over lost connections.
+
+Artemis closes a STOMP connection when it refuses a copy, and RabbitMQ when its queue is full. The broker redelivers the
+poison message over the next connection; sent again at once, its copy would end each connection, and no other message
+would be handled. For that reason a connection that was lost after a copy, with none confirmed, delays the next copies.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+__all__ = ["CopyBackOff", "back_off"]
+
+# Seconds between tries: doubled from the first to the last.
+FIRST, LAST = 1.0, 30.0
+# Lost connections in a row after which copies wait. The first may have been lost for any reason.
+LOSSES = 2
+# Seconds between reports of refusals: a full queue refuses each copy of each poison message.
+REPORT = 60.0
+
+
+def back_off(refusals: int) -> float:
+    """Return the seconds until the next try after this number of refusals in a row."""
+    return min(FIRST * 2.0 ** min(refusals - 1, 10), LAST)
+
+
+class CopyBackOff:
+    """Refusals and losses of one consumer's copies. Times are of any steady clock, in seconds."""
+
+    __slots__ = ("_losses", "_reported", "_sent", "_until")
+
+    def __init__(self) -> None:
+        # True if a copy was sent over this connection, and none was confirmed after it.
+        self._sent = False
+        self._losses = 0
+        self._until = self._reported = -inf
+
+    def waits_until(self, now: float) -> float | None:
+        """Return when copies may be sent again; None: now."""
+        return self._until if now < self._until else None
+
+    def sent(self) -> None:
+        """Note that a copy is sent."""
+        self._sent = True
+
+    def confirmed(self) -> None:
+        """Note that the broker has confirmed one: it takes copies."""
+        self._sent, self._losses = False, 0
+        self._until = self._reported = -inf
+
+    def lost(self, now: float) -> int:
+        """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""
+        if not self._sent:
+            return 0
+        self._sent = False
+        self._losses += 1
+        if self._losses < LOSSES:
+            return 0
+        self._until = now + back_off(self._losses - LOSSES + 1)
+        return self._losses
+
+    def closed(self) -> None:
+        """Note that the connection ends without being lost."""
+        self._sent = False
+
+    def is_reported(self, now: float) -> bool:
+        """Return True if a refusal was reported a short time ago; otherwise note that one is reported now."""
+        if now < self._reported + REPORT:
+            return True
+        self._reported = now
+        return False
