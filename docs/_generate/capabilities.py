@@ -155,7 +155,7 @@ FEATURES = (
     Feature(
         "message groups",
         lambda able: _yes(able.groups),
-        "Without them, `redelivery.ordering=per_group` is refused at the start.",
+        "Without them, `redelivery.ordering=per_group` is refused at the start. Over several processes: [which brokers keep the order](several-processes.md#message-groups).",
     ),
     Feature(
         "wildcards in queue names",

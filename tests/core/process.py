@@ -39,6 +39,7 @@ class Process:
     """Copied, and perhaps not acknowledged; with the key of the ledger entry to remove then."""
     alone: Arrival | None = None
     dead: bool = False
+    seen_dead: float = 0.0  # when its lock can be taken
 
     def open(self) -> list[AttemptMark]:
         """Return the attempts in its file."""

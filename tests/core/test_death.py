@@ -48,12 +48,14 @@ def test_a_failure_that_has_been_written_is_not_charged_again() -> None:
 
 
 def test_a_failure_on_its_way_counts_for_other_processes() -> None:
-    """A failure that a living process has not written yet counts for others; its running messages do not."""
+    """A failure that a living process has not written yet counts for others; what it has open does not, and is told."""
     entry = counted(Entry(1, "x"), [AttemptMark(A, 1, "failed")])
     assert entry is not None
     assert entry.count == 2
     assert counted(Entry(2, "x"), [AttemptMark(A, 1, "failed")]) == Entry(2, "x")
-    assert counted(None, [AttemptMark(A, 0, "running")]) is None
+    assert counted(None, [AttemptMark(A, 0, "running")]) == Entry(elsewhere=True)
+    assert counted(Entry(1, "x"), [AttemptMark(A, 1, "hung")]) == Entry(1, "x", elsewhere=True)
+    assert counted(Entry(2, "x"), [AttemptMark(A, 1, "failed")]) == Entry(2, "x")
 
 
 @given(attempts, entries)

@@ -29,7 +29,7 @@ from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, Loo
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
-from redelivery.core.ledger_engine import LedgerEngine
+from redelivery.core.ledger_engine import AGAIN, DYING, LedgerEngine
 from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, counted, fingerprint
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
@@ -43,6 +43,8 @@ ABLE = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
 COPIES = Capabilities("model", forward="confirmed", drops_second_copy=True)  # as Artemis over STOMP
 CAUSE = Cause("ValueError: no")
 WORKERS = 3
+# Seconds from the end of a connection until the death of its process shows.
+DEATHS = st.sampled_from([0.0, 0.0, AGAIN, DYING])
 
 
 class Processes(RuleBasedStateMachine):
@@ -89,8 +91,8 @@ class Processes(RuleBasedStateMachine):
             if len(self.processes[which].marks) < WORKERS:
                 self.take(self.processes[which])
 
-    @rule(which=st.integers(0, 1), place=st.integers(0, WORKERS - 1))
-    def end(self, which: int, place: int) -> None:
+    @rule(which=st.integers(0, 1), place=st.integers(0, WORKERS - 1), dying=DEATHS)
+    def end(self, which: int, place: int, dying: float = 0.0) -> None:
         process = self.processes[which]
         if not process.marks:
             return
@@ -98,7 +100,7 @@ class Processes(RuleBasedStateMachine):
         mail = delivery.letter
         assert isinstance(mail, Mail)
         if mail.kind == "killer":
-            self.die(which)
+            self.die(which, dying)
         elif mail.kind == "bad":
             mail.failures += 1
             self.carry_out(process, process.engine.feed(Failed(delivery, CAUSE), self.now))
@@ -122,22 +124,28 @@ class Processes(RuleBasedStateMachine):
         process.unwritten |= {key: None for key in process.in_doubt.values() if key is not None}
         process.in_doubt.clear()
 
-    @rule(which=st.integers(0, 1))
+    @rule()
+    def wait(self) -> None:
+        self.now += AGAIN
+
+    @rule(which=st.integers(0, 1), dying=DEATHS)
     @precondition(lambda self: any(process.marks or process.in_doubt for process in self.processes))
-    def kill(self, which: int) -> None:
+    def kill(self, which: int, dying: float = 0.0) -> None:
         """Kill a process at any time."""
         marks = self.processes[which].marks
         if len(marks) == 1:
             mail = next(iter(marks)).letter
             assert isinstance(mail, Mail)
             mail.operator += 1
-        self.die(which)
+        self.die(which, dying)
 
     # Their effects.
 
-    def die(self, which: int) -> None:
+    def die(self, which: int, dying: float) -> None:
+        """End a process. The broker has its messages at once; the ledger sees its death `dying` seconds later."""
         process = self.processes[which]
         process.dead = True
+        process.seen_dead = self.now + dying
         for arrival in process.marks:
             assert isinstance(arrival.letter, Mail)
             if len(process.marks) == 1:
@@ -158,11 +166,11 @@ class Processes(RuleBasedStateMachine):
 
     def look_up(self, process: Process, key: bytes) -> Entry | None:
         for grave in self.graves:
-            if any(attempt.key == key for attempt in grave.open()):
+            if grave.seen_dead <= self.now and any(attempt.key == key for attempt in grave.open()):
                 self.written |= after_death(grave.open(), self.written, self.now)
                 grave.marks.clear()
                 grave.failed.clear()
-        others = [p for p in self.processes if p is not process]
+        others = [p for p in (*self.processes, *self.graves) if p is not process]
         known = process.unwritten.get(key) or self.written.get(key)
         return counted(known, [a for other in others for a in other.open() if a.key == key])
 
@@ -247,6 +255,7 @@ class Processes(RuleBasedStateMachine):
         if not hasattr(self, "mails"):
             return
         for turn in range(60 * (len(self.mails) + 1)):
+            self.wait()
             self.deliver(turn % 2, 1)
             self.want(turn % 2, WORKERS)
             self.end(turn % 2, turn)

@@ -85,6 +85,7 @@ def test_it_speaks_at_the_time_and_at_twice_the_time(
     assert isinstance(connection.error, HandlerTimeout)
     health = connection.health()
     assert (health.live, health.ready) == (False, False)
+    assert health.reasons[0].startswith("a handler did not end: HandlerTimeout")
     assert health.reasons[1] == "queue://q: a handler runs for 10 s, its timeout is 5 s"
     assert health.consumers[0].oldest_running_s == 10
     with pytest.raises(HandlerTimeout, match="twice its timeout"):

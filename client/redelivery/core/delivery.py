@@ -51,9 +51,9 @@ class Record:
     """
 
     __slots__ = (
-        "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
-        "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned", "returns", "runner", "spared",
-        "strong", "succeeded", "tries",
+        "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
+        "elsewhere", "exhausted", "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned",
+        "returns", "runner", "spared", "strong", "succeeded", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -62,6 +62,7 @@ class Record:
         self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
         self.spared = False  # parked, uncharged, for a retry
+        self.elsewhere: float | None = None  # with a ledger: since when another process is waited for
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None

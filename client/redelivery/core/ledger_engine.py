@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerEngine"]
 
+DYING = 2.0
+"""Seconds for which a message waits while another process has it open. A process that dies closes its connection before
+its death shows: the broker may have redelivered the message by then. One that lives has lost its connection."""
+AGAIN = 0.1
+"""Seconds between two looks at that process."""
+
 
 class LedgerEngine(Engine):
     """`Engine` that decides by the ledger's counts."""
@@ -85,12 +91,26 @@ class LedgerEngine(Engine):
         left = self._left(entry, record, delivery, now) if fresh else 0.0
         if left > 0:
             return self._postponed(delivery, record, now, left)
-        if not entry.suspect:
+        dying = self._dying(entry, record, now)
+        if not dying and not entry.suspect:
             return self._begun(delivery)
         self._running.pop(delivery, None)
         enter(delivery, "parked")
-        self._suspects.append(delivery)
+        if dying:
+            self._schedule.park(delivery, now + AGAIN)
+        else:
+            self._suspects.append(delivery)
         return NOTHING
+
+    @staticmethod
+    def _dying(entry: Entry, record: Record, now: float) -> bool:
+        """Return True while another process that has the message open may be about to be seen dead."""
+        if not entry.elsewhere:
+            record.elsewhere = None
+            return False
+        if record.elsewhere is None:
+            record.elsewhere = now
+        return now < record.elsewhere + DYING
 
     def _left(self, entry: Entry, record: Record, delivery: Delivery, now: float) -> float:
         """Return the rest of the delay, in seconds, after a failure in another process."""

@@ -42,6 +42,7 @@ class Entry:
 
     `poisoned`: the message is poison, and only the confirmation of its dead letter is outstanding. `suspect`: the
     message was open when a process died (crash suspect). It runs exclusively until it has ended otherwise.
+    `elsewhere`: another process has it open, and has not been seen dead. Never written.
     """
 
     count: int = 0
@@ -50,6 +51,7 @@ class Entry:
     last: float | None = None
     poisoned: bool = False
     suspect: bool = False
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,11 @@ def _charged(before: Entry, count: int, cause: str, now: float, *, suspect: bool
 
 
 def counted(entry: Entry | None, elsewhere: Iterable[AttemptMark]) -> Entry | None:
-    """Return an entry with the failures that another, living process has still to write."""
+    """Return an entry with the failures that another, living process has still to write, and with what it has open."""
     for attempt in elsewhere:
         before = entry or Entry()
-        if attempt.state == "failed" and attempt.count >= before.count:
+        if attempt.state != "failed":
+            entry = replace(before, elsewhere=True)
+        elif attempt.count >= before.count:
             entry = replace(before, count=attempt.count + 1, cause=before.cause or UNSAID)
     return entry

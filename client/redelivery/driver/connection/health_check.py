@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination
 from redelivery.driver.connection.pulse import SILENT
-from redelivery.errors import ConfigurationError, near_miss
+from redelivery.errors import ConfigurationError, HandlerTimeout, near_miss
 from redelivery.health import ConsumerHealth, Health
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ class HealthCheck:
         """Return the reasons for a new process: an error, overdue handlers, ended workers."""
         reasons: list[str] = []
         if error is not None:
-            reasons.append(f"consuming has ended: {self._shown(Cause.of(error))}")
+            # Without a `run` that ends by it, the other messages go on.
+            what = "a handler did not end" if isinstance(error, HandlerTimeout) else "consuming has ended"
+            reasons.append(f"{what}: {self._shown(Cause.of(error))}")
         for listener in self._listeners:
             for runner in cast("Sequence[Runner]", tuple(listener.runners)):
                 reasons += self._overdue(runner)
