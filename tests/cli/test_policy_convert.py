@@ -164,3 +164,49 @@ def test_the_prefetch_of_a_files_destinations(cli: Any) -> None:
     ended = cli("policy", "convert", "a.xml")
     assert "prefetch" not in ended.out
     assert "use listen('b', ..., credit=6); left out" in ended.err
+
+
+FACTORY = (
+    '<beans xmlns:amq="http://activemq.apache.org/schema/core"><amq:connectionFactory brokerURL="{url}"'
+    ' userName="{user}" password="hunter2" nonBlockingRedelivery="true" useAsyncSend="true" clientID="${{id}}"'
+    ' taskRunner="x"><amq:prefetchPolicy><amq:prefetchPolicy queuePrefetch="7"/></amq:prefetchPolicy>'
+    '<amq:redeliveryPolicy maximumRedeliveries="2"/></amq:connectionFactory></beans>'
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("tcp://a:61616", "stomp://a:61613?"),
+        ("failover:tcp://a:1,tcp://b:2", "failover:(stomp://a:61613,stomp://b:61613)?"),
+        ("tcp://a:61616?jms.prefetchPolicy.queuePrefetch=50", "stomp://a:61613?"),
+        ("${broker.url}", ""),
+    ],
+)
+def test_properties_of_a_factory_are_carried_over(cli: Any, url: str, address: str) -> None:
+    """A property of a connection factory is the `jms.` option of its URL; each that is left out is a note."""
+    Path("a.xml").write_text(FACTORY.format(url=url, user="bob"))
+    ended = cli("policy", "convert", "a.xml")
+    head, _, options = ended.out.strip().rpartition("?")
+    assert (head + "?" if head else "") == address
+    assert sorted(options.split("&")) == [
+        "jms.nonBlockingRedelivery=true",
+        "jms.password=PASSWORD",
+        "jms.prefetchPolicy.queuePrefetch=7",
+        "jms.redeliveryPolicy.maximumRedeliveries=2",
+        "jms.userName=USER",
+    ]
+    assert "a.xml:1: clientID: a placeholder's value is not known here; left out" in ended.err
+    assert "a.xml:1: taskRunner: a property of the Java client only; left out" in ended.err
+    assert "jms.useAsyncSend=true is an option of the Java client only; left out" in ended.err
+    assert "stops a consumer while a message waits" not in ended.err
+    assert "hunter2" not in ended.out + ended.err
+    assert "bob" not in ended.out + ended.err
+
+
+def test_credentials_of_the_url_count_before_those_of_the_factory(cli: Any) -> None:
+    """A factory whose URL has credentials keeps these; a placeholder for a user name is no mistake."""
+    Path("a.xml").write_text(FACTORY.format(url="tcp://al:hunter3@a:61616", user="${user}"))
+    ended = cli("policy", "convert", "a.xml")
+    assert ended.out.startswith("stomp://USER:PASSWORD@a:61613?jms.nonBlockingRedelivery=true&")
+    assert "hunter" not in ended.out + ended.err

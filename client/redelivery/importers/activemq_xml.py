@@ -171,9 +171,9 @@ def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> P
             assert chosen is not None
             why = f"the policies on line {chosen.line} are taken; these are left out"
             notes.add(found.line, "redelivery policies", why)
-    if chosen is not None and chosen is plugin:
+    if plugin is not None:
         notes.add(
-            chosen.line, "redeliveryPlugin",
+            plugin.line, "redeliveryPlugin",
             "while the broker has it, it redelivers a message after a poison acknowledgement instead of "
             "dead-lettering it; use redelivery.deadLetter=forward, or remove the plugin",
         )  # fmt: skip

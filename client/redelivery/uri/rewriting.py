@@ -187,11 +187,13 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
         "jms.password",
     }:
         yield f"user name and password are not shown: write yours for {_USER} and {_PASSWORD}"
-    startup = {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}
-    if parts.failover and not names & startup:
+    if parts.failover and not names & {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}:
+        # The Java clients limit the first connect by maxReconnectAttempts, too, if nothing else limits it.
+        most = next((value for name, value in made.options if name.endswith("axReconnectAttempts")), "-1")
+        long = "for ever" if most == "-1" else f"up to {most} times"
         yield (
-            "failover: of the Java clients tries for ever to connect first; here connect fails after one round "
-            "(startupMaxReconnectAttempts=-1: for ever)"
+            f"failover: of the Java clients tries {long} to connect first; here connect fails after one round "
+            f"(startupMaxReconnectAttempts={most}: {long})"
         )
     if java and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
         yield (
