@@ -39,6 +39,10 @@ SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" xmlns:p="
         ("vm://broker", "stomp://localhost:61613"),
         ("tcp://[::1]:61616", "stomp://[::1]:61613"),
         ("stomp://h:1?redelivery.credit=4", "stomp://h:1?redelivery.credit=4"),
+        ("(tcp://a:61616?sslEnabled=false,tcp://b:61616)?ha=true&consumerWindowSize=0&reconnectAttempts=-1&retryInterval=9",
+         "failover:(stomp://a:61613,stomp://b:61613)"),
+        ("tcp://a:61616?user=bob&password=hunter2&clientID=c", "stomp://a:61613?jms.userName=USER&jms.password=PASSWORD&jms.clientID=c"),
+        ("tcp://a?userName=bob&password=hunter2", "stomp://a:61613?jms.userName=USER&jms.password=PASSWORD"),
     ],
 )  # fmt: skip
 def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
@@ -46,6 +50,7 @@ def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
     ended = cli("policy", "convert", uri)
     assert (ended.code, ended.out) == (0, f"{converted}\n")
     assert redelivery.connect(converted).settings
+    assert "hunter2" not in ended.out + ended.err
 
 
 def test_options_of_a_destination(cli: Any) -> None:
@@ -61,6 +66,32 @@ def test_options_of_a_destination(cli: Any) -> None:
         in ended.err
     )
     assert "consumer.exclusive=true is of one destination" in ended.err
+
+
+def test_notes_on_a_uri_of_artemis_own_client(cli: Any) -> None:
+    """Its options are named with their counterparts; differences of other Java clients are not claimed of it."""
+    ended = cli("policy", "convert", "(tcp://a:61616,tcp://b:61616)?reconnectAttempts=-1")
+    assert (
+        "reconnectAttempts=-1 is an option of the Java client only; here maxReconnectAttempts of failover:"
+        in ended.err
+    )
+    assert "tcp:// speaks Core" in ended.err
+    assert not any(word in ended.err for word in ("for ever", "stops a consumer", "unknown"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("?randomize=false", "tries for ever to connect first; here connect fails after one round"),
+        ("?maxReconnectAttempts=5", "tries up to 5 times to connect first; here connect fails after one round"),
+        ("?maxReconnectAttempts=1", ""),
+    ],
+)  # fmt: skip
+def test_how_long_the_java_client_tries_to_connect_first(cli: Any, options: str, said: str) -> None:
+    """The note on the first connect follows `maxReconnectAttempts`, which limits it in the Java clients, too."""
+    ended = cli("policy", "convert", f"failover:(tcp://a,tcp://b){options}")
+    assert said in ended.err
+    assert ("to connect first" in ended.err) is bool(said)
 
 
 def test_the_protocol_is_chosen(cli: Any) -> None:

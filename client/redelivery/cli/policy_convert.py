@@ -149,11 +149,15 @@ def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> 
         known = not _is_placeholder(url.text)
         if not known:
             notes.append(f"{place}: a placeholder's value is not known here; its addresses are left out")
-        options = _factory_options(imported, url.text, notes) if url is imported.clients.broker_urls[0] else {}
+        options = (
+            _factory_options(imported, url.text, notes) if url is imported.clients.broker_urls[0] else {}
+        )
         if not known and not options:
             continue
         try:
-            first = rewritten_uri(with_options(_open(url.text) if known else "stomp://host", options), protocol)
+            first = rewritten_uri(
+                with_options(_open(url.text) if known else "stomp://host", options), protocol
+            )
         except ConfigurationError as error:
             notes.append(f"{place}: {error.errors[0]}; left out")
             continue

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
-from redelivery.uri.java_options import DESTINATION_OPTIONS, QPID_NAMES, is_java_only, is_qpid_only
+from redelivery.uri.java_options import (
+    ARTEMIS_NAMES,
+    DESTINATION_OPTIONS,
+    QPID_NAMES,
+    is_java_only,
+    is_qpid_only,
+)
 from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
 from redelivery.uri.option_table import (
@@ -32,6 +38,18 @@ Protocol = Literal["stomp", "amqp"]
 # Our option with the same job, by the name of the Java clients' option.
 _COUNTERPARTS = {
     "amqp.idleTimeout": "redelivery.heartbeat",
+    "callTimeout": "redelivery.sendTimeout",
+    "connectionTTL": "redelivery.heartbeat",
+    "consumerWindowSize": "redelivery.credit (messages, not bytes)",
+    "initialConnectAttempts": "startupMaxReconnectAttempts of failover:",
+    "keyStorePath": "redelivery.tlsCertFile (PEM)",
+    "maxRetryInterval": "maxReconnectDelay of failover:",
+    "reconnectAttempts": "maxReconnectAttempts of failover:",
+    "retryInterval": "initialReconnectDelay of failover:",
+    "retryIntervalMultiplier": "backOffMultiplier of failover:",
+    "sslEnabled": "the scheme: stomp+ssl:// or amqps://",
+    "trustStorePath": "redelivery.tlsCaFile (PEM)",
+    "verifyHost": "redelivery.tlsVerify",
     "connectionTimeout": "redelivery.connectTimeout",
     "jms.connectResponseTimeout": "redelivery.connectTimeout",
     "jms.connectTimeout": "redelivery.connectTimeout",
@@ -145,6 +163,8 @@ def _options(
             )
         elif name in QPID_NAMES and not java:
             yield QPID_NAMES[name], value
+        elif name in ARTEMIS_NAMES:
+            yield ARTEMIS_NAMES[name], value
         elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
@@ -153,7 +173,8 @@ def _options(
             notes.append(f"{said} is an option of the Java client only{instead}; left out")
         else:
             near = near_option(name)
-            said = name if name_repeats(name, quiet=parts.quiet) else "an option (name not shown)"
+            repeats = name_repeats(name, quiet=parts.quiet) or java_name_repeats(name)
+            said = name if repeats else "an option (name not shown)"
             if near is not None and near not in names:
                 notes.append(f"{said} is unknown; taken for {near}")
                 yield near, value
@@ -169,7 +190,7 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
     if changed:
         old, new = changed[0]
         speaks = (
-            "OpenWire"
+            ("Core" if parts.artemis else "OpenWire")
             if old.scheme in JAVA_PORTS
             else "AMQP 1.0"
             if old.scheme.startswith("amqp")
@@ -187,15 +208,16 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
         "jms.password",
     }:
         yield f"user name and password are not shown: write yours for {_USER} and {_PASSWORD}"
-    if parts.failover and not names & {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}:
-        # The Java clients limit the first connect by maxReconnectAttempts, too, if nothing else limits it.
-        most = next((value for name, value in made.options if name.endswith("axReconnectAttempts")), "-1")
+    startup = {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}
+    # The Java clients limit the first connect by maxReconnectAttempts, too, if nothing else limits it.
+    most = next((value for name, value in made.options if name.endswith("axReconnectAttempts")), "-1")
+    if parts.failover and not parts.artemis and not names & startup and most not in ("0", "1"):
         long = "for ever" if most == "-1" else f"up to {most} times"
         yield (
             f"failover: of the Java clients tries {long} to connect first; here connect fails after one round "
             f"(startupMaxReconnectAttempts={most}: {long})"
         )
-    if java and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
+    if java and not parts.artemis and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
         yield (
             "the Java client stops a consumer while a message waits for its redelivery; here others overtake it "
             "(redelivery.ordering=blocking: as the Java client)"
