@@ -46,7 +46,7 @@ def filter_options(command: Command) -> Command:
     for option in (
         click.option("--younger-than", type=age, metavar="DURATION", help="Died at most so long ago: 15m, 2h, 30d."),
         click.option("--older-than", type=age, metavar="DURATION", help="Died at least so long ago: 15m, 2h, 30d."),
-        click.option("--id", multiple=True, metavar="ID", help="Message id, now or before; repeatable."),
+        click.option("--id", multiple=True, metavar="ID", help="Message id, now, before, or as sent; repeatable."),
         click.option("--destination", multiple=True, metavar="DEST", help="Where from; may have *; repeatable."),
         click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
     ):  # fmt: skip
