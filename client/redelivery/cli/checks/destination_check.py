@@ -170,6 +170,11 @@ def _dead_letters(
             f"go to {target}, which is there; {NAMES[able.broker]} looks at the right to send to it with the first "
             "message only",
         )
+    elif error is None and able.broker not in (*NAMES, "memory"):
+        # An adapter of another project: it may look at `Subscribe.dead_letter`, and need not.
+        yield note(
+            "dead letters", f"go to {target}, unless the broker refuses this user's first message to it"
+        )
     elif error is None:
         yield ok("dead letters", f"go to {target}, which takes messages of this user")
     else:
