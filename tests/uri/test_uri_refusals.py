@@ -56,7 +56,11 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("jms.prefetchPolicy.queuePrefetch=0", "whole number from 1"),
         ("jms.prefetchPolicy.all=3&jms.prefetchPolicy.topicPrefetch=4", "all contradicts"),
         ("jms.prefetchPolicy.queueBrowserPrefetch=4", "Java client only"),
-        ("jms.useAsyncSend=true", "jms.useAsyncSend is an option of the Java client only"),
+        ("jms.useAsyncSend=true", "jms.useAsyncSend is an option of the Java client only; remove it"),
+        (
+            "wireFormat.maxInactivityDuration=1",
+            "is an option of the Java client only; write redelivery.heartbeat",
+        ),
         ("wireFormat.maxInactivityDuration=0", "Java client only"),
         ("transport.tcpNoDelay=true", "Java client only"),
         ("redelivery.maxParked=0", "whole number from 1"),

@@ -11,6 +11,7 @@ from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.uri.java_options import COUNTERPARTS
 from redelivery.uri.option_table import JAVA_PORTS, SCHEMES
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _explained(
     if limit is not None:
         most = _most_within(limit, policy, most)
     count = wanted if most is None else min(wanted, most)
-    notes = [f"{name}={value} is an option of the Java client: not applicable here"
+    notes = [f"{name}={value} is an option of the Java client: {_here(name)}"
              for name, value in settings.inapplicable.items()]  # fmt: skip
     if redeliveries is not None and count < redeliveries:
         notes.append(f"the policy allows {most} redeliveries: {redeliveries} never happen")
@@ -230,6 +231,10 @@ def _apart(policy: Policy, count: int) -> list[tuple[int, int]]:
 def _options(policy: Policy) -> dict[str, str]:
     to_options = getattr(policy, "to_options", None)
     return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
+
+
+def _here(name: str) -> str:
+    return f"here {COUNTERPARTS[name]}" if name in COUNTERPARTS else "not applicable here"
 
 
 def _then(settings: Settings, destination: Destination | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ARTEMIS_NAMES",
+    "COUNTERPARTS",
     "DESTINATION_OPTIONS",
     "JAVA_NAMES",
     "JAVA_PREFIXES",
@@ -99,6 +100,33 @@ JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER | _ARTEMIS | ARTEMIS_N
 """Options of the Java clients by name, without `jms.`."""
 QPID_NAMES = {"jms.username": "jms.userName", "amqp.vhost": "redelivery.virtualHost"}
 """Options of Qpid JMS that have another name here."""
+COUNTERPARTS = {
+    "amqp.idleTimeout": "redelivery.heartbeat",
+    "callTimeout": "redelivery.sendTimeout",
+    "connectionTTL": "redelivery.heartbeat",
+    "consumerWindowSize": "redelivery.credit (messages, not bytes)",
+    "initialConnectAttempts": "startupMaxReconnectAttempts of failover:",
+    "keyStorePath": "redelivery.tlsCertFile (PEM)",
+    "maxRetryInterval": "maxReconnectDelay of failover:",
+    "reconnectAttempts": "maxReconnectAttempts of failover:",
+    "retryInterval": "initialReconnectDelay of failover:",
+    "retryIntervalMultiplier": "backOffMultiplier of failover:",
+    "sslEnabled": "the scheme: stomp+ssl:// or amqps://",
+    "trustStorePath": "redelivery.tlsCaFile (PEM)",
+    "verifyHost": "redelivery.tlsVerify",
+    "connectionTimeout": "redelivery.connectTimeout",
+    "jms.connectResponseTimeout": "redelivery.connectTimeout",
+    "jms.connectTimeout": "redelivery.connectTimeout",
+    "jms.sendTimeout": "redelivery.sendTimeout",
+    "transport.connectTimeout": "redelivery.connectTimeout",
+    "transport.keyStoreLocation": "redelivery.tlsCertFile (PEM)",
+    "transport.trustAll": "redelivery.tlsVerify=false",
+    "transport.trustStoreLocation": "redelivery.tlsCaFile (PEM)",
+    "transport.verifyHost": "redelivery.tlsVerify",
+    "socket.verifyHostName": "redelivery.tlsVerify",
+    "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
+}
+"""Our option with the same job, by the name of the Java clients' option."""
 DESTINATION_OPTIONS = {
     "consumer.prefetchSize": "jms.prefetchPolicy.all, or listen(credit=...)",
     "consumer.selector": "listen(selector=...)",

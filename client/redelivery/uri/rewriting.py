@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from redelivery.errors import ConfigurationError
 from redelivery.uri.java_options import (
     ARTEMIS_NAMES,
+    COUNTERPARTS,
     DESTINATION_OPTIONS,
     QPID_NAMES,
     is_java_only,
@@ -35,33 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
 Protocol = Literal["stomp", "amqp"]
-# Our option with the same job, by the name of the Java clients' option.
-_COUNTERPARTS = {
-    "amqp.idleTimeout": "redelivery.heartbeat",
-    "callTimeout": "redelivery.sendTimeout",
-    "connectionTTL": "redelivery.heartbeat",
-    "consumerWindowSize": "redelivery.credit (messages, not bytes)",
-    "initialConnectAttempts": "startupMaxReconnectAttempts of failover:",
-    "keyStorePath": "redelivery.tlsCertFile (PEM)",
-    "maxRetryInterval": "maxReconnectDelay of failover:",
-    "reconnectAttempts": "maxReconnectAttempts of failover:",
-    "retryInterval": "initialReconnectDelay of failover:",
-    "retryIntervalMultiplier": "backOffMultiplier of failover:",
-    "sslEnabled": "the scheme: stomp+ssl:// or amqps://",
-    "trustStorePath": "redelivery.tlsCaFile (PEM)",
-    "verifyHost": "redelivery.tlsVerify",
-    "connectionTimeout": "redelivery.connectTimeout",
-    "jms.connectResponseTimeout": "redelivery.connectTimeout",
-    "jms.connectTimeout": "redelivery.connectTimeout",
-    "jms.sendTimeout": "redelivery.sendTimeout",
-    "transport.connectTimeout": "redelivery.connectTimeout",
-    "transport.keyStoreLocation": "redelivery.tlsCertFile (PEM)",
-    "transport.trustAll": "redelivery.tlsVerify=false",
-    "transport.trustStoreLocation": "redelivery.tlsCaFile (PEM)",
-    "transport.verifyHost": "redelivery.tlsVerify",
-    "socket.verifyHostName": "redelivery.tlsVerify",
-    "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
-}
 _PREFETCH = "jms.prefetchPolicy."
 _USER, _PASSWORD = "USER", "PASSWORD"
 
@@ -169,7 +143,7 @@ def _options(
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
             said = f"{name}={shown}" if java_name_repeats(name) else "an option (name not shown)"
-            instead = f"; here {_COUNTERPARTS[name]}" if name in _COUNTERPARTS else ""
+            instead = f"; here {COUNTERPARTS[name]}" if name in COUNTERPARTS else ""
             notes.append(f"{said} is an option of the Java client only{instead}; left out")
         else:
             near = near_option(name)

@@ -11,6 +11,7 @@ from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.dead_letter_options import OUTCOME
 from redelivery.uri.java_options import (
     ARTEMIS_NAMES,
+    COUNTERPARTS,
     DESTINATION_OPTIONS,
     QPID_NAMES,
     is_java_only,
@@ -116,8 +117,9 @@ def java_only(name: str, parts: UriParts) -> ConfigurationError:
         return ConfigurationError(
             f"{name} is a name of Artemis' client: write {ARTEMIS_NAMES[name]}", option=name
         )
+    cure = f"write {COUNTERPARTS[name]}" if name in COUNTERPARTS else "remove it"
     return ConfigurationError(
-        f"{_named(name, parts)} is an option of the Java client only; remove it",
+        f"{_named(name, parts)} is an option of the Java client only; {cure}",
         option=name if java_name_repeats(name) else None,
     )
 
