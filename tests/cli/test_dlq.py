@@ -70,6 +70,18 @@ def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
     assert morgue.depth("DLQ") == 3
 
 
+def test_the_id_that_send_printed(cli: Any) -> None:
+    """`show` and `--id` find a dead letter by the id that `send` printed; one dead letter is counted as one."""
+    identity = cli("send", URI, "sent", "1").out.strip()
+    cli("consume", URI, "sent", "--exec", "exit 65", "--poison-on", "65", "--count", "1")
+    assert f"header redeliveryId: {identity}\n" in cli("dlq", "show", URI, identity).out
+    assert cli("dlq", "list", URI, "--id", identity).out.count("\n") == 2
+    assert cli("dlq", "summary", URI, "--id", identity).error == "1 dead letter in queue://DLQ"
+    assert cli("dlq", "show", URI, "x").error == (
+        "redelivery: there is no dead letter 'x' in queue://DLQ; dlq list shows the ids"
+    )
+
+
 def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
     """A body that is no text is shown in hexadecimal, cut."""
     morgue.send("DLQ", b"\x00\xff" * 300, headers={"redeliveryOriginalId": "raw"})

@@ -35,6 +35,14 @@ def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
     assert not {"bob", "hunter2"} & set(ended.out.replace(":", " ").split())
 
 
+def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) -> None:
+    """Of an adapter of another project it is not known that it asked for the right to send dead letters."""
+    script.able = replace(STOMP, broker="shelf")
+    ended = cli("doctor", URI, "orders")
+    assert "go to queue://DLQ, unless the broker refuses this user's first message to it" in ended.out
+    assert levels(ended.out)["dead letters"] == "note"
+
+
 def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
     """Over AMQP no credit is granted: no message is prefetched when the consumer ends."""
     script.able = AMQP

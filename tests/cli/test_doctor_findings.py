@@ -276,7 +276,7 @@ def test_a_refused_log_in() -> None:
         77,
         True,
     )
-    assert "add jms.userName=... and jms.password=... to the URI" in refused(unknown, error).text
+    assert refused(unknown, error).text == "refused: add jms.userName=... and jms.password=... to the URI"
     found = refused(known, ConfigurationError("not supported yet"))
     assert (found.subject, found.code) == ("broker", 78)
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import parse_uri
+from redelivery import parse_uri, registry
 from redelivery.cli.explain import explain
 from redelivery.cli.formatting import duration, sparkline
 from redelivery.cli.policy import _then
+from redelivery_memory import MemoryAdapter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,10 @@ def test_java_uri(cli: Any) -> None:
         ("redelivery.deadLetter=forward", "a copy goes to the dead-letter queue"),
         ("redelivery.deadLetterDestination=lost", "a copy goes to queue://lost"),
         ("redelivery.deadLetterStrategy=individual", "the dead-letter destination of its own destination"),
+        (
+            "redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=D.",
+            "a copy goes to queue://D.orders",
+        ),
         ("redelivery.deadLetterStrategy=discarding", "it is accepted and dropped"),
         (
             "redelivery.deadLetterStrategy=discarding&redelivery.discard=other",
@@ -89,6 +94,14 @@ def test_what_happens_then(cli: Any, options: str, then: str) -> None:
     """The last line says what happens to a message that keeps failing."""
     ended = cli("policy", "explain", f"memory://x?{options}", "--destination", "orders")
     assert then in ended.out.splitlines()[-1]
+
+
+def test_the_dead_letter_queue_of_another_projects_adapter(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an adapter of another project no dead-letter queue is named; its URI is one beside `REDELIVERY_URL`, too."""
+    monkeypatch.setitem(registry._registered, "shelf", MemoryAdapter)
+    monkeypatch.setenv("REDELIVERY_URL", "memory://x")
+    ended = cli("policy", "explain", "shelf://x", "--destination", "orders")
+    assert ended.out.splitlines()[-1].endswith("it goes to the dead-letter queue of the broker")
 
 
 def test_jsonl(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

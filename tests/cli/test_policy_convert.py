@@ -39,6 +39,10 @@ SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" xmlns:p="
         ("vm://broker", "stomp://localhost:61613"),
         ("tcp://[::1]:61616", "stomp://[::1]:61613"),
         ("stomp://h:1?redelivery.credit=4", "stomp://h:1?redelivery.credit=4"),
+        ("(tcp://a:61616?sslEnabled=false,tcp://b:61616)?ha=true&consumerWindowSize=0&reconnectAttempts=-1&retryInterval=9",
+         "failover:(stomp://a:61613,stomp://b:61613)"),
+        ("tcp://a:61616?user=bob&password=hunter2&clientID=c", "stomp://a:61613?jms.userName=USER&jms.password=PASSWORD&jms.clientID=c"),
+        ("tcp://a?userName=bob&password=hunter2", "stomp://a:61613?jms.userName=USER&jms.password=PASSWORD"),
     ],
 )  # fmt: skip
 def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
@@ -46,6 +50,7 @@ def test_a_uri_is_converted(cli: Any, uri: str, converted: str) -> None:
     ended = cli("policy", "convert", uri)
     assert (ended.code, ended.out) == (0, f"{converted}\n")
     assert redelivery.connect(converted).settings
+    assert "hunter2" not in ended.out + ended.err
 
 
 def test_options_of_a_destination(cli: Any) -> None:
@@ -61,6 +66,32 @@ def test_options_of_a_destination(cli: Any) -> None:
         in ended.err
     )
     assert "consumer.exclusive=true is of one destination" in ended.err
+
+
+def test_notes_on_a_uri_of_artemis_own_client(cli: Any) -> None:
+    """Its options are named with their counterparts; differences of other Java clients are not claimed of it."""
+    ended = cli("policy", "convert", "(tcp://a:61616,tcp://b:61616)?reconnectAttempts=-1")
+    assert (
+        "reconnectAttempts=-1 is an option of the Java client only; here maxReconnectAttempts of failover:"
+        in ended.err
+    )
+    assert "tcp:// speaks Core" in ended.err
+    assert not any(word in ended.err for word in ("for ever", "stops a consumer", "unknown"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("?randomize=false", "tries for ever to connect first; here connect fails after one round"),
+        ("?maxReconnectAttempts=5", "tries up to 5 times to connect first; here connect fails after one round"),
+        ("?maxReconnectAttempts=1", ""),
+    ],
+)  # fmt: skip
+def test_how_long_the_java_client_tries_to_connect_first(cli: Any, options: str, said: str) -> None:
+    """The note on the first connect follows `maxReconnectAttempts`, which limits it in the Java clients, too."""
+    ended = cli("policy", "convert", f"failover:(tcp://a,tcp://b){options}")
+    assert said in ended.err
+    assert ("to connect first" in ended.err) is bool(said)
 
 
 def test_the_protocol_is_chosen(cli: Any) -> None:
@@ -164,3 +195,49 @@ def test_the_prefetch_of_a_files_destinations(cli: Any) -> None:
     ended = cli("policy", "convert", "a.xml")
     assert "prefetch" not in ended.out
     assert "use listen('b', ..., credit=6); left out" in ended.err
+
+
+FACTORY = (
+    '<beans xmlns:amq="http://activemq.apache.org/schema/core"><amq:connectionFactory brokerURL="{url}"'
+    ' userName="{user}" password="hunter2" nonBlockingRedelivery="true" useAsyncSend="true" clientID="${{id}}"'
+    ' taskRunner="x"><amq:prefetchPolicy><amq:prefetchPolicy queuePrefetch="7"/></amq:prefetchPolicy>'
+    '<amq:redeliveryPolicy maximumRedeliveries="2"/></amq:connectionFactory></beans>'
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("tcp://a:61616", "stomp://a:61613?"),
+        ("failover:tcp://a:1,tcp://b:2", "failover:(stomp://a:61613,stomp://b:61613)?"),
+        ("tcp://a:61616?jms.prefetchPolicy.queuePrefetch=50", "stomp://a:61613?"),
+        ("${broker.url}", ""),
+    ],
+)
+def test_properties_of_a_factory_are_carried_over(cli: Any, url: str, address: str) -> None:
+    """A property of a connection factory is the `jms.` option of its URL; each that is left out is a note."""
+    Path("a.xml").write_text(FACTORY.format(url=url, user="bob"))
+    ended = cli("policy", "convert", "a.xml")
+    head, _, options = ended.out.strip().rpartition("?")
+    assert (head + "?" if head else "") == address
+    assert sorted(options.split("&")) == [
+        "jms.nonBlockingRedelivery=true",
+        "jms.password=PASSWORD",
+        "jms.prefetchPolicy.queuePrefetch=7",
+        "jms.redeliveryPolicy.maximumRedeliveries=2",
+        "jms.userName=USER",
+    ]
+    assert "a.xml:1: clientID: a placeholder's value is not known here; left out" in ended.err
+    assert "a.xml:1: taskRunner: a property of the Java client only; left out" in ended.err
+    assert "jms.useAsyncSend=true is an option of the Java client only; left out" in ended.err
+    assert "stops a consumer while a message waits" not in ended.err
+    assert "hunter2" not in ended.out + ended.err
+    assert "bob" not in ended.out + ended.err
+
+
+def test_credentials_of_the_url_count_before_those_of_the_factory(cli: Any) -> None:
+    """A factory whose URL has credentials keeps these; a placeholder for a user name is no mistake."""
+    Path("a.xml").write_text(FACTORY.format(url="tcp://al:hunter3@a:61616", user="${user}"))
+    ended = cli("policy", "convert", "a.xml")
+    assert ended.out.startswith("stomp://USER:PASSWORD@a:61613?jms.nonBlockingRedelivery=true&")
+    assert "hunter" not in ended.out + ended.err

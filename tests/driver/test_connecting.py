@@ -13,6 +13,7 @@ from tests.driver.twins import body_of
 import redelivery
 from redelivery import AdapterError, ConfigurationError, TransportError
 from redelivery.core.commands import Credit
+from redelivery.events import Connected
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.driver.twins import Twin
 
     from redelivery import Message
+    from redelivery.events import Event
     from redelivery.testing import ManualClock
 
 
@@ -46,6 +48,21 @@ def test_the_first_connect_tries_each_address_once(twin: Twin, redelivery_clock:
         other.accept_connections()
         twin.connect(uri=f"failover:({twin.broker.uri},{other.uri})?randomize=false")
         assert (twin.broker.connections, other.connections) == (0, 1)
+
+
+def test_a_first_connection_is_none_made_again(
+    twin: Twin, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first connection is reported as the first, also if another address did not answer before; INFO names that."""
+    caplog.set_level(logging.INFO, "redelivery")
+    seen: list[Event] = []
+    with MemoryBroker(clock=redelivery_clock) as other:
+        twin.broker.refuse_connections()
+        twin.connect(uri=f"failover:({twin.broker.uri},{other.uri})?randomize=false", observers=[seen.append])
+        assert [each.again for each in seen if isinstance(each, Connected)] == [False]
+    first, second = [record.getMessage() for record in caplog.records if record.levelname == "INFO"][:2]
+    assert first.endswith(f"; trying {other.uri}")
+    assert second.startswith(f"connected to {other.uri} ")
 
 
 def test_the_traceback_of_a_failed_connect_is_short(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:

@@ -226,15 +226,28 @@ def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
     assert bool(found.notes) is not supported
 
 
+def test_a_policy_of_the_url_beside_one_of_the_factory(imported: Any) -> None:
+    """The factory's policy counts before that of its URL, with a note if they differ."""
+    for maximum, notes in ((2, 0), (9, 1)):
+        url = f"tcp://a?jms.redeliveryPolicy.maximumRedeliveries={maximum}"
+        found = imported(
+            f'<x {CORE}><connectionFactory brokerURL="{url}"><redeliveryPolicy maximumRedeliveries="2"/>'
+            "</connectionFactory></x>"
+        )
+        assert found.policies.default.maximum_redeliveries == 2
+        assert len([note for note in found.notes if "that of the URL is left out" in note.why]) == notes
+
+
 def test_the_plugin_counts_where_the_client_does_not_redeliver(imported: Any) -> None:
     """A factory with maximumRedeliveries=0 leaves redelivery to the plugin, whose schedule is read.
 
-    Other factories have their own schedule.
+    Other factories have their own schedule. A note warns of the plugin in both cases: the broker still has it.
     """
     factory = '<connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries={}"/></plugins>'
     for maximum, expected in ((0, EXPECTED.default), (2, RedeliveryPolicy(maximum_redeliveries=2))):
         found = imported(PLUGIN.replace("</plugins>", factory.format(maximum)))
         assert found.policies.default == expected
+        assert any("use redelivery.deadLetter=forward" in note.why for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,13 @@ def test_differences(policy: Policy, difference: str) -> None:
     assert difference in line
 
 
+def test_an_address_of_artemis_has_one_note() -> None:
+    """A difference of an address setting is named once, not for each kind of destination that it is written for."""
+    policy = ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_collision_avoidance_factor=0.5)
+    (line,) = to_uri_options(RedeliveryPolicyMap.from_artemis_settings({"a.#": policy})).differences
+    assert line.startswith("a.>: Artemis varies the first delay")
+
+
 @pytest.mark.parametrize(
     ("policy", "text"),
     [

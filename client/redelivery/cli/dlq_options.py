@@ -46,7 +46,7 @@ def filter_options(command: Command) -> Command:
     for option in (
         click.option("--younger-than", type=age, metavar="DURATION", help="Dead for at most this time: 15m, 2h, 30d."),
         click.option("--older-than", type=age, metavar="DURATION", help="Dead for at least this time: 15m, 2h, 30d."),
-        click.option("--id", multiple=True, metavar="ID", help="Its id, or the original message's; repeatable."),
+        click.option("--id", multiple=True, metavar="ID", help="Its id, the original's, or as sent; repeatable."),
         click.option("--destination", multiple=True, metavar="DEST", help="Origin; may have *; repeatable."),
         click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
     ):  # fmt: skip

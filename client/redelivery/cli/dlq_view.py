@@ -57,7 +57,7 @@ def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
     elif groups:
         rows = [(str(one.count), one.original_destination, one.cause, one.day) for one in groups]
         print_table(rows, ("count", "from", "cause", "day"), right=("count",), fold=("from", "cause"))
-        note(f"{total:,} dead letters in {queue}")
+        note(f"{total:,} dead letter{'' if total == 1 else 's'} in {queue}")
     else:
         note(no_letters(queue))
 
@@ -124,7 +124,8 @@ def is_message_id(word: str) -> bool:
 
 def no_such_letter(error: AdapterError, queue: Sequence[str]) -> Failure:
     """Return the failure of `show`, with the order of its arguments where two were given."""
-    return Failure(f"{error}; the order is QUEUE ID, and dlq list shows the ids" if queue else str(error))
+    order = "the order is QUEUE ID, and " if queue else ""
+    return Failure(f"{error}; {order}dlq list shows the ids")
 
 
 def _most(counts: Mapping[str, int]) -> str:

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redelivery.cli.credit_words import credit_words
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE, Capabilities
 from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.uri.java_options import COUNTERPARTS
+from redelivery.uri.option_table import JAVA_PORTS, SCHEMES
 
 if TYPE_CHECKING:
+    from redelivery.core.dead_lettering.strategies import IndividualStrategy
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.settings import Settings
 
@@ -137,7 +141,7 @@ def _explained(
     if limit is not None:
         most = _most_within(limit, policy, most)
     count = wanted if most is None else min(wanted, most)
-    notes = [f"{name}={value} is an option of the Java client: not applicable here"
+    notes = [f"{name}={value} is an option of the Java client: {_here(name)}"
              for name, value in settings.inapplicable.items()]  # fmt: skip
     if redeliveries is not None and count < redeliveries:
         notes.append(f"the policy allows {most} redeliveries: {redeliveries} never happen")
@@ -229,6 +233,10 @@ def _options(policy: Policy) -> dict[str, str]:
     return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
 
 
+def _here(name: str) -> str:
+    return f"here {COUNTERPARTS[name]}" if name in COUNTERPARTS else "not applicable here"
+
+
 def _then(settings: Settings, destination: Destination | None) -> str:
     """Return what happens to a message that has used up its redeliveries."""
     named = settings.dead_letter_destination
@@ -236,7 +244,7 @@ def _then(settings: Settings, destination: Destination | None) -> str:
         return "it is accepted and dropped"
     match settings.dead_letter:
         case _ if settings.individual is not None:
-            return "a copy goes to the dead-letter destination of its own destination"
+            return f"a copy goes to {_individual(settings.individual, destination)}"
         case "ack":
             return "the broker is told that it is poison, and decides"
         case "forward":
@@ -244,7 +252,19 @@ def _then(settings: Settings, destination: Destination | None) -> str:
         case _ if named is not None:
             return f"a copy goes to {named}"
         case _:
-            return "it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+            # An adapter of another project has a queue of its own.
+            ours = settings.scheme in (*SCHEMES, *JAVA_PORTS)
+            own = "the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+            return f"it goes to {own if ours else 'the dead-letter queue of the broker'}"
+
+
+def _individual(strategy: IndividualStrategy, destination: Destination | None) -> str:
+    """Return the dead-letter destination of a destination, by name if it does not depend on the broker."""
+    if destination is not None and not is_pattern(destination):
+        prefix = strategy.topic_prefix if destination.is_topic else strategy.queue_prefix
+        if prefix is not None:
+            return str(strategy.destination_for(destination, Capabilities(""), None))
+    return "the dead-letter destination of its own destination"
 
 
 def _dropped(settings: Settings, destination: Destination | None) -> bool:

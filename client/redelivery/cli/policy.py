@@ -130,7 +130,9 @@ def _show(explanation: Explanation, source: str) -> None:
         ("policy of", "the default: no pattern matches" if pattern is None else f"pattern {pattern}"),
         (
             "deliveries",
-            "without limit" if most is None else f"{most + 1} at most: 1, and {most} redeliveries",
+            "without limit"
+            if most is None
+            else f"{most + 1} at most: 1, and {most} {'redelivery' if most == 1 else 'redeliveries'}",
         ),
     ]
     if source == "uri":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -113,7 +113,7 @@ def _of_file(file: str, form: str, protocol: Protocol | None) -> _Converted:
     written = to_uri_options(imported.policies, imported.dead_letters)
     exact = not written.differences and (broker is None or not broker.left_out)
     text = "&".join(part for part in (_text(options), written.text) if part)
-    uri = None if broker is None else f"{broker.address}?{text}"
+    uri = None if broker is None or not broker.address else f"{broker.address}?{text}"
     if form == "toml":
         from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
 
@@ -136,7 +136,8 @@ def _of_policy(name: str) -> bool:
 
 
 def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> Rewritten | None:
-    """Return what the first `brokerURL` of a file becomes; note what is left out of it."""
+    """Return what the first factory of a file becomes, without an address if its `brokerURL` is not known."""
+    from redelivery.uri.joining import with_options  # noqa: PLC0415
     from redelivery.uri.parser import rewritten_uri  # noqa: PLC0415
 
     first: Rewritten | None = None
@@ -145,16 +146,52 @@ def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> 
         if first is not None:
             notes.append(f"{place}: a URI has one list of addresses, that of the first brokerURL; left out")
             continue
-        if "${" in url.text or "#{" in url.text:
+        known = not _is_placeholder(url.text)
+        if not known:
             notes.append(f"{place}: a placeholder's value is not known here; its addresses are left out")
+        options = (
+            _factory_options(imported, url.text, notes) if url is imported.clients.broker_urls[0] else {}
+        )
+        if not known and not options:
             continue
         try:
-            first = rewritten_uri(url.text, protocol)
+            first = rewritten_uri(
+                with_options(_open(url.text) if known else "stomp://host", options), protocol
+            )
         except ConfigurationError as error:
             notes.append(f"{place}: {error.errors[0]}; left out")
             continue
         notes += [f"{place}: {line}" for line in first.notes]
+        first = first if known else replace(first, address="")
     return first
+
+
+def _is_placeholder(text: str) -> bool:
+    return "${" in text or "#{" in text
+
+
+def _open(url: str) -> str:
+    """Return a `brokerURL` that options can be added to: without parentheses, `failover:` has none."""
+    head, colon, rest = url.partition(":")
+    return f"{head}:({rest})" if head == "failover" and colon and not set("(?") & set(rest) else url
+
+
+def _factory_options(imported: Imported, url: str, notes: list[str]) -> dict[str, str]:
+    """Return a factory's properties as options of its URL, which are the same in Java; note the others."""
+    from redelivery.uri.java_options import is_java_only  # noqa: PLC0415
+    from redelivery.uri.option_table import OPTIONS  # noqa: PLC0415
+
+    options: dict[str, str] = {}
+    for name, value in imported.clients.properties:
+        place = f"{imported.file}:{value.line}: {name}"
+        secret = name in ("userName", "password")
+        if f"jms.{name}" not in OPTIONS and not is_java_only(f"jms.{name}", failover=False):
+            notes.append(f"{place}: a property of the Java client only; left out")
+        elif _is_placeholder(value.text) and not secret:
+            notes.append(f"{place}: a placeholder's value is not known here; left out")
+        elif not secret or "@" not in url:
+            options[f"jms.{name}"] = value.text
+    return options
 
 
 def _prefetch(imported: Imported, options: dict[str, str], notes: list[str]) -> dict[str, str]:

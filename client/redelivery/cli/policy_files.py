@@ -25,7 +25,7 @@ _FIRST = 8
 
 def is_file(word: str) -> bool:
     """True if an argument is a file and no URI."""
-    return "://" not in word and (Path(word).suffix.lower() in _FILES or Path(word).exists())
+    return bool(word) and "://" not in word and (Path(word).suffix.lower() in _FILES or Path(word).exists())
 
 
 def read_file(name: str, *, quiet: bool = False) -> Imported:

@@ -14,7 +14,7 @@ from redelivery.driver.port import known
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from redelivery.dlq.dead_letter import DeadLetter
 
@@ -34,7 +34,7 @@ class Filters(TypedDict, total=False):
     destination: str | Iterable[str] | None
     """Origin: a queue by default, `*` for any part."""
     id: str | Iterable[str] | None
-    """Message id, on the dead-letter queue or before."""
+    """Message id, on the dead-letter queue or before, or the one that `send` returned."""
     older_than: float | timedelta | None
     """Seconds, or a timedelta, since its death, at least."""
     younger_than: float | timedelta | None
@@ -88,7 +88,7 @@ class Selection:
         """True if a dead letter matches. `now`: seconds since the Unix epoch."""
         if self.nothing:
             return False
-        if self.ids and letter.message_id not in self.ids and letter.original_id not in self.ids:
+        if self.ids and not any(known in self.ids for known in _ids(letter)):
             return False
         if self.destinations and not _any(self.destinations, letter.original_destination or UNKNOWN):
             return False
@@ -122,6 +122,13 @@ class Selection:
 
 
 EVERYTHING = Selection()
+
+
+def _ids(letter: DeadLetter) -> Iterator[str]:
+    """Yield the ids of a dead letter: on the dead-letter queue, before, and the one that `send` returned."""
+    for each in (letter.message_id, letter.original_id, letter.headers.get("redeliveryId")):
+        if isinstance(each, str):
+            yield each
 
 
 def _only_here(values: Iterable[str]) -> bool:

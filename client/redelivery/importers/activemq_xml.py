@@ -92,19 +92,20 @@ def _plugin(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
 def _client(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> Policies:
     """Return the policies of a connection factory."""
     properties = beans.properties(element)
-    found = Policies(element.line)
-    if (uri := properties.get("brokerURL")) is not None and uri.text:
-        found.default = _from_uri(uri.value, notes)
+    found, url = Policies(element.line), properties.get("brokerURL")
+    of_url = found.default = _from_uri(url.value, notes) if url is not None and url.text else None
     mapped = properties.get("redeliveryPolicyMap")
     if mapped is not None and _there(mapped, notes):
-        uri_default, found = found.default, reader.map(mapped.beans[0])
-        found.default = found.default or uri_default
+        found = reader.map(mapped.beans[0])
+        found.default = found.default or of_url
     single = properties.get("redeliveryPolicy")
     if single is not None and _there(single, notes):
         policy = reader.policy(single.beans[0])
         if mapped is not None and found.default not in (None, policy):
             notes.add(found.line, "defaultEntry", f"the redeliveryPolicy on line {single.line} is taken")
         found.default = policy
+    if url is not None and of_url not in (None, found.default):
+        notes.add(url.line, "brokerURL", "the policy of the factory is taken; that of the URL is left out")
     found.line = element.line
     return found
 
@@ -171,9 +172,9 @@ def _chosen(clients: list[Policies], plugins: list[Policies], notes: Notes) -> P
             assert chosen is not None
             why = f"the policies on line {chosen.line} are taken; these are left out"
             notes.add(found.line, "redelivery policies", why)
-    if chosen is not None and chosen is plugin:
+    if plugin is not None:
         notes.add(
-            chosen.line, "redeliveryPlugin",
+            plugin.line, "redeliveryPlugin",
             "while the broker has it, it redelivers a message after a poison acknowledgement instead of "
             "dead-lettering it; use redelivery.deadLetter=forward, or remove the plugin",
         )  # fmt: skip

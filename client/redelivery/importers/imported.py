@@ -40,6 +40,8 @@ class ClientSettings(NamedTuple):
 
     broker_urls: tuple[Value, ...] = ()
     """Each `brokerURL`, with its line, in the order of the file."""
+    properties: tuple[tuple[str, Value], ...] = ()
+    """Other properties of the first factory with a `brokerURL`, as options without `jms.`."""
     prefetches: tuple[Prefetch, ...] = ()
 
     def __repr__(self) -> str:

@@ -67,7 +67,8 @@ def to_uri_options(
     for pattern, policy in entries.items():
         parsed = Destination.parse(pattern)
         plain = parsed.name if Destination.parse(parsed.name) == parsed else pattern
-        said = _sayable(policy, pattern, differences)
+        # An address of Artemis has an entry for each kind of destination, and one note.
+        said = _sayable(policy, pattern if policies.wildcards is None else parsed.name, differences)
         written |= _options(said, f"{MAP_PREFIX}{plain}.", f"{OUR_MAP_PREFIX}{plain}.")
     wild = policies.wildcards is not None and any("*" in pattern or ">" in pattern for pattern in entries)
     return UriOptions(

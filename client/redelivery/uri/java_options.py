@@ -1,12 +1,15 @@
-"""Options of the Java clients (ActiveMQ's and Qpid JMS) that have no meaning here, or another name."""
+"""Options of the Java clients (ActiveMQ's, Artemis' and Qpid JMS) that have no meaning here, or another name."""
 
 from __future__ import annotations
 
 __all__ = [
+    "ARTEMIS_NAMES",
+    "COUNTERPARTS",
     "DESTINATION_OPTIONS",
     "JAVA_NAMES",
     "JAVA_PREFIXES",
     "QPID_NAMES",
+    "is_artemis",
     "is_java_only",
     "is_qpid_only",
 ]
@@ -42,6 +45,21 @@ _JAVA_FAILOVER = _names("""
     backup backupPoolSize maxCacheSize priorityBackup priorityURIs rebalanceUpdateURIs trackMessages
     trackTransactionProducers updateURIsSupported updateURIsURL
 """)
+# Options of Artemis' own client (2.40) that have another name or no meaning here.
+_ARTEMIS = _names("""
+    autoGroup blockOnAcknowledge blockOnDurableSend blockOnNonDurableSend cacheDestinations cacheLargeMessagesClient
+    callFailoverTimeout callTimeout clientFailureCheckPeriod compressLargeMessage compressionLevel
+    confirmationWindowSize connectionLoadBalancingPolicyClassName connectionTTL connectionTtl consumerMaxRate
+    consumerWindowSize dupsOKBatchSize enable1xPrefixes enabledCipherSuites enabledProtocols failoverAttempts
+    failoverOnInitialConnection groupID ha initialConnectAttempts initialMessagePacketSize keyStorePassword
+    keyStorePath keyStoreProvider keyStoreType maxRetryInterval minLargeMessageSize preAcknowledge producerMaxRate
+    producerWindowSize reconnectAttempts retryInterval retryIntervalMultiplier scheduledThreadPoolMaxSize
+    sslEnabled tcpReceiveBufferSize tcpSendBufferSize threadPoolMaxSize transactionBatchSize trustAll
+    trustStorePassword trustStorePath trustStoreProvider trustStoreType type useEpoll useGlobalPools
+    useTopologyForLoadBalancing verifyHost
+""")
+ARTEMIS_NAMES = {"user": "jms.userName", "password": "jms.password", "clientID": "jms.clientID"}
+"""Options of Artemis' own client that have another name here."""
 JAVA_PREFIXES = (
     "wireFormat.",
     "socket.",
@@ -53,13 +71,18 @@ JAVA_PREFIXES = (
 )
 
 
+def is_artemis(name: str) -> bool:
+    """True if the option `name`, without `jms.`, is one of Artemis' own client."""
+    return name in _ARTEMIS or name in ARTEMIS_NAMES
+
+
 def is_java_only(name: str, *, failover: bool) -> bool:
     """True if only the Java client has a use for the option `name`. `failover`: it is after `failover:(...)`."""
     if name.startswith("jms.") and name[4:] in _JAVA_JMS:
         return True
     if any(name.startswith(prefix) and len(name) > len(prefix) for prefix in JAVA_PREFIXES):
         return True
-    return name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
+    return is_artemis(name) or name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
 
 
 # Further options that Qpid JMS documents, under `jms.` and `failover.`; an ActiveMQ client refuses them.
@@ -73,10 +96,37 @@ _QPID_JMS = _names("""
     receiveLocalOnly receiveNoWaitLocalOnly requestTimeout topicPrefix tracing useDaemonThread
     validatePropertyNames validateSelector
 """)
-JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER | _QPID_JMS
+JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER | _ARTEMIS | ARTEMIS_NAMES.keys() | _QPID_JMS
 """Options of the Java clients by name, without `jms.`."""
 QPID_NAMES = {"jms.username": "jms.userName", "amqp.vhost": "redelivery.virtualHost"}
 """Options of Qpid JMS that have another name here."""
+COUNTERPARTS = {
+    "amqp.idleTimeout": "redelivery.heartbeat",
+    "callTimeout": "redelivery.sendTimeout",
+    "connectionTTL": "redelivery.heartbeat",
+    "consumerWindowSize": "redelivery.credit (messages, not bytes)",
+    "initialConnectAttempts": "startupMaxReconnectAttempts of failover:",
+    "keyStorePath": "redelivery.tlsCertFile (PEM)",
+    "maxRetryInterval": "maxReconnectDelay of failover:",
+    "reconnectAttempts": "maxReconnectAttempts of failover:",
+    "retryInterval": "initialReconnectDelay of failover:",
+    "retryIntervalMultiplier": "backOffMultiplier of failover:",
+    "sslEnabled": "the scheme: stomp+ssl:// or amqps://",
+    "trustStorePath": "redelivery.tlsCaFile (PEM)",
+    "verifyHost": "redelivery.tlsVerify",
+    "connectionTimeout": "redelivery.connectTimeout",
+    "jms.connectResponseTimeout": "redelivery.connectTimeout",
+    "jms.connectTimeout": "redelivery.connectTimeout",
+    "jms.sendTimeout": "redelivery.sendTimeout",
+    "transport.connectTimeout": "redelivery.connectTimeout",
+    "transport.keyStoreLocation": "redelivery.tlsCertFile (PEM)",
+    "transport.trustAll": "redelivery.tlsVerify=false",
+    "transport.trustStoreLocation": "redelivery.tlsCaFile (PEM)",
+    "transport.verifyHost": "redelivery.tlsVerify",
+    "socket.verifyHostName": "redelivery.tlsVerify",
+    "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
+}
+"""Our option with the same job, by the name of the Java clients' option."""
 DESTINATION_OPTIONS = {
     "consumer.prefetchSize": "jms.prefetchPolicy.all, or listen(credit=...)",
     "consumer.selector": "listen(selector=...)",

@@ -36,6 +36,8 @@ _EXPLAINED = frozenset({
 _ARGUMENTS = re.compile(r"x-[a-z:,-][a-z0-9:,-]{0,200}")
 _LETTERS = re.compile(r"[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
 _SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
+# Names that people write for the options of the credentials; a password is not cut into one of them.
+_CREDENTIALS = ("userName", "username", "jms.user")
 _PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
 
 
@@ -83,7 +85,7 @@ def name_repeats(name: str, *, quiet: bool) -> bool:
 
 def java_name_repeats(name: str) -> bool:
     """True if an error may repeat the name of an option of the Java client: it is known, or begins like one."""
-    if name.removeprefix("jms.") in JAVA_NAMES:
+    if name.removeprefix("jms.") in JAVA_NAMES or name in _CREDENTIALS:
         return True
     if name in DESTINATION_OPTIONS or name in QPID_NAMES:
         return True

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
-from redelivery.uri.java_options import DESTINATION_OPTIONS, QPID_NAMES, is_java_only, is_qpid_only
+from redelivery.uri.java_options import (
+    ARTEMIS_NAMES,
+    COUNTERPARTS,
+    DESTINATION_OPTIONS,
+    QPID_NAMES,
+    is_java_only,
+    is_qpid_only,
+)
 from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
 from redelivery.uri.option_table import (
@@ -29,21 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
 Protocol = Literal["stomp", "amqp"]
-# Our option with the same job, by the name of the Java clients' option.
-_COUNTERPARTS = {
-    "amqp.idleTimeout": "redelivery.heartbeat",
-    "connectionTimeout": "redelivery.connectTimeout",
-    "jms.connectResponseTimeout": "redelivery.connectTimeout",
-    "jms.connectTimeout": "redelivery.connectTimeout",
-    "jms.sendTimeout": "redelivery.sendTimeout",
-    "transport.connectTimeout": "redelivery.connectTimeout",
-    "transport.keyStoreLocation": "redelivery.tlsCertFile (PEM)",
-    "transport.trustAll": "redelivery.tlsVerify=false",
-    "transport.trustStoreLocation": "redelivery.tlsCaFile (PEM)",
-    "transport.verifyHost": "redelivery.tlsVerify",
-    "socket.verifyHostName": "redelivery.tlsVerify",
-    "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
-}
 _PREFETCH = "jms.prefetchPolicy."
 _USER, _PASSWORD = "USER", "PASSWORD"
 
@@ -145,15 +137,18 @@ def _options(
             )
         elif name in QPID_NAMES and not java:
             yield QPID_NAMES[name], value
+        elif name in ARTEMIS_NAMES:
+            yield ARTEMIS_NAMES[name], value
         elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
             said = f"{name}={shown}" if java_name_repeats(name) else "an option (name not shown)"
-            instead = f"; here {_COUNTERPARTS[name]}" if name in _COUNTERPARTS else ""
+            instead = f"; here {COUNTERPARTS[name]}" if name in COUNTERPARTS else ""
             notes.append(f"{said} is an option of the Java client only{instead}; left out")
         else:
             near = near_option(name)
-            said = name if name_repeats(name, quiet=parts.quiet) else "an option (name not shown)"
+            repeats = name_repeats(name, quiet=parts.quiet) or java_name_repeats(name)
+            said = name if repeats else "an option (name not shown)"
             if near is not None and near not in names:
                 notes.append(f"{said} is unknown; taken for {near}")
                 yield near, value
@@ -169,7 +164,7 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
     if changed:
         old, new = changed[0]
         speaks = (
-            "OpenWire"
+            ("Core" if parts.artemis else "OpenWire")
             if old.scheme in JAVA_PORTS
             else "AMQP 1.0"
             if old.scheme.startswith("amqp")
@@ -188,12 +183,15 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
     }:
         yield f"user name and password are not shown: write yours for {_USER} and {_PASSWORD}"
     startup = {"startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts"}
-    if parts.failover and not names & startup:
+    # The Java clients limit the first connect by maxReconnectAttempts, too, if nothing else limits it.
+    most = next((value for name, value in made.options if name.endswith("axReconnectAttempts")), "-1")
+    if parts.failover and not parts.artemis and not names & startup and most not in ("0", "1"):
+        long = "for ever" if most == "-1" else f"up to {most} times"
         yield (
-            "failover: of the Java clients tries for ever to connect first; here connect fails after one round "
-            "(startupMaxReconnectAttempts=-1: for ever)"
+            f"failover: of the Java clients tries {long} to connect first; here connect fails after one round "
+            f"(startupMaxReconnectAttempts={most}: {long})"
         )
-    if java and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
+    if java and not parts.artemis and not names & {"jms.nonBlockingRedelivery", "redelivery.ordering"}:
         yield (
             "the Java client stops a consumer while a message waits for its redelivery; here others overtake it "
             "(redelivery.ordering=blocking: as the Java client)"

@@ -9,7 +9,14 @@ from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.dead_letter_options import OUTCOME
-from redelivery.uri.java_options import DESTINATION_OPTIONS, QPID_NAMES, is_java_only, is_qpid_only
+from redelivery.uri.java_options import (
+    ARTEMIS_NAMES,
+    COUNTERPARTS,
+    DESTINATION_OPTIONS,
+    QPID_NAMES,
+    is_java_only,
+    is_qpid_only,
+)
 from redelivery.uri.option_table import (
     JAVA_PORTS,
     MAP_PREFIX,
@@ -106,8 +113,13 @@ def _take(parts: UriParts, found: SortedOptions, name: str, value: str) -> None:
 def java_only(name: str, parts: UriParts) -> ConfigurationError:
     if name in QPID_NAMES:
         return ConfigurationError(f"{name} is Qpid JMS's name: write {QPID_NAMES[name]}", option=name)
+    if name in ARTEMIS_NAMES:
+        return ConfigurationError(
+            f"{name} is a name of Artemis' client: write {ARTEMIS_NAMES[name]}", option=name
+        )
+    cure = f"write {COUNTERPARTS[name]}" if name in COUNTERPARTS else "remove it"
     return ConfigurationError(
-        f"{_named(name, parts)} is an option of the Java client only; remove it",
+        f"{_named(name, parts)} is an option of the Java client only; {cure}",
         option=name if java_name_repeats(name) else None,
     )
 

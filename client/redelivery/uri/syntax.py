@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes
-from redelivery.uri.java_options import is_java_only, is_qpid_only
+from redelivery.uri.java_options import is_artemis, is_java_only, is_qpid_only
 from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import (
     JAVA_PORTS,
@@ -28,6 +28,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
 _HOST = re.compile(
     r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?))(?::([0-9]{1,5}))?"
 )
+_SECOND = re.compile(r",[A-Za-z][A-Za-z0-9+.-]{0,20}://")
+_LIST = "several addresses are written failover:(uri1,uri2)?options"
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 PLAIN = re.compile(r"[A-Za-z0-9 ._+>*:/-]{0,200}")
@@ -55,6 +57,8 @@ class UriParts(NamedTuple):
     options: tuple[tuple[str, str], ...]
     quiet: bool
     """True if the URI can hold a secret: errors must not repeat parts of it."""
+    artemis: bool = False
+    """True if it is of Artemis' own client: a list of addresses without `failover:`, or an option of that client."""
 
 
 def split_uri(text: str) -> UriParts:
@@ -68,11 +72,17 @@ def split_uri(text: str) -> UriParts:
     quiet = _may_hold_secret(text)
     if "#" in text:
         raise ConfigurationError("a connection URI has no fragment; write %23 for a # in a value")
-    failover = text[: len("failover:")].lower() == "failover:"
-    members, query = _members(text[len("failover:") :]) if failover else _one(text)
+    # Artemis' own client takes a list without `failover:`.
+    bare = text.startswith("(")
+    failover = bare or text[: len("failover:")].lower() == "failover:"
+    members, query = _members(text if bare else text[len("failover:") :]) if failover else _one(text)
     addresses = tuple(_address(member, quiet=quiet) for member in members)
     java = any(address.scheme in JAVA_PORTS for address in addresses)
-    return UriParts(failover, addresses, _options(query, once=not java), quiet)
+    if bare and not java:
+        raise ConfigurationError(_LIST)
+    options = _options(query, once=not java)
+    artemis = bare or (java and any(is_artemis(name) for name, _ in options))
+    return UriParts(failover, addresses, options, quiet, artemis)
 
 
 def _may_hold_secret(text: str) -> bool:
@@ -86,6 +96,8 @@ def _one(text: str) -> tuple[list[str], str]:
     head, _, query = text.partition("?")
     if head.lower().startswith("failover"):
         raise ConfigurationError("failover is written failover:(uri1,uri2)?options")
+    if _SECOND.search(head):
+        raise ConfigurationError(_LIST)
     return [head], query
 
 
@@ -176,6 +188,8 @@ def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     # As the Java client: & behind the last option is ignored, an empty option between two is an error.
     for item in query.rstrip("&").split("&"):
+        if item.startswith("amp;"):
+            raise ConfigurationError("the & of a URI is written &amp; in XML only; write & between options")
         raw, equals, value = item.partition("=")
         if not raw or not equals:
             named = (

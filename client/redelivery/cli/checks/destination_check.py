@@ -164,20 +164,27 @@ def _dead_letters(
         return
     error = visit.subscribe(replace(asked, consumer=3, dead_letter=target), 0.0 if able.flow else LATE)
     visit.unsubscribe(3)
-    if error is None and able.broker in UNCHECKED:
-        yield note(
-            "dead letters",
-            f"go to {target}, which is there; {NAMES[able.broker]} looks at the right to send to it with the first "
-            "message only",
-        )
-    elif error is None:
-        yield ok("dead letters", f"go to {target}, which takes messages of this user")
+    if error is None:
+        yield _taken(target, able)
     else:
         yield _refused(
             "dead letters",
             error,
             f"poison could not leave; make {target}, let this user send to it, or set redelivery.deadLetterDestination",
         )
+
+
+def _taken(target: str, able: Capabilities) -> Finding:
+    """Return where dead letters go, after the adapter refused nothing."""
+    if able.broker in UNCHECKED:
+        which = f"which is there; {NAMES[able.broker]} looks at the right to send to it with the first message only"
+        return note("dead letters", f"go to {target}, {which}")
+    if able.broker not in (*NAMES, "memory"):
+        # An adapter of another project: it may look at `Subscribe.dead_letter`, and need not.
+        return note(
+            "dead letters", f"go to {target}, unless the broker refuses this user's first message to it"
+        )
+    return ok("dead letters", f"go to {target}, which takes messages of this user")
 
 
 def _without_copy(destination: Destination, settings: Settings, able: Capabilities) -> Finding:

@@ -53,6 +53,6 @@ def refused(settings: Settings, error: RedeliveryError) -> Finding:
     cure = (
         "add jms.userName=... and jms.password=... to the URI"
         if settings.user_name is None
-        else "correct user name and password of the URI"
+        else "correct user name and password of the URI, or the rights of that user at the broker"
     )
-    return fail("log-in", f"{error}: {cure}, or the rights of that user at the broker", REFUSED)
+    return fail("log-in", f"{error}: {cure}", REFUSED)

@@ -1,4 +1,4 @@
-"""Source of jitter."""
+"""Source of jitter: the random numbers of collision avoidance."""
 
 from __future__ import annotations
 

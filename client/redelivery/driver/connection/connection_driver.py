@@ -134,7 +134,8 @@ class ConnectionDriver:
         self._plain_passwords.before(endpoint)
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
         self.capabilities = self._adapter.open(opening, self._sink)
-        self._addresses.current = str(endpoint)
+        # Not the epoch: it counts addresses that did not answer, too.
+        again, self._addresses.current = bool(self._addresses.current), str(endpoint)
         self.signs.connected(str(endpoint), self.capabilities, self._clock.monotonic())
         if self._connection_ledger is not None:
             self._connection_ledger.reconnected(self._clock.monotonic())
@@ -155,7 +156,7 @@ class ConnectionDriver:
             # The thread that closes the driver did not wait for this connection.
             self._adapter.close(0)
             raise closed()
-        broker, version, again = self.capabilities.broker, self.capabilities.version, self._epoch > 1
+        broker, version = self.capabilities.broker, self.capabilities.version
         self.observers.emit((events.Connected(self._clock.time(), str(endpoint), broker, version, again),))
         # The new connection may be lost already.
         if self._up:
@@ -421,6 +422,8 @@ class ConnectionDriver:
         for endpoint in self._addresses.round():
             if self._closing:
                 raise RedeliveryError("the connection was closed while it was connecting")
+            if failures:
+                logger.info("%s; trying %s", failures[-1], endpoint)
             try:
                 return self._connect(endpoint)
             except TransportError as error:
