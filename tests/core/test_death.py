@@ -48,7 +48,7 @@ def test_a_failure_that_has_been_written_is_not_charged_again() -> None:
 
 
 def test_a_failure_on_its_way_counts_for_other_processes() -> None:
-    """A failure that a living process has still to write counts for others; what it has open does not, and is reported."""
+    """A failure that a living process has still to write counts for others; what it has open does not, but shows."""
     entry = counted(Entry(1, "x"), [AttemptMark(A, 1, "failed")])
     assert entry is not None
     assert entry.count == 2

@@ -84,7 +84,10 @@ def _leads(path: Path, to: str, anchor: str, pages: dict[Path, Page]) -> bool:
 def test_each_page_is_in_a_section(pages: dict[Path, Page], site: Path) -> None:
     """The navigation has its sections, in the order of the reader's needs."""
     text = (site / "index.html").read_text(encoding="utf-8")
-    assert re.findall(r'class="caption"[^>]*><span class="caption-text">([^<]*)<', text)[: len(SECTIONS)] == SECTIONS
+    assert (
+        re.findall(r'class="caption"[^>]*><span class="caption-text">([^<]*)<', text)[: len(SECTIONS)]
+        == SECTIONS
+    )
 
 
 def test_pages_of_the_root_have_their_links_rewritten() -> None:
