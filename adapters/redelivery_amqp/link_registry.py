@@ -129,7 +129,7 @@ class LinkRegistry:
             self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver), spare=1)
         elif not receiver.ended:
             receiver.ended = True
-            self._drop(receiver)
+            self._receivers.pop(receiver.consumer, None)
             receiver.answer(error)
 
     def _attach(self, receiver: ReceiverLink) -> None:
@@ -177,11 +177,6 @@ class LinkRegistry:
             receiver.leaving = True
         elif receiver is not None:
             self._leave(receiver)
-
-    def _drop(self, receiver: ReceiverLink) -> None:
-        """Forget a consumer that has ended without `detach`."""
-        self._receivers.pop(receiver.consumer, None)
-        self._browses.remove(receiver)
 
     def _leave(self, receiver: ReceiverLink) -> None:
         self._browses.remove(receiver)
@@ -319,7 +314,7 @@ class LinkRegistry:
             return
         one.ended = True
         self.detaches.close(one)
-        self._drop(one)
+        self._receivers.pop(one.consumer, None)
         verb = "ended the" if one.attached else "refused a"
         error = refusal(f"the broker {verb} consumer of {one.destination}", condition, self._wire.masked)
         if not one.attached:

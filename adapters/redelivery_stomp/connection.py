@@ -79,10 +79,8 @@ class StompConnection:
         # True when nothing more is reported.
         self._over = False
         self._goodbye_answered = SimpleQueue[bool]()
-        self._lost = False
-        self._opened = False
-        self._version = "1.2"
-        self._server = ""
+        self._lost = self._opened = False
+        self._version, self._server = "1.2", ""
         self._last_arrived: StompDelivery | None = None
         # The last acknowledgements. The broker does not confirm them.
         self._accepted = RecentAcknowledgements()
@@ -158,16 +156,15 @@ class StompConnection:
                 return False
             # The end of the connection after this is not reported as a loss.
             self._over = True
-        answered = False
         try:
             with suppress(*BROKEN, Empty):
                 receipt = self.receipt(lambda error: self._goodbye_answered.put(item=error is None), REQUEST)
                 self.transport.write(frame(b"DISCONNECT", [receipt]))
-                answered = self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
+                return self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
+            return False
         # Also after Ctrl-C in the wait: no later call would end the connection.
         finally:
             self.abandon()
-        return answered
 
     # Writing.
 

@@ -115,4 +115,5 @@ def test_a_browse_that_the_broker_ends_is_forgotten(links: LinkRegistry, *, atta
         receiver._receiver = receiver.session = end
         links._end(receiver, cast("Any", SimpleNamespace(name="amqp:not-found", description="no such queue")))
     assert [str(error).rpartition(": ")[2] for error in told] == ["no such queue"]
+    links.browse_on()
     assert (links.knows(9), links._browses._receivers) == (False, [])

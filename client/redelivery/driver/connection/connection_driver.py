@@ -96,10 +96,8 @@ class ConnectionDriver:
         self._writing = threading.RLock()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
-        self._epoch = 0
-        self._lost_epoch = 0
-        self._up = False
-        self._closing = False
+        self._epoch = self._lost_epoch = 0
+        self._up = self._closing = False
         self._failure: RedeliveryError | None = None  # why it was given up
         self._deferred: list[AdapterCommand] = []
         self._sends = PendingSends()
