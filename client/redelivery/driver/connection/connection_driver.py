@@ -463,7 +463,7 @@ class ConnectionDriver:
         return self._adapter.close(capped(max(0.0, deadline - time.monotonic()))) and up
 
     def _begin_close(self) -> bool:
-        """Let the driver's thread end; return True if the connection was up."""
+        """Begin the end of the driver's thread; return True if the connection was up."""
         with self._lock:
             self._closing = True
             up, self._up = self._up, False
