@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.for_each import for_each
 
 import redelivery
 from redelivery.errors import ConfigurationError
+from redelivery.uri import parser
 from redelivery.uri.parser import parse_to_connect, parse_uri, redact_uri, rewritten_uri
+
+if TYPE_CHECKING:
+    from redelivery.uri.syntax import UriParts
 
 JAVA = (
     "failover:(tcp://bob:hunter2@a:61616?soTimeout=3,tcp://bob:hunter2@b:61616)"
@@ -227,3 +232,15 @@ def test_a_pattern_of_a_uri_with_credentials_is_not_named() -> None:
     error = refused("tcp://u:p@h?jms.redeliveryPolicyMap.hunter2.maximumRedeliveris=3")
     assert "this works without jms.redeliveryPolicyMap.<pattern>.<option>: " in str(error)
     assert "hunter2" not in str(error)
+
+
+def test_many_contradictions_are_read_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 patterns whose options contradict each other one option each is left out, without a search for each."""
+    read: list[UriParts] = []
+    before = parser._collected
+    monkeypatch.setattr(
+        parser, "_collected", lambda parts, *_, **__: read.append(parts) or before(parts, *_, **__)
+    )
+    one = "redelivery.policyMap.A{0}.delays=1&jms.redeliveryPolicyMap.A{0}.maximumRedeliveries=2"
+    found = rewritten_uri("tcp://h?" + "&".join(one.format(number) for number in range(50)))
+    assert (len(found.left_out), len(found.options), len(read) <= 110) == (50, 50, True), len(read)

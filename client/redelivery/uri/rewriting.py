@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from redelivery.core.destination import Destination
 from redelivery.uri.java_options import DESTINATION_OPTIONS, QPID_NAMES, is_java_only, is_qpid_only
 from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
@@ -48,6 +49,8 @@ _COUNTERPARTS = {
     "wireFormat.maxInactivityDuration": "redelivery.heartbeat",
 }
 _PREFETCH = "jms.prefetchPolicy."
+# Options looked at, in all, to find one of two that contradict each other and are not named.
+_LOOKS = 2000
 _USER, _PASSWORD = "USER", "PASSWORD"
 
 
@@ -112,17 +115,28 @@ def _wrong(
     for one in made.options:
         if one not in alone:
             alone[one] = [str(error) for error in mistakes_of(made._replace(options=(one,)))]
-    texts = [str(error) for error in found]
+    texts = list(dict.fromkeys(str(error) for error in found))
     wrong = {one: text for one in made.options for text in alone[one] if text in texts}
     if wrong:
         return wrong
-    # Options that contradict each other: the error names one of them, if not by its pattern.
-    text, name = texts[0], found[0].option
-    for one in sorted(made.options, key=lambda one: canonical(one[0]) != name):
+    # Options that contradict each other: the error names one of them, or not where the URI can hold a secret.
+    named = {error.option: str(error) for error in found}
+    wrong = {one: named[full] for one in made.options if (full := _full(one[0])) in named}
+    if wrong:
+        return wrong
+    for one in made.options[: _LOOKS // len(made.options)]:
         fewer = made._replace(options=tuple(other for other in made.options if other != one))
-        if text not in [str(error) for error in mistakes_of(fewer)]:
-            return {one: text}
+        if texts[0] not in {str(error) for error in mistakes_of(fewer)}:
+            return {one: texts[0]}
     return {}
+
+
+def _full(name: str) -> str:
+    """Return the name of an option as errors have it: canonical, and a pattern with its kind."""
+    name = canonical(name)
+    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), "")
+    pattern, dot, option = name[len(prefix) :].rpartition(".")
+    return f"{prefix}{Destination.parse(pattern)}{dot}{option}" if prefix else name
 
 
 def _said(name: str, *, quiet: bool) -> str:
