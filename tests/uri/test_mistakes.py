@@ -15,6 +15,8 @@ from redelivery.uri import parser
 from redelivery.uri.parser import parse_to_connect, parse_uri, redact_uri, rewritten_uri
 
 if TYPE_CHECKING:
+    from redelivery.settings import Settings
+    from redelivery.uri.mistakes import Mistakes
     from redelivery.uri.syntax import UriParts
 
 JAVA = (
@@ -238,9 +240,12 @@ def test_many_contradictions_are_read_a_few_times(monkeypatch: pytest.MonkeyPatc
     """Of 50 patterns whose options contradict each other one option each is left out, without a search for each."""
     read: list[UriParts] = []
     before = parser._collected
-    monkeypatch.setattr(
-        parser, "_collected", lambda parts, *_, **__: read.append(parts) or before(parts, *_, **__)
-    )
+
+    def collected(parts: UriParts, mistakes: Mistakes, *, connects: bool) -> Settings | None:
+        read.append(parts)
+        return before(parts, mistakes, connects=connects)
+
+    monkeypatch.setattr(parser, "_collected", collected)
     one = "redelivery.policyMap.A{0}.delays=1&jms.redeliveryPolicyMap.A{0}.maximumRedeliveries=2"
     found = rewritten_uri("tcp://h?" + "&".join(one.format(number) for number in range(50)))
     assert (len(found.left_out), len(found.options), len(read) <= 110) == (50, 50, True), len(read)
