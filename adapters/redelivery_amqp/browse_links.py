@@ -56,6 +56,8 @@ class BrowseLinks:
 
         Artemis and Classic sometimes answer a drain too early. A link has shown all when a drain brought no message.
         """
+        # Those that the broker has refused or ended have no further turn.
+        self._receivers = [receiver for receiver in self._receivers if not receiver.ended]
         ended: list[ReceiverLink] = []
         for receiver in self._receivers:
             if receiver.credit and receiver.browsing and self._wire.broken_off(receiver.handle):

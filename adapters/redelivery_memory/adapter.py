@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.capabilities import Capabilities
 from redelivery_memory.broker import clock_of, hub_named
 from redelivery_memory.server import DEAD_LETTERS
@@ -79,7 +80,9 @@ class MemoryAdapter:
         if self._open is None:
             return False
         server, link = self._open
-        self._open = None
-        server.disconnect([link])
+        # Ctrl-C between the two would leave the messages with a connection that no call closes any more.
+        with Uninterrupted():
+            self._open = None
+            server.disconnect([link])
         link.settle(timeout)
         return True

@@ -21,7 +21,7 @@ from redelivery.adapter import Browsed
 from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.clock import capped
 from redelivery.core.events import Arrived, ConnectionLost
-from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_stomp.connect_frame import connect_frame, not_logged_in
 from redelivery_stomp.disconnect_cause import StompDisconnectCause, named, said
 from redelivery_stomp.every_step import every_step
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from stomp.utils import Frame
 
     from redelivery.adapter import Opening, Sink
+    from redelivery.errors import RedeliveryError
     from redelivery_stomp.delivery import StompDelivery
     from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
@@ -78,10 +79,8 @@ class StompConnection:
         # True when nothing more is reported.
         self._over = False
         self._goodbye_answered = SimpleQueue[bool]()
-        self._lost = False
-        self._opened = False
-        self._version = "1.2"
-        self._server = ""
+        self._lost = self._opened = False
+        self._version, self._server = "1.2", ""
         self._last_arrived: StompDelivery | None = None
         # The last acknowledgements. The broker does not confirm them.
         self._accepted = RecentAcknowledgements()
@@ -108,6 +107,14 @@ class StompConnection:
 
     def open(self) -> None:
         """Connect and log in, within the connect time-out. Raises as `Adapter.open` does."""
+        try:
+            self._log_in()
+        # Also for Ctrl-C in a wait: the reading thread and its socket would stay open.
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _log_in(self) -> None:
         settings, endpoint = self._opening.settings, self._opening.endpoint
         hello = connect_frame(settings, self._heartbeats.heartbeats)
         self.transport.start()
@@ -116,17 +123,12 @@ class StompConnection:
         except BROKEN as error:
             # The reading thread has read the reason.
             if self.transport.garbled or self._lost:
-                self._raise_refusal()
-            self.abandon()
+                raise self._refusal() from error
             reason = str(error) or type(error).__name__
             raise TransportError(f"{endpoint}: the connection broke at once: {reason}") from error
         if not self._connected.wait(self.transport.left()) or self._lost or self._refused is not None:
-            self._raise_refusal()
-        try:
-            profile = profile_for(self._server, settings.broker, settings)
-        except ConfigurationError:
-            self.abandon()
-            raise
+            raise self._refusal()
+        profile = profile_for(self._server, settings.broker, settings)
         with self._lock:
             self.profile = profile
             # No message arrives before a SUBSCRIBE.
@@ -134,11 +136,10 @@ class StompConnection:
             # A loss before this is raised; a later one is reported.
             self._opened = not self._lost
         if not self._opened:
-            self._raise_refusal()
+            raise self._refusal()
 
-    def _raise_refusal(self) -> None:
-        self.abandon()
-        raise not_logged_in(self._opening, self._refused, garbled=self.transport.garbled, lost=self._lost)
+    def _refusal(self) -> RedeliveryError:
+        return not_logged_in(self._opening, self._refused, garbled=self.transport.garbled, lost=self._lost)
 
     def abandon(self) -> None:
         """Close at once, and report nothing."""
@@ -155,13 +156,15 @@ class StompConnection:
                 return False
             # The end of the connection after this is not reported as a loss.
             self._over = True
-        answered = False
-        with suppress(*BROKEN, Empty):
-            receipt = self.receipt(lambda error: self._goodbye_answered.put(item=error is None), REQUEST)
-            self.transport.write(frame(b"DISCONNECT", [receipt]))
-            answered = self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
-        self.abandon()
-        return answered
+        try:
+            with suppress(*BROKEN, Empty):
+                receipt = self.receipt(lambda error: self._goodbye_answered.put(item=error is None), REQUEST)
+                self.transport.write(frame(b"DISCONNECT", [receipt]))
+                return self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
+            return False
+        # Also after Ctrl-C in the wait: no later call would end the connection.
+        finally:
+            self.abandon()
 
     # Writing.
 

@@ -142,10 +142,12 @@ class Connection(ConnectionBase[Worker]):
             closed(self)
         elif self._entered and not self._closed:
             self._closed = True
-            self._stopping.set()
             try:
-                self._roll_back_sessions()
-                self._close_driver(timeout)
+                try:
+                    self._stopping.set()
+                    self._roll_back_sessions()
+                finally:
+                    self._close_driver(timeout)
             finally:
                 closed(self)
 

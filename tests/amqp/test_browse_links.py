@@ -49,7 +49,7 @@ def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
     """A browse ends only when a drain brings no message; each shown message is settled at once."""
     wire = Wire()
     browses = BrowseLinks(cast("Any", wire), ACCEPTED)
-    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
+    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False, ended=False)
     browses.add(receiver)
     browses.ask(receiver)
     assert came(browses, receiver, 4) == []
@@ -63,7 +63,7 @@ def test_a_message_that_is_broken_off_is_asked_on_for() -> None:
     """The rest of a message is requested when Artemis answers a drain between two of its frames."""
     wire = Wire()
     browses = BrowseLinks(cast("Any", wire), ACCEPTED)
-    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
+    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False, ended=False)
     browses.add(receiver)
     wire.broken = True
     assert came(browses, receiver, 0) == []

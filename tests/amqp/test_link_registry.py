@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 from redelivery.core.commands import Subscribe
+from redelivery.errors import AdapterError
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.link_registry import LinkRegistry
 from redelivery_amqp.profiles import AmqpArtemis
@@ -23,6 +25,7 @@ class Wire:
     """An engine that records settlements by the names that stand for proton's handles."""
 
     connection = None
+    masked = str
 
     def __init__(self) -> None:
         self.settled: dict[str, int] = {}
@@ -97,3 +100,20 @@ def test_what_the_broker_took_back_is_accepted(wire: Wire, links: LinkRegistry) 
     assert links.settlements.released(receiver) == [first, last]
     assert wire.settled == {"first": ACCEPTED, "last": ACCEPTED}
     assert receiver.released == []
+
+
+@pytest.mark.parametrize("attached", [None, False, True])
+def test_a_browse_that_the_broker_ends_is_forgotten(links: LinkRegistry, *, attached: bool | None) -> None:
+    """A browse that is refused, before its attach (None) or by it, or ended by the broker, leaves nothing behind."""
+    told: list[Any] = []
+    receiver = links.add(Subscribe(9, "queue://orders", 10, browse=True), told.append)
+    if attached is None:
+        links._declared(receiver, AdapterError("no such queue"))
+    else:
+        receiver.attached = attached
+        end = SimpleNamespace(close=lambda: None)
+        receiver._receiver = receiver.session = end
+        links._end(receiver, cast("Any", SimpleNamespace(name="amqp:not-found", description="no such queue")))
+    assert [str(error).rpartition(": ")[2] for error in told] == ["no such queue"]
+    links.browse_on()
+    assert (links.knows(9), links._browses._receivers) == (False, [])

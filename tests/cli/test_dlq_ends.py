@@ -165,6 +165,20 @@ def test_a_file_that_exists(cli: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         assert file.read_text().count("\n") == COUNT
 
 
+def test_a_question_without_stdin(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose stdin is closed asks no question, and says which option answers it."""
+    (tmp_path / "dead.jsonl").write_text("before")
+    monkeypatch.setattr("sys.stdin", None)
+    for command, said in (
+        (("export", URI, "--file", "dead.jsonl"), "add --force to replace it"),
+        (("purge", URI), "add --yes"),
+    ):
+        ended = cli("dlq", *command)
+        assert (ended.code, said in ended.error) == (2, True), ended.err
+    ended = cli("send", URI, "orders")
+    assert (ended.code, "no body" in ended.error) == (2, True), ended.err
+
+
 @pytest.mark.parametrize(("end", "why"), ENDS)
 def test_an_export_that_is_broken_off(
     cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: Callable[[], None], why: str

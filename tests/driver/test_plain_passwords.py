@@ -29,7 +29,7 @@ def connecting(
         monkeypatch.setattr(connection._driver._adapter, "open", nobody)
         for _ in range(2):
             with pytest.raises(TransportError):
-                connection._driver._connect_to_any()
+                connection._driver._addresses.try_each(connection._driver._connect_first)
         assert "s3cret" not in caplog.text
         assert "shop" not in caplog.text
         return caplog.messages

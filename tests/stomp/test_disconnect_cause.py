@@ -107,7 +107,7 @@ def test_an_error_before_the_log_in_refuses_it(opened: Opened) -> None:
     opened.error()
     opened.now += AT_ONCE
     with pytest.raises(AdapterError, match=DENIED):
-        opened.link._raise_refusal()
+        raise opened.link._refusal()
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.for_each import for_each
 
 import redelivery
 from redelivery.errors import ConfigurationError
-from redelivery.uri.parser import parse_to_connect, parse_uri, redact_uri
+from redelivery.uri import parser
+from redelivery.uri.parser import parse_to_connect, parse_uri, redact_uri, rewritten_uri
+
+if TYPE_CHECKING:
+    from redelivery.settings import Settings
+    from redelivery.uri.mistakes import Mistakes
+    from redelivery.uri.syntax import UriParts
 
 JAVA = (
     "failover:(tcp://bob:hunter2@a:61616?soTimeout=3,tcp://bob:hunter2@b:61616)"
@@ -157,3 +164,88 @@ def test_explained_uris_mask_secrets_only() -> None:
         "failover:(tcp://a:61616)?jms.useAsyncSend=true&wireFormat.maxInactivityDuration=0&priorityBackup=true"
         "&nested.socket.keyStorePassword=***&jms.copyMessageOnSend=***&***"
     )
+
+
+@pytest.mark.parametrize(
+    ("uri", "mistakes"),
+    [
+        ("tcp://h?redelivery.scheduler=broker&redelivery.ordering=nonblocking", ["redelivery.ordering must"]),
+        ("stomp://h?jms.nonBlockingRedelivery=ture&redelivery.ordering=blocking", ["jms.nonBlockingRedelivery must"]),
+        (
+            "stomp://h?jms.prefetchPolicy.topicPrefetch=x&redelivery.credit=few",
+            ["redelivery.credit must", "jms.prefetchPolicy.topicPrefetch must"],
+        ),
+        (
+            "stomp://h?jms.prefetchPolicy.all=3&jms.prefetchPolicy.topicPrefetch=x",
+            ["jms.prefetchPolicy.topicPrefetch must"],
+        ),
+        (
+            "failover:(tcp://h)?failover.timeout=3&failover.randomize=true",
+            ["unknown option failover.timeout", "failover.randomize is an option of Qpid JMS only; remove it"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_makes_one_mistake(uri: str, mistakes: list[str]) -> None:
+    """A wrong value that two groups read makes one mistake, and no contradiction; it hides none of its own group."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_uri(uri)
+    assert len(caught.value.errors) == len(mistakes), caught.value.errors
+    for text, begin in zip(caught.value.errors, mistakes, strict=True):
+        assert text.startswith(begin)
+
+
+@for_each(
+    ["jms.clientPwd", "clientPwd", "jms.clientKey", "jms.clientAuth", "jms.clientToken", "jms.clientPassword"]
+)
+def test_a_secret_gets_no_open_name(name: str) -> None:
+    """A misspelt option that sounds like a secret is not taken for one whose value is shown."""
+    for error in (
+        refused(f"tcp://h?{name}=hunter2"),
+        refused(f"stomp://h?jms.useAsyncSend=true&{name}=hunter2"),
+    ):
+        assert "hunter2" not in str(error)
+        assert error.suggestion is not None
+    assert "hunter2" not in repr(rewritten_uri(f"tcp://h?{name}=hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ("jms.redeliveryPolicyMap.A.redeliveryDelay=x", "jms.redeliveryPolicyMap.A.redeliveryDelay"),
+        ("jms.redeliveryPolicyMap.A.redeliveryDely=1", "jms.redeliveryPolicyMap.A.redeliveryDely"),
+        ("jms.redeliveryPolicy.MaximumRedeliveries=x", "jms.redeliveryPolicy.MaximumRedeliveries"),
+        (
+            "redelivery.policyMap.A.delays=1&jms.redeliveryPolicyMap.A.maximumRedeliveries=2",
+            "redelivery.policyMap.A.delays",
+        ),
+    ],
+)  # fmt: skip
+def test_only_the_wrong_option_is_left_out(options: str, left: str) -> None:
+    """Of a policy map only the option that is wrong is left out, in any spelling; the other patterns stay."""
+    found = rewritten_uri(f"tcp://h?{options}&jms.redeliveryPolicyMap.B.maximumRedeliveries=2")
+    assert found.left_out == (left,)
+    assert any(note.endswith("; left out") for note in found.notes)
+    assert found.options["jms.redeliveryPolicyMap.B.maximumRedeliveries"] == "2"
+    assert left not in found.options
+
+
+def test_a_pattern_of_a_uri_with_credentials_is_not_named() -> None:
+    """Where a URI has credentials, an option that is left out is named without its pattern."""
+    error = refused("tcp://u:p@h?jms.redeliveryPolicyMap.hunter2.maximumRedeliveris=3")
+    assert "this works without jms.redeliveryPolicyMap.<pattern>.<option>: " in str(error)
+    assert "hunter2" not in str(error)
+
+
+def test_many_contradictions_are_read_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 patterns whose options contradict each other one option each is left out, without a search for each."""
+    read: list[UriParts] = []
+    before = parser._collected
+
+    def collected(parts: UriParts, mistakes: Mistakes, *, connects: bool) -> Settings | None:
+        read.append(parts)
+        return before(parts, mistakes, connects=connects)
+
+    monkeypatch.setattr(parser, "_collected", collected)
+    one = "redelivery.policyMap.A{0}.delays=1&jms.redeliveryPolicyMap.A{0}.maximumRedeliveries=2"
+    found = rewritten_uri("tcp://h?" + "&".join(one.format(number) for number in range(50)))
+    assert (len(found.left_out), len(found.options), len(read) <= 110) == (50, 50, True), len(read)

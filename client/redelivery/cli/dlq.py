@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import click
 
 import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
-from redelivery.cli.dlq_options import filter_options, filters_of, ledger_option, opened, reading_options
+from redelivery.cli.dlq_options import (
+    answers,
+    filter_options,
+    filters_of,
+    ledger_option,
+    opened,
+    reading_options,
+)
 from redelivery.cli.dlq_view import (
     details,
     is_message_id,
@@ -200,7 +206,7 @@ def purge(
     filters = filters_of(given)
     with opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
         if not (yes or dry_run):
-            if not sys.stdin.isatty():
+            if not answers():
                 raise click.UsageError(
                     "purge drops messages for ever: add --yes, or --dry-run to see what it would"
                 )
@@ -254,7 +260,7 @@ def export(
     # A pipe has what was written to it.
     whole = None if target == "-" or (os.path.exists(target) and not os.path.isfile(target)) else target
     if whole is not None and os.path.exists(whole) and not force:
-        if not sys.stdin.isatty():
+        if not answers():
             raise click.UsageError(f"{whole} exists: add --force to replace it")
         click.confirm(f"{whole} exists. Replace it?", abort=True, err=True)
     with (

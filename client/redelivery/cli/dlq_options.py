@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter_queue import DeadLetterQueue
 
-__all__ = ["filter_options", "filters_of", "ledger_option", "opened", "reading_options"]
+__all__ = ["answers", "filter_options", "filters_of", "ledger_option", "opened", "reading_options"]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -66,6 +67,11 @@ def filters_of(given: dict[str, Any]) -> dict[str, Any]:
     """Return the filters that were given."""
     names = ("cause", "destination", "id", "older_than", "younger_than")
     return {name: given[name] for name in names if given.get(name) not in (None, ())}
+
+
+def answers() -> bool:
+    """True if a user can answer a question: stdin is a terminal. Python has no stdin if it is closed."""
+    return sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
 @contextmanager

@@ -91,13 +91,17 @@ def _of_uri(uri: str, form: str, protocol: Protocol | None) -> _Converted:
     text = found.uri
     if form == "toml":
         from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
+        from redelivery.uri.dead_letter_options import OUTCOME  # noqa: PLC0415
 
         dead = {
             name: value
             for name, value in found.options.items()
             if name.removeprefix("redelivery.") in _DEAD_LETTERS
         }
-        text = to_toml(parse_uri(found.uri).policies, dead)
+        settings = parse_uri(found.uri)
+        if OUTCOME in found.options:
+            dead["redelivery.deadLetter"] = settings.dead_letter
+        text = to_toml(settings.policies, dead)
     return _Converted(text, found.uri, list(found.notes), not found.left_out)
 
 

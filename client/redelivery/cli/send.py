@@ -145,9 +145,10 @@ def _batch(body: str | None, source: IO[bytes] | None, *, lines: bool, as_bytes:
         raise click.UsageError("give the body once: as an argument, or by --file or --lines")
     if body is not None:
         return _Batch(_repeated([body.encode() if as_bytes else body], count), count)
-    stream = source or sys.stdin.buffer
-    if source is None and sys.stdin.isatty():
+    # Python has no stdin if it is closed.
+    if source is None and (sys.stdin is None or sys.stdin.isatty()):  # pyright: ignore[reportUnnecessaryComparison]
         raise click.UsageError("no body: give it as an argument, by --file, or on stdin")
+    stream = source or sys.stdin.buffer
     if lines:
         stripped = (line.rstrip(b"\r\n") for line in stream)
         return _Batch(_repeated((_typed(line, as_bytes=as_bytes) for line in stripped), count), None)

@@ -39,6 +39,10 @@ class Mistakes:
         """Number of mistakes."""
         return len(self._found)
 
+    def ordered(self) -> list[ConfigurationError]:
+        """Return the mistakes, most important first."""
+        return [found for _, found in sorted(self._found.values(), key=lambda item: item[0])]
+
     def error(self, suggestion: str | None = None, left_out: Sequence[str] = ()) -> ConfigurationError:
         """Return (not raise) one error for all.
 
@@ -46,7 +50,7 @@ class Mistakes:
             suggestion: The URI that would work, without credentials; None: none is known.
             left_out: Options that the suggestion leaves out, and that the user may want to correct.
         """
-        ordered = [found for _, found in sorted(self._found.values(), key=lambda item: item[0])]
+        ordered = self.ordered()
         texts, first = [str(one) for one in ordered], ordered[0]
         without = f" without {', '.join(left_out)}" if left_out else ""
         works = f"this works{without}: {suggestion}"

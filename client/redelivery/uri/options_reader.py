@@ -45,19 +45,22 @@ class OptionsReader:
     returned, so that the other options are read as well.
     """
 
-    __slots__ = ("_mistakes", "_outermost", "given")
+    __slots__ = ("_mistakes", "_outermost", "_refused", "given")
 
     def __init__(self, given: Mapping[str, str], mistakes: Mistakes | None = None) -> None:
         """Read from `given`: values by canonical option name."""
         self.given = given
         self._mistakes = mistakes
-        # Mistakes, and one, when the outermost part began; 0 outside of parts.
+        # Refusals. A value that two parts read is refused twice, and is one mistake.
+        self._refused = 0
+        # Refusals, and one, when the outermost part began; 0 outside of parts.
         self._outermost = 0
 
     def refuse(self, error: ConfigurationError) -> None:
         """Raise an error over one option, or add it to the mistakes."""
         if self._mistakes is None:
             raise error
+        self._refused += 1
         self._mistakes.add(error)
 
     def part(self, step: Callable[[OptionsReader], T], otherwise: Callable[[], T] | None = None) -> T:
@@ -67,13 +70,13 @@ class OptionsReader:
         """
         if self._mistakes is None:
             return step(self)
-        before, self._outermost = self._outermost, self._outermost or len(self._mistakes) + 1
+        before, self._outermost = self._outermost, self._outermost or self._refused + 1
         try:
             return step(self)
         except ConfigurationError as error:
             # A contradiction may follow from a wrong value of the same part.
-            if len(self._mistakes) < self._outermost:
-                self._mistakes.add(error)
+            if self._refused < self._outermost:
+                self.refuse(error)
             return step(OptionsReader({})) if otherwise is None else otherwise()
         finally:
             self._outermost = before

@@ -55,23 +55,30 @@ def parse_to_connect(text: str) -> Settings:
 def _read(text: str, *, connects: bool) -> Settings:
     parts = split_uri(text)
     mistakes = Mistakes()
+    settings = _collected(parts, mistakes, connects=connects)
+    if settings is None:
+        raise mistakes.error(*_suggestion(text, parts, mistakes))
+    return settings
+
+
+def _collected(parts: UriParts, mistakes: Mistakes, *, connects: bool) -> Settings | None:
+    """Return the settings of a URI taken apart; None: it has mistakes, and all of them are added."""
     mistakes.attempt(lambda: _check_family(parts), "address")
     found = sorted_out(parts, mistakes)
     if connects:
         _check_connects(parts, found, mistakes)
+    first = None
     if not mistakes:
         try:
             return _settings(parts, found, OptionsReader(found.given))
         except ConfigurationError as error:
             first = error
-    else:
-        first = None
     # Again, to the end: the user is to see all mistakes.
     read = OptionsReader(found.given, mistakes)
     mistakes.attempt(lambda: _settings(parts, found, read))
     if not mistakes and first is not None:
-        raise first
-    raise mistakes.error(*_suggestion(text, parts, mistakes))
+        mistakes.add(first)
+    return None
 
 
 def _settings(parts: UriParts, found: SortedOptions, read: OptionsReader) -> Settings:
@@ -144,7 +151,7 @@ def _suggestion(text: str, parts: UriParts, mistakes: Mistakes) -> tuple[str | N
     """
     if not mistakes.rewritable or redact_uri(text) == "***":
         return None, ()
-    found = rewritten(parts, _check)
+    found = rewritten(parts, _mistakes_of)
     return (None, ()) if found is None else (found.shown, found.left_out)
 
 
@@ -159,21 +166,18 @@ def rewritten_uri(text: str, protocol: Protocol | None = None) -> Rewritten:
         ConfigurationError: It cannot be taken apart, or no URI says the same here.
     """
     parts = split_uri(text)
-    found = rewritten(parts, _check, protocol)
+    found = rewritten(parts, _mistakes_of, protocol)
     if found is None:
         _read(text, connects=False)
         raise ConfigurationError("the URI has no counterpart here: its addresses must speak one protocol")
     return found
 
 
-def _check(parts: UriParts) -> None:
-    """Raise ConfigurationError for the first mistake in a URI taken apart. A URI of the Java client is none."""
+def _mistakes_of(parts: UriParts) -> list[ConfigurationError]:
+    """Return the mistakes of a URI taken apart. A URI of the Java client is none."""
     mistakes = Mistakes()
-    mistakes.attempt(lambda: _check_family(parts), "address")
-    found = sorted_out(parts, mistakes)
-    if mistakes:
-        raise mistakes.error()
-    _settings(parts, found, OptionsReader(found.given))
+    _collected(parts, mistakes, connects=False)
+    return mistakes.ordered()
 
 
 def _credentials(parts: UriParts, read: OptionsReader) -> tuple[str | None, Secret | None]:
@@ -194,11 +198,6 @@ def _credentials(parts: UriParts, read: OptionsReader) -> tuple[str | None, Secr
 def _credits(read: OptionsReader) -> tuple[int | None, int, int]:
     """Return the credits of queue, topic and durable topic consumers; None: auto. The reference cuts to 32767, too."""
     prefix = "jms.prefetchPolicy."
-    specific = [name for name in read.given if name.startswith(prefix) and name != f"{prefix}all"]
-    if specific and f"{prefix}all" in read.given:
-        raise ConfigurationError(
-            f"{prefix}all contradicts {specific[0]}: give one of them", option=f"{prefix}all"
-        )
 
     def prefetch(name: str, default: int) -> int:
         return min(read.whole(prefix + name, default), _LARGEST_PREFETCH)
@@ -207,11 +206,16 @@ def _credits(read: OptionsReader) -> tuple[int | None, int, int]:
     named = any(f"{prefix}{name}" in read.given for name in ("all", "queuePrefetch"))
     java = prefetch("queuePrefetch", every)
     own = read.given.get("redelivery.credit")
-    if own == "auto" or (own is None and not named):
-        # A topic gives each of its consumers every message: there a wide window takes nothing from the others.
-        return None, prefetch("topicPrefetch", java), prefetch("durableTopicPrefetch", java)
-    queue = _own_credit(read, java)
-    return queue, prefetch("topicPrefetch", queue), prefetch("durableTopicPrefetch", queue)
+    automatic = own == "auto" or (own is None and not named)
+    # A topic gives each of its consumers every message: there a wide window takes nothing from the others.
+    queue = java if automatic else _own_credit(read, java)
+    topic, durable = prefetch("topicPrefetch", queue), prefetch("durableTopicPrefetch", queue)
+    specific = [name for name in read.given if name.startswith(prefix) and name != f"{prefix}all"]
+    if specific and f"{prefix}all" in read.given:
+        raise ConfigurationError(
+            f"{prefix}all contradicts {specific[0]}: give one of them", option=f"{prefix}all"
+        )
+    return None if automatic else queue, topic, durable
 
 
 def _own_credit(read: OptionsReader, default: int) -> int:
@@ -219,4 +223,6 @@ def _own_credit(read: OptionsReader, default: int) -> int:
     try:
         return OptionsReader(read.given).whole(name, default)
     except ConfigurationError as error:
-        raise ConfigurationError(str(error).replace(", not ", ", or auto, not ", 1), option=name) from None
+        text = str(error).replace(", not ", ", or auto, not ", 1)
+    read.refuse(ConfigurationError(text, option=name))
+    return default

@@ -18,7 +18,7 @@ from redelivery.uri.option_table import (
     POLICY,
 )
 
-__all__ = ["Masked", "java_name_repeats", "name_repeats", "shown_value", "value_to_show"]
+__all__ = ["Masked", "java_name_repeats", "may_stand_for", "name_repeats", "shown_value", "value_to_show"]
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
 _NUMBERS = re.compile(r"[0-9.,_ -]{1,500}|")
@@ -38,6 +38,7 @@ _LETTERS = re.compile(r"[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
 _SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
 # Names that people write for the options of the credentials; a password is not cut into one of them.
 _CREDENTIALS = ("userName", "username", "jms.user")
+_TELLING_NAME = re.compile(rf"{_SECRET_NAME.pattern}|key|auth", re.IGNORECASE)
 _PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
 
 
@@ -91,6 +92,12 @@ def java_name_repeats(name: str) -> bool:
         return True
     # Behind `socket.` and the like any name is one.
     return name.startswith(JAVA_PREFIXES) and _LETTERS.fullmatch(name) is not None
+
+
+def may_stand_for(name: str, option: str) -> bool:
+    """True if the value of an unknown option can be shown as that of a known one: no secret gets an open name."""
+    words = {word.lower() for word in _TELLING_NAME.findall(name)}
+    return OPTIONS[option].kind == "secret" or words <= {w.lower() for w in _TELLING_NAME.findall(option)}
 
 
 def shown_value(name: str, value: str, *, quiet: bool) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from redelivery.core.destination import Destination
 from redelivery.errors import ConfigurationError
 from redelivery.uri.java_options import (
     ARTEMIS_NAMES,
@@ -31,12 +32,18 @@ from redelivery.uri.sorted_options import canonical, near_option
 from redelivery.uri.syntax import PLAIN, Address, UriParts, shown_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from redelivery.errors import ConfigurationError
+
+    MistakesOf = Callable[[UriParts], Sequence[ConfigurationError]]
 
 __all__ = ["Protocol", "Rewritten", "rewritten"]
 
 Protocol = Literal["stomp", "amqp"]
 _PREFETCH = "jms.prefetchPolicy."
+# Options looked at, in all, to find one of two that contradict each other and are not named.
+_LOOKS = 2000
 _USER, _PASSWORD = "USER", "PASSWORD"
 
 
@@ -57,14 +64,12 @@ class Rewritten:
     """Options left out because they are wrong, not because they have no meaning here."""
 
 
-def rewritten(
-    parts: UriParts, check: Callable[[UriParts], None], protocol: Protocol | None = None
-) -> Rewritten | None:
+def rewritten(parts: UriParts, mistakes_of: MistakesOf, protocol: Protocol | None = None) -> Rewritten | None:
     """Return the URI that says the same here; None if there is none.
 
     Args:
         parts: The URI taken apart. An option that is wrong for another reason is left out, with a note.
-        check: Raises ConfigurationError for the first mistake of a URI of ours.
+        mistakes_of: Returns the mistakes of a URI of ours.
         protocol: What to speak; None: what the URI speaks, and STOMP for OpenWire.
     """
     notes: list[str] = []
@@ -74,26 +79,63 @@ def rewritten(
     if len({address.scheme.partition("+")[0].removesuffix("s") for address in addresses}) > 1:
         return None
     made = parts._replace(addresses=addresses, options=tuple(_options(parts, notes, left_out, java=java)))
-    while True:
-        try:
-            check(made)
-            break
-        except ConfigurationError as error:
-            name = error.option
-            kept = [
-                (n, v) for n, v in made.options if name is None or not (n == name or n.startswith(f"{name}."))
-            ]
-            if len(kept) == len(made.options):
-                return None
-            notes.append(f"{error.errors[0]}; left out")
-            left_out += [name for name, _ in made.options if (name, _) not in kept]
-            made = made._replace(options=tuple(kept))
+    alone: dict[tuple[str, str], list[str]] = {}
+    while found := mistakes_of(made):
+        wrong = _wrong(made, found, mistakes_of, alone)
+        if not wrong:
+            return None
+        notes += [f"{text}; left out" for text in dict.fromkeys(wrong.values())]
+        left_out += [_said(name, quiet=parts.quiet) for name, _ in wrong]
+        made = made._replace(options=tuple(one for one in made.options if one not in wrong))
     notes += _differences(parts, made, java=java, protocol=protocol)
     address, options = _addresses(made), _shown_options(made)
     uri = f"{address}?{option_text(options)}" if options else address
     return Rewritten(
         address, options, uri, _masked(address, options), tuple(dict.fromkeys(notes)), tuple(left_out)
     )
+
+
+def _wrong(
+    made: UriParts,
+    found: Sequence[ConfigurationError],
+    mistakes_of: MistakesOf,
+    alone: dict[tuple[str, str], list[str]],
+) -> dict[tuple[str, str], str]:
+    """Return the options that make the mistakes, each with its mistake: those that are wrong alone, else one.
+
+    `alone`: the mistakes of each option alone, of earlier calls and of this one.
+    """
+    for one in made.options:
+        if one not in alone:
+            alone[one] = [str(error) for error in mistakes_of(made._replace(options=(one,)))]
+    texts = list(dict.fromkeys(str(error) for error in found))
+    wrong = {one: text for one in made.options for text in alone[one] if text in texts}
+    if wrong:
+        return wrong
+    # Options that contradict each other: the error names one of them, or not where the URI can hold a secret.
+    named = {error.option: str(error) for error in found}
+    wrong = {one: named[full] for one in made.options if (full := _full(one[0])) in named}
+    if wrong:
+        return wrong
+    for one in made.options[: _LOOKS // len(made.options)]:
+        fewer = made._replace(options=tuple(other for other in made.options if other != one))
+        if texts[0] not in {str(error) for error in mistakes_of(fewer)}:
+            return {one: texts[0]}
+    return {}
+
+
+def _full(name: str) -> str:
+    """Return the name of an option as errors have it: canonical, and a pattern with its kind."""
+    name = canonical(name)
+    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), "")
+    pattern, dot, option = name[len(prefix) :].rpartition(".")
+    return f"{prefix}{Destination.parse(pattern)}{dot}{option}" if prefix else name
+
+
+def _said(name: str, *, quiet: bool) -> str:
+    """Return the name of an option for an error: a pattern could be a part of a secret."""
+    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
+    return f"{prefix}<pattern>.<option>" if quiet and prefix is not None else name
 
 
 def _address(address: Address, protocol: Protocol | None) -> Address:

@@ -27,7 +27,13 @@ from redelivery.uri.option_table import (
     SCHEMES,
 )
 from redelivery.uri.policy_options import mapped_option
-from redelivery.uri.repeatable import java_name_repeats, name_repeats, shown_value, value_to_show
+from redelivery.uri.repeatable import (
+    java_name_repeats,
+    may_stand_for,
+    name_repeats,
+    shown_value,
+    value_to_show,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +83,8 @@ def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
                 found.inapplicable[written] = shown_value(written, value, quiet=parts.quiet)
             else:
                 mistakes.add(java_only(written, parts), "java", rewritable=True)
+        elif name in OPTIONS:
+            mistakes.add(ConfigurationError(f"{name} is an option of Qpid JMS only; remove it", option=name))
         else:
             mistakes.add(
                 ConfigurationError(
@@ -199,7 +207,10 @@ def _hint(name: str) -> str:
 
 
 def near_option(name: str) -> str | None:
-    """Return the option that an unknown name is closest to, as the error over it says; None: there is none."""
+    """Return the option that an unknown name is closest to, as the error over it says; None: there is none.
+
+    An option whose value is shown is none for a name that sounds like a secret.
+    """
     hint = _hint(name)
     quoted = hint.partition("did you mean '")[2].partition("'")[0] or hint.partition(": write ")[2]
-    return quoted if quoted in OPTIONS else None
+    return quoted if quoted in OPTIONS and may_stand_for(name, quoted) else None

@@ -322,10 +322,13 @@ class ConnectionBase(Listening, Generic[RunnerT]):
     def _close_driver(self, timeout: float) -> None:
         """Close within `timeout` seconds, after running commits: of an interrupted one, the outcome is unknown."""
         deadline = time.monotonic() + timeout
-        for session in self._sessions:
-            session.await_commits(deadline)
         try:
-            self._driver.close(max(0.0, deadline - time.monotonic()))
+            try:
+                for session in self._sessions:
+                    session.await_commits(deadline)
+            # Also after Ctrl-C: no later call would close the driver.
+            finally:
+                self._driver.close(max(0.0, deadline - time.monotonic()))
         finally:
             self._hook_calls.close(max(0.0, deadline - time.monotonic()))
             self._observers.look(last=True)

@@ -27,7 +27,7 @@ from redelivery.driver.connection.browser import Browsers
 from redelivery.driver.connection.failover import FailoverAddresses, retrying, starting
 from redelivery.driver.connection.forked import ForkedAdapter, orphaned_by_forks
 from redelivery.driver.connection.open_consumers import OpenConsumers
-from redelivery.driver.connection.pending_sends import PendingSends, end
+from redelivery.driver.connection.pending_sends import PendingSends, closed, end
 from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.connection.standing import Standing
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
+__all__ = ["CLOSE_TIMEOUT", "ConnectionDriver"]
 
 MANY = 1000  # more threads than ever wait
 # Seconds. Closing waits at least this long for commands that another thread is writing: a write ends quickly.
@@ -96,10 +96,8 @@ class ConnectionDriver:
         self._writing = threading.RLock()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
-        self._epoch = 0
-        self._lost_epoch = 0
-        self._up = False
-        self._closing = False
+        self._epoch = self._lost_epoch = 0
+        self._up = self._closing = False
         self._failure: RedeliveryError | None = None  # why it was given up
         self._deferred: list[AdapterCommand] = []
         self._sends = PendingSends()
@@ -211,10 +209,15 @@ class ConnectionDriver:
 
         Wait for the confirmations of dead letters: without them, other consumers would handle those messages again.
         """
-        number = dispatcher.subscribe.consumer
         deadline = time.monotonic() + timeout
         dispatcher.stop()
-        dispatcher.wait_answered(deadline)
+        try:
+            dispatcher.wait_answered(deadline)
+        finally:
+            self._part_with(dispatcher, deadline)
+
+    def _part_with(self, dispatcher: Dispatcher, deadline: float) -> None:
+        number = dispatcher.subscribe.consumer
         # Without the lock, a reconnect might subscribe after this.
         with self._introducing:
             if self.dispatchers.get(number) is dispatcher:
@@ -238,8 +241,9 @@ class ConnectionDriver:
 
     def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
         """Accept and send in one transaction; the future ends as that of `send`. TransactionRolledBack: unsent."""
-        rolled_back = TransactionRolledBack
-        return self._sends.ask(messages, lambda token: Commit(token, deliveries, messages), rolled_back, self)
+        return self._sends.ask(
+            messages, lambda t: Commit(t, deliveries, messages), TransactionRolledBack, self
+        )
 
     def give_up(self, answer: Future[None]) -> None:
         """Count the messages of a commit, for which the application does not wait any longer, as abandoned sends."""
@@ -399,7 +403,7 @@ class ConnectionDriver:
         try:
             for attempt in starting(self._settings.failover, self._nap, patient=patient):
                 with attempt:
-                    self._connect_to_any()
+                    self._addresses.try_each(self._connect_first)
         except BaseException as error:
             if later and isinstance(error, TransportError):
                 logger.warning("not connected yet, trying again in the background: %s", error)
@@ -417,32 +421,37 @@ class ConnectionDriver:
         self.signs.thread = self._thread
         self._thread.start()
 
-    def _connect_to_any(self) -> None:
-        failures: list[str] = []
-        for endpoint in self._addresses.round():
-            if self._closing:
-                raise RedeliveryError("the connection was closed while it was connecting")
-            if failures:
-                logger.info("%s; trying %s", failures[-1], endpoint)
-            try:
-                return self._connect(endpoint)
-            except TransportError as error:
-                failures.append(str(error))
-        raise TransportError("; ".join(failures))
+    def _connect_first(self, endpoint: Endpoint) -> None:
+        if self._closing:
+            raise RedeliveryError("the connection was closed while it was connecting")
+        self._connect(endpoint)
 
     def close(self, timeout: float) -> None:
         """Wait for confirmed dead letters, write settlements, close, and end the thread, within `timeout` seconds."""
-        # Real time: the limit is for the broker's answers, not for a schedule.
-        deadline = time.monotonic() + timeout
+        settled = False
+        try:
+            # Real time: the limit is for the broker's answers, not for a schedule.
+            settled = self._close_by(time.monotonic() + timeout)
+        # Also for Ctrl-C: no later call would close it, and the broker would wait for the settlements.
+        except BaseException:
+            with Uninterrupted():
+                self._begin_close()
+                self._abandon(closed(), 0.0)
+            raise
+        finally:
+            self.browsers.lost(closed())
+            self._fail_waiting(closed(), for_good=True)
+            if self._connection_ledger is not None:
+                self._connection_ledger.close(settled=settled)
+
+    def _close_by(self, deadline: float) -> bool:
+        """Close in order; return True if the broker has read all settlements."""
         dispatchers = list(self.dispatchers.values())
         for dispatcher in dispatchers:
             dispatcher.stop()
         for dispatcher in dispatchers:
             dispatcher.wait_answered(deadline)
-        with self._lock:
-            self._closing = True
-            up, self._up = self._up, False
-            self._clock.notify(self._turn, MANY)
+        up = self._begin_close()
         if self._thread is not None and self._thread is not threading.current_thread():
             # The thread writes the collected settlements before it ends.
             join_within(self._thread, max(0.0, deadline - time.monotonic()))
@@ -452,11 +461,15 @@ class ConnectionDriver:
         for dispatcher in dispatchers:
             dispatcher.disconnect(closed())
             dispatcher.wait_written(written)
-        answered = self._adapter.close(capped(max(0.0, deadline - time.monotonic())))
-        self.browsers.lost(closed())
-        self._fail_waiting(closed(), for_good=True)
-        if self._connection_ledger is not None:
-            self._connection_ledger.close(settled=up and answered)
+        return self._adapter.close(capped(max(0.0, deadline - time.monotonic()))) and up
+
+    def _begin_close(self) -> bool:
+        """Begin the end of the driver's thread; return True if the connection was up."""
+        with self._lock:
+            self._closing = True
+            up, self._up = self._up, False
+            self._clock.notify(self._turn, MANY)
+        return up
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):
@@ -619,10 +632,7 @@ class ConnectionDriver:
 
     def _give_up(self, failure: RedeliveryError) -> None:
         self._failure = failure
-        with self._lock:
-            self._closing = True
-            self._up = False
-            self._clock.notify(self._turn, MANY)
+        self._begin_close()
         self.hooks.given_up(failure)
         self.observers.emit((events.GivenUp(self._clock.time(), failure),))
         for dispatcher in list(self.dispatchers.values()):
@@ -630,11 +640,8 @@ class ConnectionDriver:
         self.browsers.lost(failure)
         self._fail_waiting(failure, for_good=True)
 
-    def _abandon(self, failure: RedeliveryError) -> None:
-        """Close a connection that was given up, without acknowledging: the broker gives its messages to others.
-
-        On the driver's own thread: a thread of the adapter would wait for its own end.
-        """
+    def _abandon(self, failure: RedeliveryError, timeout: float = CLOSE_TIMEOUT - IN_HAND) -> None:
+        """Close without acknowledging: the broker gives the messages to others. Not on a thread of the adapter."""
         began, dispatchers = time.monotonic(), list(self.dispatchers.values())
         for dispatcher in dispatchers:
             # The fault, which is logged already, may be in this dispatcher.
@@ -642,15 +649,10 @@ class ConnectionDriver:
                 dispatcher.disconnect(failure)
         for dispatcher in dispatchers:
             dispatcher.wait_written(began + IN_HAND)
-        self._adapter.close(CLOSE_TIMEOUT - IN_HAND)
+        self._adapter.close(timeout)
 
     def _nap(self, seconds: float) -> None:
         with self._lock:
             deadline = self._clock.monotonic() + seconds
             while not self._closing and (left := deadline - self._clock.monotonic()) > 0:
                 self._clock.wait(self._turn, left)
-
-
-def closed() -> TransportError:
-    """Return the error for calls that the application's own `close` has ended."""
-    return TransportError("the connection was closed")

@@ -10,7 +10,7 @@ from redelivery.errors import RedeliveryError, TransportError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tenacity import Retrying
 
@@ -47,10 +47,20 @@ class FailoverAddresses:
             return 0.0
         return delay_after((self._fleeting - 1) * len(self._addresses), self._failover, len(self._addresses))
 
-    def round(self) -> Iterator[Endpoint]:
-        """Yield each address once."""
+    def try_each(self, connect: Callable[[Endpoint], None]) -> None:
+        """Connect to each address in turn until one answers. Raises TransportError if none does."""
+        failures: list[str] = []
         for _ in self._addresses:
-            yield self.next()
+            endpoint = self.next()
+            if failures:
+                logger.info("%s; trying %s", failures[-1], endpoint)
+            try:
+                connect(endpoint)
+            except TransportError as error:
+                failures.append(str(error))
+            else:
+                return
+        raise TransportError("; ".join(failures))
 
     def next(self) -> Endpoint:
         """Return the address after the last one."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.outgoing import Outgoing
 
-__all__ = ["MOST_ABANDONED", "PendingSends", "end"]
+__all__ = ["MOST_ABANDONED", "PendingSends", "closed", "end"]
 
 MOST_ABANDONED = 16 * 1024 * 1024
 """Bytes of bodies of abandoned sends, in memory for a broker that does not read. At the limit nothing more is sent."""
@@ -135,3 +135,8 @@ def end(future: Future[None] | None, error: RedeliveryError | None) -> None:
             future.set_result(None)
         else:
             future.set_exception(another(error))
+
+
+def closed() -> TransportError:
+    """Return the error for calls that the application's own `close` has ended."""
+    return TransportError("the connection was closed")
