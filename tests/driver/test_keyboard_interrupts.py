@@ -6,6 +6,7 @@ import dataclasses
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -13,6 +14,7 @@ from tests.eventually import eventually
 from tests.interrupts import default_interrupts
 
 import redelivery
+import redelivery_memory
 import redelivery_memory.adapter
 from redelivery.adapter_support import keyboard_interrupts
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
@@ -41,7 +43,7 @@ class Interrupt:
         sys.setprofile(None)
 
     def _look(self, frame: FrameType, event: str, called: Any) -> None:
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(HERE):
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
             return
         self._left -= 1
         if self._left == 0:
@@ -52,7 +54,8 @@ class Interrupt:
             handler(signal.SIGINT, frame)
 
 
-HERE = redelivery.__file__.rsplit("client", 1)[0]
+OURS = tuple(str(Path(package.__file__).parent) for package in (redelivery, redelivery_memory))
+"""Folders of the library's code, which an installed library has elsewhere than the repository."""
 OF_THE_APPLICATION = ("Message.__enter__ call", "Message.__exit__ call", "Consumer.receive call")
 """Functions before which the library does not have the message yet, or not any more: the application has it."""
 
