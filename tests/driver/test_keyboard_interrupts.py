@@ -55,7 +55,7 @@ class Interrupt:
             handler(signal.SIGINT, frame)
 
 
-OURS = tuple(str(Path(package.__file__).parent) for package in (redelivery, redelivery_memory))
+OURS = tuple(str(Path(init).parent) for init in (redelivery.__file__, redelivery_memory.__file__))
 """Folders of the library's code, which an installed library has elsewhere than the repository."""
 OF_THE_APPLICATION = ("Message.__enter__ call", "Message.__exit__ call", "Consumer.receive call")
 """Functions before which the library does not have the message yet, or not any more: the application has it."""
