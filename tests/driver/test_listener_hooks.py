@@ -244,6 +244,6 @@ def test_calls_that_wait_are_made_before_the_end() -> None:
 
     for number in range(50):
         thread.elsewhere(call(lambda number=number: made.append(number)))  # type: ignore[misc]
-    thread.close(10.0)
+    thread.close(60.0)
     thread.elsewhere(call(lambda: made.append(-1)))
     assert made == list(range(50))
