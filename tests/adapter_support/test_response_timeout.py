@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-class Timer:
+class ManualTimer:
     """Timer that fires when a test advances the time."""
 
     daemon, name = False, ""
@@ -44,16 +44,16 @@ class ManualTime:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.timers: list[Timer] = []
-        self.current: Timer | None = None
+        self.timers: list[ManualTimer] = []
+        self.current: ManualTimer | None = None
 
     def monotonic(self) -> float:
         return self.now
 
-    def Timer(self, seconds: float, function: Callable[[], None]) -> Timer:  # noqa: N802 - the name in `threading`
-        return Timer(self, seconds, function)
+    def Timer(self, seconds: float, function: Callable[[], None]) -> ManualTimer:  # noqa: N802 - the name in `threading`
+        return ManualTimer(self, seconds, function)
 
-    def current_thread(self) -> Timer | None:
+    def current_thread(self) -> ManualTimer | None:
         return self.current
 
     def advance(self, seconds: float) -> None:
