@@ -54,8 +54,10 @@ def demo_output() -> str:
     """Return what the demo prints on a terminal with colours, up to its advice on what to do next."""
     clock = ManualClock()
     printed = io.StringIO()
-    terminal = {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "TERM": "xterm-256color", "NO_COLOR": ""}
+    terminal = {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     with mock.patch.dict(os.environ, terminal), contextlib.redirect_stdout(_Utf8(printed)):
+        # Rich before 13.9 shows no colours also if this is empty.
+        os.environ.pop("NO_COLOR", None)
         demo = Demo(400, clock)
         view = TableView(demo, bars=False)
         with view.live():

@@ -113,7 +113,7 @@ def test_a_thread_that_still_runs_keeps_its_message(redelivery_broker: MemoryBro
             redelivery_broker.send("orders", "a")
             connection.listen("orders", handle)
             await connection.start()
-            await asyncio.to_thread(started.wait, 5)
+            await asyncio.to_thread(started.wait, 60)
             assert (await connection.drain(timeout=0.01)).running == 1
         assert connection.report().released == 0
         assert "released" not in [step.action for step in redelivery_broker.history()]

@@ -17,7 +17,7 @@ from redelivery.testing import MemoryBroker
 from .twins import threads_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from redelivery import Message
@@ -61,10 +61,27 @@ def test_a_thread_that_ends_too_late_has_failed(
     assert causes == {"late": "HandlerTimeout: the handler took longer than 5 s", "fails": "ValueError: no"}
 
 
-def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
+def after_a_minute(
+    broker: MemoryBroker, clock: ManualClock, handle: Callable[[Message], Awaitable[None]]
+) -> redelivery.Report:
+    """Return the report of an async handler with a timeout of 5 s after a minute of virtual time."""
+
+    async def main() -> redelivery.Report:
+        async with redelivery.connect_async(broker.uri, policies=POLICIES, clock=clock) as connection:
+            connection.listen("orders", handle, timeout=5.0)
+            await connection.start()
+            await clock.advance_async(60)
+            return connection.report()
+
+    return asyncio.run(main())
+
+
+def test_an_async_handler_is_cancelled_and_charged(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
     """An async handler is cancelled and charged, also if it catches its cancellation; one in time is not disturbed."""
     for body in ("hang", "catch", "quick"):
-        real.send("orders", body)
+        redelivery_broker.send("orders", body)
 
     async def handle(message: Message) -> None:
         if message.text == "quick":
@@ -75,21 +92,18 @@ def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
             if message.text == "hang":
                 raise
 
-    async def main() -> redelivery.Report:
-        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
-            connection.listen("orders", handle, timeout=0.3)
-            return await connection.run(until_idle=0.1)
-
-    report = asyncio.run(main())
+    report = after_a_minute(redelivery_broker, redelivery_clock, handle)
     assert (report.accepted, report.poisoned) == (1, 2)
-    causes = {letter.cause for letter in real.dead_letters()}
-    assert causes == {"HandlerTimeout: the handler took longer than 0.3 s"}
+    causes = {letter.cause for letter in redelivery_broker.dead_letters()}
+    assert causes == {"HandlerTimeout: the handler took longer than 5 s"}
 
 
-def test_a_swallowed_cancellation_changes_no_timeout(real: MemoryBroker) -> None:
+def test_a_swallowed_cancellation_changes_no_timeout(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
     """A handler that swallowed a cancellation of its task does not change the timeout of a later one."""
     for body in ("swallow", "hang", "quick"):
-        real.send("orders", body)
+        redelivery_broker.send("orders", body)
     handled: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -103,19 +117,16 @@ def test_a_swallowed_cancellation_changes_no_timeout(real: MemoryBroker) -> None
         elif message.text == "hang":
             await asyncio.Event().wait()
 
-    async def main() -> redelivery.Report:
-        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
-            connection.listen("orders", handle, timeout=0.3)
-            return await connection.run(until_idle=0.1)
-
-    report = asyncio.run(main())
+    report = after_a_minute(redelivery_broker, redelivery_clock, handle)
     assert handled == ["swallow", "hang", "quick"]
     assert (report.accepted, report.poisoned) == (2, 1)
-    (letter,) = real.dead_letters()
-    assert (letter.text, letter.cause) == ("hang", "HandlerTimeout: the handler took longer than 0.3 s")
+    (letter,) = redelivery_broker.dead_letters()
+    assert (letter.text, letter.cause) == ("hang", "HandlerTimeout: the handler took longer than 5 s")
 
 
-def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) -> None:
+def test_a_worker_that_is_cancelled_beside_its_timeout_ends(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
     """A worker that is cancelled at its handler's timeout ends; the message is released, and not charged."""
 
     async def handle(message: Message) -> None:
@@ -134,16 +145,19 @@ def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) 
             raise
 
     async def main() -> None:
-        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
-            connection.listen("orders", handle, timeout=0.2)
+        uri = redelivery_broker.uri
+        async with redelivery.connect_async(uri, policies=POLICIES, clock=redelivery_clock) as connection:
+            connection.listen("orders", handle, timeout=5.0)
             for body in ("swallow", "hang"):
-                real.send("orders", body)
+                redelivery_broker.send("orders", body)
+            run = asyncio.ensure_future(connection.run())
+            await redelivery_clock.advance_async(5)
             with pytest.raises(asyncio.CancelledError):
-                await connection.run()
+                await run
 
     asyncio.run(main())
-    assert [held.text for held in real.messages("orders")] == ["hang"]
-    assert real.dead_letters() == []
+    assert [held.text for held in redelivery_broker.messages("orders")] == ["hang"]
+    assert redelivery_broker.dead_letters() == []
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -125,7 +125,7 @@ def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytes
     twin.listen(connection, "orders", fail, **{hook: broken})
     twin.broker.send("orders", "a")
     twin.advance(5)
-    eventually(twin, lambda: f"{hook} failed" in caplog.text)
+    eventually(twin, lambda: f"{hook} failed" in caplog.text and connection.report().poisoned == 1)
     [line] = [each for each in caplog.records if f"{hook} failed" in each.getMessage()]
     fields: dict[str, Any] = line.__dict__["redelivery"]
     assert line.getMessage() == (
@@ -244,6 +244,6 @@ def test_calls_that_wait_are_made_before_the_end() -> None:
 
     for number in range(50):
         thread.elsewhere(call(lambda number=number: made.append(number)))  # type: ignore[misc]
-    thread.close(10.0)
+    thread.close(60.0)
     thread.elsewhere(call(lambda: made.append(-1)))
     assert made == list(range(50))

@@ -17,7 +17,7 @@ from redelivery import ConfigurationError, health
 from redelivery.health import probe_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from redelivery.health import HealthServer
 
@@ -134,13 +134,17 @@ def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
         assert ask(again, "/livez").status == 200
 
 
-def test_half_requests(server: HealthServer) -> None:
+def test_half_requests(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that never end their requests use a limited number of threads, and the next probe is answered."""
+    # Only the limit of connections ends one.
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probe_server, "LONGEST", PATIENCE)
     with ExitStack() as stack:
         for _ in range(5 * probe_server.MOST):
             stack.enter_context(connected(server, HALF))
         assert ask(server, "/livez").status == 200
-        assert serving() <= 2 * probe_server.MOST
+        # A thread that has ended its connection may exist a moment longer.
+        eventually(lambda: serving() <= 2 * probe_server.MOST)
     eventually(lambda: serving() == 0)
 
 
@@ -249,15 +253,56 @@ def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_more_threads_than_connections_are_refused(
+class Waiting(threading.Condition):
+    """Lock of a server that does something when the server begins to wait for the end of a thread."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self._action = action
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Do it; wait."""
+        self._action()
+        return super().wait(timeout)
+
+
+def test_a_probe_waits_for_the_thread_of_a_cut_connection(server: HealthServer) -> None:
+    """With too many threads, of cut connections, the next probe is answered when one of them has ended."""
+    inner, waits = server._server, list[int]()
+
+    def ended() -> None:
+        waits.append(inner._serving)
+        inner._serving -= 2 * probe_server.MOST
+
+    inner._turn = Waiting(ended)
+    inner._serving += 2 * probe_server.MOST
+    assert ask(server, "/livez").status == 200
+    assert waits == [2 * probe_server.MOST]
+
+
+def test_a_server_with_too_many_threads_can_be_closed(source: Source) -> None:
+    """A server that waits for the end of a thread is closed, with the connection for which it waits."""
+    waits = threading.Event()
+    with health.serve(source, 0) as server:
+        server._server._turn = Waiting(waits.set)
+        server._server._serving += 2 * probe_server.MOST
+        with connected(server, b"") as client:
+            assert waits.wait(PATIENCE)
+            server.close()
+            assert client.recv(100) == b""
+
+
+def test_a_slow_client_is_cut_while_there_are_too_many_threads(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut connections whose threads have not ended count to the limit: the next one is closed at once."""
+    """A server that waits for the end of a thread also cuts the connections that have taken too long."""
     monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
-    monkeypatch.setattr(probe_server, "LONGEST", PATIENCE)
     inner = server._server
-    inner._serving += 2 * probe_server.MOST
-    with connected(server, b"") as client:
-        assert client.recv(100) == b""
-    inner._serving -= 2 * probe_server.MOST
-    assert ask(server, "/livez").status == 200
+    with connected(server, HALF) as slow:
+        eventually(lambda: serving() == 1)
+        inner._turn = Waiting(lambda: monkeypatch.setattr(probe_server, "LONGEST", 0.0))
+        inner._serving += 2 * probe_server.MOST - 1
+        with connected(server, b""):
+            assert slow.recv(100) == b""
+        with inner._turn:
+            inner._serving -= 2 * probe_server.MOST - 1

@@ -15,7 +15,8 @@ import shlex
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import BuiltinFunctionType, ClassMethodDescriptorType, MethodDescriptorType, WrapperDescriptorType
+from typing import TYPE_CHECKING, Any, get_origin
 from unittest.mock import patch
 
 from tests.house.scenes import FAST, log
@@ -53,6 +54,8 @@ PACKAGES = [
 ]
 MADE_FOR_USERS = {"AsyncConsumer", "AsyncSession", "Consumer", "Message", "Session"}
 """Classes that only the library instantiates: users do not see their arguments."""
+_OF_C = (BuiltinFunctionType, ClassMethodDescriptorType, MethodDescriptorType, WrapperDescriptorType)
+"""Functions of C, as `time.monotonic`: whether they have a signature, and which one, depends on Python's version."""
 COMMANDS: list[list[str]] = [
     ["--help"],
     ["consume", "--help"],
@@ -98,6 +101,8 @@ def api() -> str:
 def _shown(name: str, value: object) -> list[str]:
     if inspect.isclass(value):
         return [f"class {name}{_bases(value)}", *_members(value)]
+    if get_origin(value) is not None:  # an alias of types; it can be called as its origin
+        return [f"{name}: type"]
     if callable(value):
         return [f"{name}{_signature(value)}"]
     return [f"{name}: {type(value).__name__}"]
@@ -121,10 +126,9 @@ def _members(kind: type) -> list[str]:
 
 
 def _signature(value: Callable[..., Any]) -> str:
-    try:
-        text = str(inspect.signature(value))
-    except (TypeError, ValueError):
+    if isinstance(value, _OF_C):
         return "(...)"
+    text = str(inspect.signature(value))
     return re.sub(r"\b(?:redelivery|redelivery_\w+)\.[\w.]*\.(\w+)", r"\1", re.sub(r" at 0x\w+", "", text))
 
 
@@ -149,7 +153,8 @@ def command_line() -> str:
                 code = run(arguments)
             lines += [
                 f"$ redelivery {shlex.join(arguments)}",
-                out.getvalue() + err.getvalue() + f"exit {code}",
+                # The brackets are of click 8.2 and later.
+                (out.getvalue() + err.getvalue()).replace(" [COMMAND] ", " COMMAND ") + f"exit {code}",
             ]
     for logger, level, handlers in before:
         logger.setLevel(level)

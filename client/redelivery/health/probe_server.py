@@ -1,7 +1,8 @@
 """HTTP server of probes: the standard library's, in a daemon thread, with a thread for each of a few connections.
 
 Each connection has one request. The server cuts the connection of a slow client after `LONGEST` seconds, or earlier if
-`MOST` are open and another one arrives. No client can then keep the next probe from its answer.
+`MOST` are open and another one arrives. No client can then keep the next probe from its answer: on a busy machine the
+probe waits until the thread of a cut connection has ended.
 """
 
 from __future__ import annotations
@@ -152,10 +153,12 @@ class _ProbeServer(ThreadingHTTPServer):
 
     def __init__(self, answers: ProbeAnswers, family: socket.AddressFamily, address: Any) -> None:
         self.address_family = family
-        self._turn = threading.Lock()
+        # Also wakes the thread that accepts connections, when a connection has ended.
+        self._turn = threading.Condition()
         # Connections and the times at which they began, oldest first; without those that were cut.
         self._open: dict[Any, float] = {}
         self._serving = 0
+        self._closing = False
         super().__init__(address, partial(_ProbeRequest, answers))
 
     def server_bind(self) -> None:
@@ -172,12 +175,19 @@ class _ProbeServer(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection; cut the oldest one if there are too many."""
+        """Start a thread for a connection; cut the oldest one if there are too many.
+
+        If there are too many threads, wait for one to end. A thread of a cut connection ends at once, unless its answer
+        hangs; with `2 * MOST` of these another thread would hang, too.
+        """
         with self._turn:
-            refused = self._serving >= 2 * MOST
+            while len(self._open) >= MOST:
+                self._cut(next(iter(self._open)))
+            while self._serving >= 2 * MOST and not self._closing:
+                self._turn.wait(LOOK)
+                self._cut_late()
+            refused = self._closing
             if not refused:
-                while len(self._open) >= MOST:
-                    self._cut(next(iter(self._open)))
                 self._open[request] = time.monotonic()
                 self._serving += 1
         if refused:
@@ -199,9 +209,12 @@ class _ProbeServer(ThreadingHTTPServer):
     def service_actions(self) -> None:
         """Cut the connections that have taken too long. Called between connections, and each `LOOK` seconds."""
         with self._turn:
-            began = time.monotonic() - LONGEST
-            for request in [each for each, since in self._open.items() if since < began]:
-                self._cut(request)
+            self._cut_late()
+
+    def shutdown(self) -> None:
+        """Accept no further connection, and stop the loop."""
+        self._closing = True
+        super().shutdown()
 
     def cut_all(self) -> None:
         """Cut all connections."""
@@ -213,6 +226,12 @@ class _ProbeServer(ThreadingHTTPServer):
         """Log the error that ended a connection: mostly its client has closed it."""
         logger.debug("health endpoint: a connection has failed", exc_info=True)  # noqa: LOG014 - called in an except
 
+    def _cut_late(self) -> None:
+        """Cut the connections that have taken too long. With the lock held."""
+        began = time.monotonic() - LONGEST
+        for request in [each for each, since in self._open.items() if since < began]:
+            self._cut(request)
+
     def _cut(self, request: Any) -> None:
         """End a connection: its thread wakes with an error. With the lock held."""
         del self._open[request]
@@ -223,6 +242,7 @@ class _ProbeServer(ThreadingHTTPServer):
         with self._turn:
             self._open.pop(request, None)
             self._serving -= 1
+            self._turn.notify()
 
 
 class _ProbeRequest(BaseHTTPRequestHandler):
