@@ -24,7 +24,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _DIED = "Python worker exited unexpectedly"
 # What Spark puts around an error: the ids of the query, where a stack has its cause, settings, and a code of SQL.
 _AROUND = re.compile(
-    r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |^Caused by: |\. Consider setting .*| SQLSTATE: \w+$"
+    r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |^Caused by: "
+    r"|\. Consider setting .*| SQLSTATE: \w+$"
 )
 # Characters of a failure's text that are stored.
 _MOST = 300
