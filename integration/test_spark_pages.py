@@ -17,10 +17,11 @@ from integration.need import need_spark
 need_spark()
 
 from pyspark.errors import StreamingQueryException
-from tests.docs.test_documents import ROOT, blocks
+from tests.docs.pages import ROOT
+from tests.docs.test_documents import blocks
 
 import redelivery_spark
-from integration.eventually import eventually
+from integration.eventually import PATIENCE, eventually
 from integration.peers import fill
 from integration.postgres import Postgres, missing
 from integration.spark_session import credentials
@@ -46,9 +47,7 @@ class Programs:
 
     def __init__(self, spark: SparkSession, broker: Broker, queue: str, folder: Path) -> None:
         self.spark, self.broker, self.queue, self.folder = spark, broker, queue, folder
-        policy = {"jms__redeliveryPolicy__redeliveryDelay": 200, "redelivery__deadLetterDestination": "dead"}
-        # The page's own option is the last one.
-        self.stream = broker.uri(protocol="stomp", **policy, jms__redeliveryPolicy__maximumRedeliveries=4)
+        self.stream = broker.uri(protocol="stomp", jms__redeliveryPolicy__maximumRedeliveries=4)
 
     def run(self, page: str, number: int = 0, **names: Any) -> dict[str, Any]:
         """Run a page's program, with these names, and return its names."""
@@ -105,7 +104,6 @@ def test_the_stream(programs: Programs) -> None:
         redelivery_spark.run(writer.trigger(availableNow=True).start)
     rows = programs.spark.read.parquet(f"{programs.folder}/orders/rows").collect()
     assert sorted(row.total for row in rows) == [1.5, 2.5]
-    assert {row.batch_id for row in rows} == {0}
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -132,7 +130,7 @@ def test_a_sink_with_ids_of_batches(programs: Programs) -> None:
         with psycopg.connect(server.conninfo) as connection:
             found = connection.execute("select total from orders order by 1").fetchall()
             assert found == [(1.5,), (2.5,)]
-            assert connection.execute("select count(distinct query), count(*) from done").fetchone() == (2, 2)
+            assert connection.execute("select count(distinct query) from done").fetchone() == (2,)
 
 
 def test_a_stop_between_batches(programs: Programs) -> None:
@@ -146,8 +144,8 @@ def test_a_stop_between_batches(programs: Programs) -> None:
         ended.set()
 
     def stop() -> None:
-        began.wait(60)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if began.wait(PATIENCE):
+            os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     stopper = threading.Thread(target=stop)

@@ -18,7 +18,7 @@ class Place:
     """Java's `Path` on this machine, with the calls of its file system that are made."""
 
     def __init__(self, folder: Place | str, name: str = "") -> None:
-        self.path = Path(folder.path if isinstance(folder, Place) else folder, name)
+        self.path: Path = Path(folder.path if isinstance(folder, Place) else folder, name)
 
     def getFileSystem(self, _configuration: object) -> type[Place]:
         return Place
@@ -62,8 +62,8 @@ class Batch:
 
 def write(query: str | None, path: Path, number: int, *, connect: bool = False) -> list[str]:
     """Write a batch of a query, and return the folders that were written."""
-    batch: Any = Batch(query, connect=connect)
-    write_once(batch, f"{path}/", number)
+    batch = Batch(query, connect=connect)
+    write_once(batch, f"{path}/", number)  # type: ignore[arg-type]
     return batch.written
 
 

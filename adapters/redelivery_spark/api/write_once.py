@@ -39,7 +39,7 @@ def write_once(df: DataFrame, path: str, batch_id: int) -> None:
 
 def _claim(session: Any, path: str) -> None:
     """Mark a folder with the query that writes it; refuse one that another query has marked."""
-    java = getattr(session, "_jsparkSession", None)  # None: Spark Connect
+    java: Any = getattr(session, "_jsparkSession", None)  # None: Spark Connect
     query = None if java is None else session.sparkContext.getLocalProperty(_QUERY)
     if query is None:  # not in a streaming query
         return
