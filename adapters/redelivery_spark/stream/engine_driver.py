@@ -207,7 +207,8 @@ class EngineDriver:
             if error is not None:
                 unconfirmed.setdefault(str(error), []).append(delivery)
             self._feed(Confirmed(delivery, error))
-        for text, (first, *others) in unconfirmed.items():  # one line for all: without a broker there are thousands
+        # One line for all: without a broker there can be thousands.
+        for text, (first, *others) in unconfirmed.items():
             logger.warning(
                 "%s: %s: its dead letter was not confirmed (%s); it is sent again%s",
                 first.destination,
