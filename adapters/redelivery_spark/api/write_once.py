@@ -39,13 +39,14 @@ def write_once(df: DataFrame, path: str, batch_id: int) -> None:
 
 def _claim(session: Any, path: str) -> None:
     """Mark a folder with the query that writes it; refuse one that another query has marked."""
-    java: Any = getattr(session, "_jsparkSession", None)  # None: Spark Connect
-    query = None if java is None else session.sparkContext.getLocalProperty(_QUERY)
+    if not hasattr(session, "_jsparkSession"):  # Spark Connect
+        return
+    query = session.sparkContext.getLocalProperty(_QUERY)
     if query is None:  # not in a streaming query
         return
     new_path = session._jvm.org.apache.hadoop.fs.Path
     folder = new_path(f"{path}/{_MARKS}")
-    files = folder.getFileSystem(java.sessionState().newHadoopConf())
+    files = folder.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
     marks = files.listStatus(folder) if files.exists(folder) else ()
     names = [str(mark.getPath().getName()) for mark in marks]
     if others := [name for name in names if name != query]:
