@@ -92,6 +92,8 @@ def write_files(page: Path, folder: Path) -> None:
 
 ALL = [block for page in PAGES if page.exists() for block in blocks(page)]
 PYTHON = {page: [block for block in ALL if block.page == page and block.kind == "python"] for page in PAGES}
+SPARK = {page for page in PAGES if page.parent.name == "spark"}
+"""Pages whose programs need Spark and a broker: `integration/test_spark_pages.py` runs them."""
 SHELL = [block for block in ALL if block.kind in ("console", "sh")]
 
 
@@ -107,7 +109,9 @@ def logging_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if PYTHON[page]], ids=lambda page: page.relative_to(ROOT).as_posix()
+    "page",
+    [page for page in PAGES if PYTHON[page] and page not in SPARK],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_python(
     page: Path,
@@ -129,6 +133,14 @@ def test_python(
             printed = capsys.readouterr().out
             if block.output is not None:
                 assert printed == block.output, str(block)
+
+
+@pytest.mark.parametrize("block", [block for page in sorted(SPARK) for block in PYTHON[page]], ids=str)
+def test_programs_with_spark_are_python(block: Block) -> None:
+    """A program of a page on Spark can be compiled, and one test runs those of its page."""
+    compile(block.text, str(block), "exec")
+    tests = (ROOT / "integration" / "test_spark_pages.py").read_text(encoding="utf-8")
+    assert f'"{block.page.name}"' in tests
 
 
 @pytest.mark.usefixtures("fast")

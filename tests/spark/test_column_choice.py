@@ -81,3 +81,14 @@ def test_what_is_no_column_is_refused(schema: StructType, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as caught:
         chosen(schema, available())
     assert caught.value.option == "schema"
+
+
+def test_one_error_lists_all_mistakes_of_a_schema() -> None:
+    """An error has each wrong column on a line of its own, in the order of the schema."""
+    with pytest.raises(ConfigurationError) as caught:
+        chosen(asked(bodi=BinaryType(), message_id=TEXT, delivery_count=LongType()), available())
+    assert caught.value.errors == [
+        "schema: unknown column bodi; did you mean 'body'?",
+        "schema: column delivery_count bigint: its type is int; use 'delivery_count int'",
+    ]
+    assert str(caught.value).startswith("2 mistakes in the schema:\n")

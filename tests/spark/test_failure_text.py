@@ -29,6 +29,25 @@ def test_a_task_that_failed() -> None:
     assert brief(raised.replace("ValueError: boom", "AssertionError")) == "AssertionError"
 
 
+@pytest.mark.parametrize("cause", ["java.io.EOFException", "java.net.SocketException: Connection reset"])
+def test_a_process_that_died(cause: str) -> None:
+    """The text of a dead worker is that it died, without Spark's advice and the read that failed then."""
+    died = f"{CRASHED}. Consider setting 'spark.python.worker.faulthandler.enabled' to 'true'."
+    chain = f"{LOST}{died}\n\tat x\nCaused by: {cause}\n\nDriver stacktrace:\n\tat y\nCaused by: {died}\n"
+    assert brief(f"{chain}Caused by: {cause}\n\t... 24 more\n") == CRASHED
+    assert brief(f"{died}\nCaused by: {cause}\n") == CRASHED
+
+
+def test_what_spark_puts_around_an_error() -> None:
+    """The text has neither the ids of the query nor a code of SQL, which differ from start to start or mean nothing."""
+    ended = "[STREAM_FAILED] Query [id = cc33, runId = 4a31] terminated with exception: "
+    text = f"{ended}Python worker failed to connect back. SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: x"
+    assert brief(text) == "Python worker failed to connect back."
+    assert brief("job aborted\nCaused by: java.lang.RuntimeException: disk full\n") == (
+        "java.lang.RuntimeException: disk full"
+    )
+
+
 def test_an_error_of_the_driver() -> None:
     """The text is the last error of a traceback, or the first line, and has at most 300 characters."""
     assert brief("Traceback\n  x\nKeyError: a\nDuring …\nValueError: two") == "ValueError: two"

@@ -119,3 +119,27 @@ def test_an_outage_before_a_failure_that_went_through(
     assert counts[:3] == [1, 1, 1]
     assert counts[-1] == 2
     assert not redelivery_broker.dead_letters()
+
+
+def test_dead_letters_without_a_broker_share_a_line(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    redelivery_clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While the broker takes no dead letter, one line for each attempt names the first and counts the others."""
+    query = make_query(uri="jms.redeliveryPolicy.maximumRedeliveries=0")
+    for number in range(100):
+        redelivery_broker.send("orders", f"bad-{number}")
+    redelivery_broker.refuse_sends(10**9)
+    end = redelivery_clock.monotonic() + 60
+    while redelivery_clock.monotonic() < end:
+        query.step(fails_bad)
+        redelivery_clock.advance(0.5)
+    lines = [each.getMessage() for each in caplog.records if "was not confirmed" in each.getMessage()]
+    assert 4 <= len(lines) < 20
+    assert all(line.startswith("queue://orders: ") for line in lines)
+    assert all(line.endswith("it is sent again, as are those of 99 other messages") for line in lines)
+    redelivery_broker.refuse_sends(0)
+    query.drain()
+    assert len(dead_bodies(redelivery_broker)) == 100

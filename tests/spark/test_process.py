@@ -242,3 +242,18 @@ def test_the_columns_that_it_needs(rows: Frame) -> None:
     rows.columns = ["message_id", "body"]
     with pytest.raises(ConfigurationError, match="has no column _place and no column delivery_count; keep"):
         apply(rows, refuses("a"))
+
+
+def test_a_result_that_is_no_schema(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has Spark's sentence about the DDL, which begins with an empty line."""
+
+    def refuse(_ddl: str) -> StructType:
+        raise ValueError(
+            '\n[UNSUPPORTED_DATATYPE] Unsupported data type "STRIN". SQLSTATE: 0A000\n== SQL ==\nid strin'
+        )
+
+    monkeypatch.setattr(StructType, "fromDDL", refuse)
+    with pytest.raises(
+        ConfigurationError, match=r"schema \(\[UNSUPPORTED_DATATYPE\] [^\n]*\"STRIN\"\.\); use DDL"
+    ):
+        apply(rows, str, "id strin")

@@ -118,6 +118,22 @@ def test_columns_are_refused_before_anything_is_sent(redelivery_broker: MemoryBr
         source(redelivery_broker, destination="a", readers=5).writer(body, False)
 
 
+def test_one_error_lists_all_columns_that_cannot_be_sent(redelivery_broker: MemoryBroker) -> None:
+    """An error has each wrong column on a line of its own, and what is missing."""
+    columns: dict[str, pa.DataType] = {"subject": pa.string(), "priority": pa.string(), "text": pa.string()}
+    with pytest.raises(ConfigurationError) as caught:
+        source(redelivery_broker).writer(from_arrow_schema(pa.schema(columns)), False)
+    said = [text.partition(";")[0] for text in caught.value.errors]
+    assert said == [
+        "column subject: unknown",
+        "column priority: is string, and must be a whole number",
+        "column text: not sent, the column body is",
+        "column body: missing",
+        "destination: missing",
+    ]
+    assert str(caught.value).startswith("5 mistakes in the columns:\n")
+
+
 ROWS: list[tuple[dict[str, Any], str]] = [
     ({"body": None}, "its body is null"),
     ({"destination": None}, "its destination is null"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from redelivery.core.delivery import Cause
 
 __all__ = ["brief", "brief_error", "was_stopped"]
@@ -18,6 +20,13 @@ STOPPED = (
 # Start of Spark's text about a task that failed, before the task's stage, machine and error.
 _LOST = "Lost task "
 _TRACEBACK = "Traceback (most recent call last):"
+# Text of the error of a worker process that died. Its causes are the read that met the death, which explains nothing.
+_DIED = "Python worker exited unexpectedly"
+# What Spark puts around an error: the ids of the query, where a stack has its cause, settings, and a code of SQL.
+_AROUND = re.compile(
+    r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |^Caused by: "
+    r"|\. Consider setting .*| SQLSTATE: \w+$"
+)
 # Characters of a failure's text that are stored.
 _MOST = 300
 
@@ -51,8 +60,9 @@ def _most(text: str) -> str:
     if raised is None:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if "Error:" in line or "Exception:" in line]
-        raised = errors[-1] if errors else lines[0] if lines else "unknown"
-    return raised[:_MOST]
+        died = [line for line in errors if _DIED in line]
+        raised = (died or errors or lines[:1] or ["unknown"])[-1]
+    return _AROUND.sub("", raised)[:_MOST]
 
 
 def _raised(text: str) -> str | None:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from redelivery.classifier import Classifier, checked_errors
 from redelivery.errors import ConfigurationError
+from redelivery_spark.api.failure_text import brief
 from redelivery_spark.api.handled_rows import handled
 from redelivery_spark.api.verdict_names import mark_of
 from redelivery_spark.api.wal_location import handlers_of, marked, wal_dir_of
@@ -124,8 +125,7 @@ def _parsed(result: str | StructType) -> StructType:
         return cast("StructType", StructType.fromDDL(result))
     except Exception as error:  # noqa: BLE001 - Spark's are of many kinds
         raise ConfigurationError(
-            f"result={result!r}: not a schema ({str(error).splitlines()[0]}); use DDL such as 'id string, total "
-            "double'",
+            f"result={result!r}: not a schema ({brief(str(error))}); use DDL such as 'id string, total double'",
             option="result",
         ) from None
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from redelivery.errors import ConfigurationError, near_miss
+from redelivery.errors import near_miss
+from redelivery_spark.options.option_mistakes import OptionMistakes
 from redelivery_spark.schema import ERROR, TEXT
 
 if TYPE_CHECKING:
@@ -30,25 +31,25 @@ def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = 
         needs: For columns of other options: the options that they need.
 
     Raises:
-        ConfigurationError: A column is unknown, of another type, or named twice; or there is none.
+        ConfigurationError: Columns are unknown, of another type, or named twice; or there is none. It lists all.
     """
     there = {field.name: field.dataType for field in from_arrow_schema(available)}
-    found: list[str] = []
+    mistakes, found = OptionMistakes(), list[str]()
     for field in schema.fields:
-        name = field.name
+        name, kind = field.name, field.dataType.simpleString()
         if name not in there:
             hint = f"; it needs {needs[name]}" if name in needs else near_miss(name, there)
-            raise ConfigurationError(
-                f"schema: unknown column {name}{hint or '; there are ' + ', '.join(there)}", option="schema"
+            hint = hint or "; there are " + ", ".join(there)
+            mistakes.refuse("schema", f"schema: unknown column {name}{hint}")
+        elif kind != (right := there[name].simpleString()):
+            mistakes.refuse(
+                "schema", f"schema: column {name} {kind}: its type is {right}; use '{name} {right}'"
             )
-        kind, right = field.dataType.simpleString(), there[name].simpleString()
-        if kind != right:
-            raise ConfigurationError(
-                f"schema: column {name} {kind}: its type is {right}; use '{name} {right}'", option="schema"
-            )
-        if name in found:
-            raise ConfigurationError(f"schema: column {name} is named twice; name it once", option="schema")
-        found.append(name)
-    if not found:
-        raise ConfigurationError("schema: no column is named; name at least one", option="schema")
+        elif name in found:
+            mistakes.refuse("schema", f"schema: column {name} is named twice; name it once")
+        else:
+            found.append(name)
+    if not schema.fields:
+        mistakes.refuse("schema", "schema: no column is named; name at least one")
+    mistakes.check("the schema")
     return found

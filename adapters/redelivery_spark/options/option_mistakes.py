@@ -48,8 +48,8 @@ class OptionMistakes:
         """True if one of these options is wrong."""
         return not self._wrong.isdisjoint(options)
 
-    def check(self) -> None:
-        """Raise one error for all mistakes, if there are any.
+    def check(self, where: str = "the options") -> None:
+        """Raise one error for all mistakes, if there are any. `where`: its first line says where they are.
 
         Raises:
             ConfigurationError: It has the texts in `errors`, and its text has one a line, 20 at most.
@@ -58,5 +58,5 @@ class OptionMistakes:
             return
         if len(self._texts) == len(self._first.errors):
             raise self._first
-        lines = listed(f"{len(self)} mistakes in the options:", self._texts)
+        lines = listed(f"{len(self)} mistakes in {where}:", self._texts)
         raise ConfigurationError("\n".join(lines), option=self._first.option, errors=self._texts)

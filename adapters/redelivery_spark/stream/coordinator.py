@@ -132,8 +132,8 @@ class Coordinator:
         """Refuse a log with settled rows for a query with a new checkpoint. Raises ConfigurationError."""
         if self._journal.state.settled:
             raise ConfigurationError(
-                f"walDir: its log is settled up to {self._journal.state.settled}, and this query has a new checkpoint; "
-                "use the old checkpoint, or a new walDir",
+                "walDir: its log has batches of another checkpoint, and this query has a new checkpoint; use the old "
+                "checkpoint, or a new walDir (without the messages that wait in this one)",
                 option="walDir",
             )
 

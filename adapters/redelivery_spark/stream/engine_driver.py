@@ -203,13 +203,21 @@ class EngineDriver:
 
     def pump(self) -> None:
         """Handle answers to dead letters, and run the engine's timers. Raises the error that must end the query."""
+        unconfirmed: dict[str, list[Delivery]] = {}
         while self._answers:
             delivery, error = self._answers.popleft()
             if error is not None:
-                logger.warning(
-                    "%s: its dead letter was not confirmed (%s); it is sent again", delivery.message_id, error
-                )
+                unconfirmed.setdefault(str(error), []).append(delivery)
             self._feed(Confirmed(delivery, error))
+        # One line for all: without a broker there can be thousands.
+        for text, (first, *others) in unconfirmed.items():
+            logger.warning(
+                "%s: %s: its dead letter was not confirmed (%s); it is sent again%s",
+                first.destination,
+                first.message_id,
+                text,
+                f", as are those of {len(others)} other messages" if others else "",
+            )
         alarm = self.engine.next_alarm()
         if alarm is not None and alarm <= self._clock.monotonic():
             self._feed(Tick())

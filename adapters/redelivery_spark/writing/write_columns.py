@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from redelivery.driver.port import outgoing
 from redelivery.errors import ConfigurationError, near_miss
+from redelivery_spark.options.option_mistakes import OptionMistakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,30 +66,25 @@ _BODY_READ = frozenset({"text", "_error"})
 
 
 def check_columns(schema: StructType, destination: str | None) -> None:
-    """Refuse columns that cannot be sent. Raises ConfigurationError."""
+    """Refuse columns that cannot be sent. Raises ConfigurationError, which lists all of them."""
+    mistakes = OptionMistakes()
     names = [field.name for field in schema.fields]
-    for field in schema.fields:
-        column = COLUMNS.get(field.name)
+    for name, kind in {field.name: field.dataType for field in schema.fields}.items():
+        column = COLUMNS.get(name)
         if column is None:
-            raise ConfigurationError(f"column {field.name}: {_unknown(field.name)}", option=field.name)
-        if names.count(field.name) > 1:
-            raise ConfigurationError(f"column {field.name}: named twice; keep one", option=field.name)
-        if not isinstance(field.dataType, column.types) or not _map_fits(field.dataType):
-            raise ConfigurationError(
-                f"column {field.name}: is {field.dataType.simpleString()}, and must be {column.words}",
-                option=field.name,
-            )
+            mistakes.refuse(name, f"column {name}: {_unknown(name)}")
+        elif names.count(name) > 1:
+            mistakes.refuse(name, f"column {name}: named twice; keep one")
+        elif not isinstance(kind, column.types) or not _map_fits(kind):
+            mistakes.refuse(name, f"column {name}: is {kind.simpleString()}, and must be {column.words}")
     if "body" not in names:
-        raise ConfigurationError(
-            "column body: missing; add it, as binary or string"
-            + near_miss("body", [name for name in names if name not in COLUMNS]),
-            option="body",
-        )
+        hint = near_miss("body", [name for name in names if name not in COLUMNS])
+        mistakes.refuse("body", f"column body: missing; add it, as binary or string{hint}")
     if destination is None and "destination" not in names:
-        raise ConfigurationError(
-            "destination: missing; give the option destination, or a column of that name",
-            option="destination",
+        mistakes.refuse(
+            "destination", "destination: missing; give the option destination, or a column of that name"
         )
+    mistakes.check("the columns")
 
 
 def messages_of(
