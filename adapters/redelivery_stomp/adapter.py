@@ -180,7 +180,7 @@ class StompAdapter:
         if delivery is None:
             return
         _settled((delivery,))
-        _, receipt = link.receipt(self._confirmation(link, delivery))
+        _, receipt = link.receipt(self._confirmation(link, delivery, accuses=True))
         data = b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode())
         link.write(data + end_behind(link, [delivery]))
 
@@ -207,10 +207,15 @@ class StompAdapter:
     def _transaction(self, link: StompConnection) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
 
-    def _confirmation(self, link: StompConnection, delivery: StompDelivery) -> Any:
+    def _confirmation(self, link: StompConnection, delivery: StompDelivery, *, accuses: bool = False) -> Any:
+        """Return the answer to a poison acknowledgement. `accuses`: a refusal is about the message, not about a copy.
+
+        A copy is refused because of its queue: the engine sends it again, ever later, also over the next connection.
+        """
+
         def answer(error: RedeliveryError | None) -> None:
             final = isinstance(error, FrameTooLarge)
-            if isinstance(error, AdapterError) and not final:
+            if accuses and isinstance(error, AdapterError) and not final:
                 # The broker refused the request; a lost connection accuses no message.
                 link.disconnect_cause.accuse(delivery)
             self._sink(Confirmed(delivery, error, final=final))

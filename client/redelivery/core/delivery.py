@@ -52,8 +52,8 @@ class Record:
 
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
-        "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned", "returns", "runner", "spared",
-        "strong", "succeeded", "tries",
+        "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned", "retry", "returns", "runner",
+        "spared", "strong", "succeeded", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -83,6 +83,7 @@ class Record:
         self.digest: bytes | None = None
         self.strong = False
         self.tries = 0  # poison acknowledgements tried
+        self.retry = 0.0  # when the next one may be, also over the next connection
         self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
         self.aside: float | None = None  # when the log reports it again
@@ -93,7 +94,7 @@ class Record:
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
         other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
-        other.tries, other.confirmed = self.tries, self.confirmed
+        other.tries, other.retry, other.confirmed = self.tries, self.retry, self.confirmed
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle

@@ -638,7 +638,7 @@ class Engine:
         self.epoch = -1
         changed = self._gate.lost(now)
         self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost(now)]
         # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.
         counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
         for delivery in (*counted, *self._running):

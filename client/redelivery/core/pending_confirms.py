@@ -64,6 +64,10 @@ class PendingConfirms:
         # Those of `pending` that wait for an answer; the others were refused.
         self.in_doubt: set[Delivery] = set()
         self._alarms: list[tuple[float, int, Delivery]] = []
+        # Some brokers end the connection over a copy that they refuse: losses in a row with a copy that was refused or
+        # not answered, and until when none is sent. Otherwise each copy would end the next connection at once.
+        self._losses, self._quiet_until = 0, 0.0
+        self._refused = False  # over this connection
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
 
@@ -85,6 +89,12 @@ class PendingConfirms:
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Send a poison acknowledgement, or a delayed copy; set a delivery aside if neither is possible."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
+        if record.tries and (at := max(record.retry, self._quiet_until)) > now:
+            # It was redelivered over the next connection.
+            self.pending.add(delivery)
+            enter(delivery, "settling")
+            self._alarm(delivery, record, at)
+            return ()
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
         if due is not None and self._rescheduling is not None:
@@ -141,9 +151,11 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
-            delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
-            self._alarm(delivery, record, now + delay)
+            self._refused = True
+            record.retry = now + _delay(record.tries)
+            self._alarm(delivery, record, record.retry)
             return ()
+        self._losses, self._refused = 0, False
         # Its first copy was confirmed: this one is a duplicate, which the broker may drop.
         if record.confirmed:
             self._counts.deduplicated += 1
@@ -194,9 +206,20 @@ class PendingConfirms:
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
 
-    def lost(self) -> list[Delivery]:
-        """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""
+    def lost(self, now: float) -> list[Delivery]:
+        """Remove and return all deliveries: the connection is gone. The verdicts stay in the records.
+
+        The first loss may have any cause: the copies are sent again at once. After a second one they are the likely
+        cause, and are delayed as refused ones.
+        """
         pending = [*self.pending, *self._asides.lost()]
+        if self.in_doubt or self._refused:
+            self._losses, self._refused = self._losses + 1, False
+            if self._losses > 1:
+                self._quiet_until = now + _delay(self._losses - 1)
+        for delivery in self.in_doubt:
+            if delivery.record is not None and delivery.record.tries > 1:
+                delivery.record.retry = now + _delay(delivery.record.tries - 1)
         self.pending.clear()
         self.in_doubt.clear()
         self._alarms.clear()
@@ -210,3 +233,8 @@ class PendingConfirms:
         enter(delivery, "settled")
         self.pending.discard(delivery)
         self._flow.settled += 1
+
+
+def _delay(tries: int) -> float:
+    """Return the seconds before the next try, after so many."""
+    return min(FIRST_RETRY * 2 ** min(tries - 1, 10), LAST_RETRY)

@@ -83,6 +83,11 @@ class Workload:
         return len(self._confirms)
 
     @property
+    def retries(self) -> bool:
+        """True if a poison acknowledgement is to be tried again: the broker refused it, or its connection was lost."""
+        return len(self._confirms) > len(self._confirms.in_doubt)
+
+    @property
     def credit(self) -> int:
         """Number of deliveries that may be here unsettled now; parked ones are not counted."""
         return self._flow.credit

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redelivery.core.delivery import Cause
 from redelivery.core.tested_versions import untested
 from redelivery.driver.breaker_log import breaker_line
-from redelivery.driver.log_groups import LogGroups
+from redelivery.driver.log_groups import GROUPED, LogGroups
+from redelivery.errors import TransportError
 from redelivery.events import (
     BreakerChanged,
     Connected,
     ConnectionLost,
     ConsumerStopped,
     CreditSpent,
+    DeadLetterFailed,
     DeadLettering,
     Deduplicated,
     DrainBegun,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.clock import Clock
+    from redelivery.driver.log_groups import Grouped
     from redelivery.events import Event, MessageEvent
 
 __all__ = ["EventLog", "Line", "named"]
@@ -84,14 +87,14 @@ class EventLog:
         log = loggers.get(event.logger, logger)
         if not log.isEnabledFor(line.level):
             return
-        if isinstance(event, Finished | TakenBack) and not self._admits(event, line.level):
+        if isinstance(event, GROUPED) and not self._admits(event, line.level):
             return
         error = line.error
         # As a tuple: logging asks for the truth value of `exc_info`, and an exception may raise then.
         traceback = None if error is None else (type(error), error, error.__traceback__)
         log.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
 
-    def _admits(self, event: Finished | TakenBack, level: int) -> bool:
+    def _admits(self, event: Grouped, level: int) -> bool:
         if self._clock is None:
             return True
         self.look()
@@ -125,6 +128,15 @@ def _parked(event: Parked) -> Line:
 
 def _dead_lettering(event: DeadLettering) -> Line:
     return Line(logging.WARNING, f"{named(event)}: given up ({event.cause}); {_dead_letter(event.to)}")
+
+
+def _dead_letter_failed(event: DeadLetterFailed) -> Line:
+    record = event.delivery.record
+    copy = "delayed copy" if record is not None and not record.poisoned else "dead letter"
+    # A lost connection is no answer.
+    what = "not confirmed" if isinstance(event.error, TransportError) else "refused"
+    text = f"its {copy} was {what} ({event.error}); the message stays on its queue, and the {copy} is sent again"
+    return Line(logging.WARNING, f"{named(event)}: {text}")
 
 
 def _dropped(event: Dropped) -> Line:
@@ -308,6 +320,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     CreditSpent: _spent,
     DrainBegun: _drain_begun,
     Drained: _drained,
+    DeadLetterFailed: _dead_letter_failed,
     DeadLettering: _dead_lettering,
     Deduplicated: _deduplicated,
     Dropped: _dropped,

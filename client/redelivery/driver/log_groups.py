@@ -2,8 +2,8 @@
 
 Lines of results form a group if consumer, type of the cause and next step are the same. Of a group the first 10 lines
 in 10 s are written; the rest is counted, and one line has their number. For dead letters it is the first 100 lines in
-10 s, and the last line names three messages. A broker takes messages back one by one; only the first line about that is
-written. This module uses no clock and no log: times are arguments.
+10 s, and the last line names three messages. So it is for refused dead letters, by the type of the error. A broker takes
+messages back one by one; only the first line about that is written. This module uses no clock and no log: times are arguments.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redelivery.events import Finished, TakenBack
+from redelivery.events import DeadLetterFailed, DeadLettering, Finished, TakenBack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LogGroup", "LogGroups"]
+__all__ = ["GROUPED", "Grouped", "LogGroup", "LogGroups"]
+
+Grouped = Finished | TakenBack | DeadLettering | DeadLetterFailed
+GROUPED = (Finished, TakenBack, DeadLettering, DeadLetterFailed)
+"""Events whose lines are grouped."""
 
 # Seconds that a group lasts, and lines of it that are written.
 WINDOW = 10.0
@@ -49,6 +53,7 @@ THEN = {
     "stop": "its consumer stops",
     "none": "released to the broker",
     "delivered again": "redelivered",
+    "sent again": "sent again",
 }
 
 
@@ -63,11 +68,15 @@ class GroupKey(NamedTuple):
     level: int
 
     @classmethod
-    def of(cls, event: Finished | TakenBack, level: int) -> GroupKey:
+    def of(cls, event: Grouped, level: int) -> GroupKey:
         """Return the group of a result, or of messages that the broker has taken back."""
         if isinstance(event, TakenBack):
             what = "taken back by the broker after its consumer timeout"
             return cls(event.destination, what, None, "delivered again", level)
+        if isinstance(event, DeadLetterFailed):
+            return cls(event.destination, "dead letter failed", type(event.error).__name__, "sent again", level)
+        if isinstance(event, DeadLettering):
+            return cls(event.destination, "given up", None, "dead-letter copy", level)
         what = "failed, not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
         return cls(event.destination, what, event.cause_type, event.next_step, level)
 
@@ -87,18 +96,18 @@ class LogGroup:
     ids: list[str] = field(default_factory=list[str])
 
     @classmethod
-    def of(cls, event: Finished | TakenBack, level: int, now: float) -> LogGroup:
+    def of(cls, event: Grouped, level: int, now: float) -> LogGroup:
         """Begin the group of an event."""
         key = GroupKey.of(event, level)
         if isinstance(event, TakenBack):
             return cls(key, now, 1)
-        return cls(key, now, DEAD_LETTERS if event.next_step in DEAD else LINES)
+        return cls(key, now, DEAD_LETTERS if key.next_step in DEAD else LINES)
 
-    def count(self, event: Finished | TakenBack, now: float) -> None:
+    def count(self, event: Grouped, now: float) -> None:
         """Count a line that is not written."""
         self.more += event.messages if isinstance(event, TakenBack) else 1
         self.last = now
-        if isinstance(event, Finished) and self.dead_letters and len(self.ids) < NAMED:
+        if not isinstance(event, TakenBack) and self.dead_letters and len(self.ids) < NAMED:
             self.ids.append(event.message_id or "None")
 
     @property
@@ -133,7 +142,7 @@ class LogGroups:
         self._groups: dict[GroupKey, LogGroup] = {}
         self._next = inf
 
-    def admits(self, event: Finished | TakenBack, level: int, now: float) -> bool:
+    def admits(self, event: Grouped, level: int, now: float) -> bool:
         """Return True if the line of an event is to be written; else count it."""
         key = GroupKey.of(event, level)
         group = self._groups.get(key)

@@ -170,7 +170,7 @@ class ConsumerEvents:
     # Events that do not follow from a result.
 
     def fed(self, event: Fed, *, dead_lettered: bool) -> None:
-        """Keep an event of the adapter for observers; the log has no line for it.
+        """Keep an event of the adapter for observers; of these, the log has a line for a refused dead letter only.
 
         `dead_lettered`: True if the broker has confirmed a dead letter.
         """

@@ -125,7 +125,8 @@ class Dispatcher:
             dead = self.engine.counts.poisoned
             commands = self.engine.feed(event, now)
             self._route(commands, now)
-            if watched:
+            # The log has a line for a refusal.
+            if watched or (isinstance(event, Confirmed) and event.error is not None):
                 self.events.fed(event, dead_lettered=self.engine.counts.poisoned > dead)
             self.events.waits(commands)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
@@ -136,10 +137,10 @@ class Dispatcher:
             if not self.engine.load.in_doubt:
                 self._quiet.notify_all()
             pause = self._settlements.batch and self._throttle.closes(self.engine.load.ready())
+            if isinstance(event, Confirmed | Arrived) and self.engine.load.retries:
+                # A retry is sooner than the report of a missing answer.
+                self._driver.expect_alarm(self)
             if isinstance(event, Confirmed):
-                if event.error is not None:
-                    # The retry is sooner than that of a missing answer.
-                    self._driver.expect_alarm(self)
                 self._notice_end()
             shown = self.events.take()
         self._write(writes, shown)
