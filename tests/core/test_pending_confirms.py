@@ -8,7 +8,7 @@ import pytest
 from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench
 from tests.core.model import Letter
 
-from redelivery.core.commands import PoisonAck, Unanswered
+from redelivery.core.commands import Forward, PoisonAck, Unanswered
 from redelivery.core.events import Confirmed, Poisoned, Tick
 from redelivery.errors import AdapterError
 
@@ -81,3 +81,55 @@ def test_unanswered_poison_is_sent_again_over_the_next_connection() -> None:
     bench.connect()
     bench.arrive(Letter(0, attempts=1))
     assert [type(command) for command in bench.commands] == [PoisonAck]
+
+
+def again(bench: Bench, *letters: Letter) -> list[Forward]:
+    """Lose the connection; return the copies that the next one gets when the broker redelivers the messages."""
+    bench.lose()
+    bench.connect()
+    bench.arrive(*letters)
+    return [command for command in bench.commands if isinstance(command, Forward)]
+
+
+def wait(bench: Bench) -> float:
+    """Go to the time of the next copy; return the seconds until then."""
+    began = bench.now
+    while not any(isinstance(command, Forward) for command in bench.feed(Tick())):
+        alarm = bench.engine.next_alarm()
+        assert alarm is not None
+        bench.now = alarm
+    return bench.now - began
+
+
+def test_a_refused_copy_waits_for_its_time_over_the_next_connection_too() -> None:
+    """A broker that ends the connection over a refused copy gets it again after the delay, not at once."""
+    bench = Bench(able=CONFIRMED_FORWARD)
+    delivery = bench.run(Letter(0))
+    bench.feed(Poisoned(delivery, CAUSE))
+    waits = []
+    for tries in range(1, 8):
+        bench.feed(Confirmed(delivery, AdapterError("full")))
+        assert again(bench, Letter(0, attempts=tries)) == []
+        delivery = bench.latest[0]
+        waits.append(wait(bench))
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    bench.feed(Confirmed(delivery))
+    assert (bench.engine.load.parked, bench.engine.counts.poisoned) == (0, 1)
+
+
+def test_copies_that_end_each_connection_without_an_answer_are_delayed() -> None:
+    """After a second loss with an unanswered copy all copies wait, also one that has been sent only once."""
+    bench = Bench(able=CONFIRMED_FORWARD)
+    bench.feed(Poisoned(bench.run(Letter(0)), CAUSE))
+    # The first loss may have any cause.
+    assert len(again(bench, Letter(0, attempts=1))) == 1
+    bench.feed(Poisoned(bench.run(Letter(1)), CAUSE))
+    waits = []
+    for tries in range(2, 9):
+        assert again(bench, Letter(0, attempts=tries), Letter(1, attempts=tries)) == []
+        assert bench.engine.load.parked == 2
+        waits.append(wait(bench))
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    for delivery in bench.latest:
+        bench.feed(Confirmed(delivery))
+    assert (bench.engine.load.parked, bench.engine.counts.poisoned) == (0, 2)
