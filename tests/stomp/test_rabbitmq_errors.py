@@ -129,6 +129,21 @@ def test_a_refused_dead_letter_accuses_no_message(wire: Wire) -> None:
     assert lost.suspect is None
 
 
+def test_a_user_who_may_not_write_accuses_no_message(wire: Wire) -> None:
+    """A refused exchange is about the oldest message on its way to a queue, and not about a later SUBSCRIBE."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    wire.answer_last()
+    (one,) = arrive(wire, 1)
+    wire.adapter.execute((Forward(one, Outgoing("queue://DLQ", b"x"), Cause("bad"), 1),))
+    wire.adapter.execute((Subscribe(2, "queue://bills", window=10),))
+    refuse(wire, "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'app'")
+    confirmed = next(event for event in wire.events if isinstance(event, Confirmed))
+    lost = next(event for event in wire.events if isinstance(event, ConnectionLost))
+    refused = [event.error for event in wire.events if isinstance(event, Subscribed) and event.consumer == 2]
+    assert isinstance(confirmed.error, AdapterError)
+    assert (lost.suspect, [type(error) for error in refused]) == (None, [TransportError])
+
+
 def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
     """A consumer with a dead-letter queue that cannot be declared is refused before its first message."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))

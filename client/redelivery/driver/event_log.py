@@ -135,7 +135,9 @@ def _dead_letter_failed(event: DeadLetterFailed) -> Line:
     copy = "delayed copy" if record is not None and not record.poisoned else "dead letter"
     # A lost connection is no answer.
     what = "not confirmed" if isinstance(event.error, TransportError) else "refused"
-    text = f"its {copy} was {what} ({event.error}); the message stays on its queue, and the {copy} is sent again"
+    text = (
+        f"its {copy} was {what} ({event.error}); the message stays on its queue, and the {copy} is sent again"
+    )
     return Line(logging.WARNING, f"{named(event)}: {text}")
 
 

@@ -2,8 +2,9 @@
 
 Lines of results form a group if consumer, type of the cause and next step are the same. Of a group the first 10 lines
 in 10 s are written; the rest is counted, and one line has their number. For dead letters it is the first 100 lines in
-10 s, and the last line names three messages. So it is for refused dead letters, by the type of the error. A broker takes
-messages back one by one; only the first line about that is written. This module uses no clock and no log: times are arguments.
+10 s, and the last line names three messages. Lines of refused dead letters form groups by the type of the error. A
+broker takes messages back one by one; only the first line about that is written. This module uses no clock and no log:
+times are arguments.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class GroupKey(NamedTuple):
             what = "taken back by the broker after its consumer timeout"
             return cls(event.destination, what, None, "delivered again", level)
         if isinstance(event, DeadLetterFailed):
-            return cls(event.destination, "dead letter failed", type(event.error).__name__, "sent again", level)
+            return cls(
+                event.destination, "dead letter failed", type(event.error).__name__, "sent again", level
+            )
         if isinstance(event, DeadLettering):
             return cls(event.destination, "given up", None, "dead-letter copy", level)
         what = "failed, not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
