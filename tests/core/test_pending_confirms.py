@@ -8,7 +8,7 @@ import pytest
 from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench
 from tests.core.model import Letter
 
-from redelivery.core.commands import Forward, PoisonAck, Unanswered
+from redelivery.core.commands import Forward, ForwardLater, PoisonAck, Unanswered
 from redelivery.core.events import Confirmed, Poisoned, Tick
 from redelivery.errors import AdapterError
 
@@ -130,6 +130,13 @@ def test_copies_that_end_each_connection_without_an_answer_are_delayed() -> None
         assert bench.engine.load.parked == 2
         waits.append(wait(bench))
     assert waits == [1, 2, 4, 8, 16, 30, 30]
+    assert again(bench, Letter(0, attempts=9), Letter(1, attempts=9)) == []
+    # Not one connection for each further dead letter.
+    assert bench.feed(Poisoned(fresh := bench.run(Letter(2)), CAUSE)) == [ForwardLater(fresh, "queue://DLQ")]
+    # The next one is not a handler's result.
+    again(bench, *(Letter(number, attempts=9) for number in range(3)))
+    assert bench.commands == [ForwardLater(bench.latest[2], "queue://DLQ")]
+    wait(bench)
     for delivery in bench.latest:
         bench.feed(Confirmed(delivery))
-    assert (bench.engine.load.parked, bench.engine.counts.poisoned) == (0, 2)
+    assert (bench.engine.load.parked, bench.engine.counts.poisoned) == (0, 3)

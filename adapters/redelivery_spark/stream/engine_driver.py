@@ -17,6 +17,7 @@ from redelivery.core.commands import (
     Dispatch,
     Dropped,
     Forward,
+    ForwardLater,
     Hold,
     LookUp,
     Mark,
@@ -269,7 +270,7 @@ class EngineDriver:
             # A row runs with its batch and stays in the log. A port's plan has no breaker, and sets nothing aside.
             case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | PoisonAck():
                 pass
-            case BreakerChanged() | TookBack() | Reschedule():
+            case BreakerChanged() | TookBack() | Reschedule() | ForwardLater():
                 pass
             case _:
                 assert_never(command)

@@ -1,8 +1,8 @@
 """Commands: the closed union of values that `Engine.feed` returns.
 
 Their receivers: the driver carries out `Dispatch` and `Stop`. Its ledger, if it has one, carries out `LookUp`, `Mark`,
-`Clear` and `Bury`. Its log reports `Hold`, `AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered`,
-`PolicyFault` and `BreakerChanged`. The adapter carries out the others.
+`Clear` and `Bury`. Its log reports `Hold`, `AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `ForwardLater`,
+`Unanswered`, `PolicyFault` and `BreakerChanged`. The adapter carries out the others.
 The driver itself makes `Send`, `Commit`, `Subscribe` and `Unsubscribe`: no engine decides them.
 """
 
@@ -36,6 +36,7 @@ __all__ = [
     "Dispatch",
     "Dropped",
     "Forward",
+    "ForwardLater",
     "Hold",
     "LedgerCommand",
     "LookUp",
@@ -278,6 +279,14 @@ class StillAside:
 
 
 @dataclass(frozen=True, slots=True)
+class ForwardLater:
+    """A dead letter to `to` is not sent yet: the last ones have ended their connections. For the log."""
+
+    delivery: Delivery
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A poison acknowledgement has had no answer for `seconds`; it stays pending. For the log."""
 
@@ -473,6 +482,7 @@ Command = (
     | Dropped
     | SetAside
     | StillAside
+    | ForwardLater
     | Unanswered
     | TookBack
     | PolicyFault

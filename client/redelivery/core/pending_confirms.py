@@ -5,7 +5,17 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Dropped, Forward, Reschedule, SetAside, Stop, Unanswered
+from redelivery.core.commands import (
+    Accept,
+    Command,
+    Dropped,
+    Forward,
+    ForwardLater,
+    Reschedule,
+    SetAside,
+    Stop,
+    Unanswered,
+)
 from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
 
@@ -89,11 +99,10 @@ class PendingConfirms:
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Send a poison acknowledgement, or a delayed copy; set a delivery aside if neither is possible."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
-        if record.tries and (at := max(record.retry, self._quiet_until)) > now:
+        quiet = max(record.retry, self._quiet_until) if self._dead_letters.patient else now
+        if record.tries and quiet > now:
             # It was redelivered over the next connection.
-            self.pending.add(delivery)
-            enter(delivery, "settling")
-            self._alarm(delivery, record, at)
+            self._wait(delivery, record, quiet)
             return ()
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
@@ -118,6 +127,9 @@ class PendingConfirms:
         if isinstance(command, Stop | SetAside):
             self.pending.discard(delivery)
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
+        if quiet > now and isinstance(command, Forward) and not command.delayed:
+            self._wait(delivery, record, quiet)
+            return (ForwardLater(delivery, command.copy.destination),)
         self.pending.add(delivery)
         self.in_doubt.add(delivery)
         enter(delivery, "settling")
@@ -225,6 +237,11 @@ class PendingConfirms:
         self._alarms.clear()
         return pending
 
+    def _wait(self, delivery: Delivery, record: Record, until: float) -> None:
+        self.pending.add(delivery)
+        enter(delivery, "settling")
+        self._alarm(delivery, record, until)
+
     def _alarm(self, delivery: Delivery, record: Record, at: float) -> None:
         record.due = at
         heappush(self._alarms, (at, delivery.seq, delivery))
@@ -237,4 +254,4 @@ class PendingConfirms:
 
 def _delay(tries: int) -> float:
     """Return the seconds before the next try, after so many."""
-    return min(FIRST_RETRY * 2 ** min(tries - 1, 10), LAST_RETRY)
+    return min(FIRST_RETRY * 2.0 ** min(tries - 1, 10), LAST_RETRY)

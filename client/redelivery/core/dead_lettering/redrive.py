@@ -90,6 +90,8 @@ class Redrive:
 
     route: ClassVar[Route] = "forward"
     maximum_set_aside: ClassVar[int] = 0
+    # It ends at the third refusal, and its operator waits for it.
+    patient: ClassVar[bool] = False
 
     def __init__(
         self,

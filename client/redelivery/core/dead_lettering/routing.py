@@ -6,7 +6,7 @@ Rule: where the arrival of a dead letter in the broker's queue is not certain, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
@@ -106,6 +106,8 @@ class DeadLetterRouting:
     subscriber: str | None = None
     scheduled: bool = False
     maximum_set_aside: int = 100
+    patient: ClassVar[bool] = True
+    """True: a copy that was refused waits over lost connections, too."""
 
     def destination_on(self, capabilities: Capabilities) -> str | None:
         """Return the dead-letter destination on this broker, qualified; None: it depends on the message."""

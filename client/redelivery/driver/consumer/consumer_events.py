@@ -15,6 +15,7 @@ from redelivery.core.commands import (
     Dispatch,
     Dropped,
     Forward,
+    ForwardLater,
     Hold,
     LookUp,
     Mark,
@@ -190,7 +191,16 @@ class ConsumerEvents:
             match command:
                 case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                     continue
-                case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside() | BreakerChanged():
+                case (
+                    LookUp()
+                    | Mark()
+                    | Clear()
+                    | Bury()
+                    | SetAside()
+                    | StillAside()
+                    | BreakerChanged()
+                    | ForwardLater()
+                ):
                     continue
                 case Hold():
                     record = command.delivery.record
@@ -325,7 +335,7 @@ def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
     return max(1, record.count if charged else record.count + 1)
 
 
-def _next_step(  # noqa: PLR0911 - the table of commands
+def _next_step(  # noqa: C901, PLR0911, PLR0912 - the table of commands
     commands: Sequence[Command],
 ) -> tuple[public.NextStep, float | None, str | None]:
     """Return the next step after a result, its delay in seconds, and the destination of a dead-letter copy."""
@@ -339,6 +349,8 @@ def _next_step(  # noqa: PLR0911 - the table of commands
                 return "delayed by the broker", command.delay, None
             case Forward():
                 return "dead-letter copy", None, command.copy.destination
+            case ForwardLater():
+                return "dead-letter copy", None, command.to
             case PoisonAck():
                 return "poison acknowledgement", None, None
             case Accept():

@@ -25,6 +25,7 @@ from redelivery.core.commands import (
     Dispatch,
     Dropped,
     Forward,
+    ForwardLater,
     Hold,
     LookUp,
     Mark,
@@ -641,6 +642,8 @@ class Dispatcher:
                         self._driver.expect_alarm(self)
                 case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
                     pass
+                case ForwardLater():
+                    self._driver.expect_alarm(self)
                 case Hold():
                     if self._tell_holds:
                         self._settlements.put(command)
