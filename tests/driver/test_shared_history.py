@@ -77,7 +77,7 @@ def test_a_verdict_goes_on(twin: Twin) -> None:
     twin.call(first.close())
     assert twin.broker.dead_letters() == []
     second = twin.call(connection.consumer("orders"))
-    assert twin.receive(second, 1) is None  # its next try is after a second
+    assert twin.receive(second, 2) is None  # the next try is a second after the first
     assert [letter.cause for letter in twin.broker.dead_letters()] == ["bad"]
 
 
