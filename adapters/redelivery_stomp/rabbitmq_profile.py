@@ -327,10 +327,11 @@ class StompRabbitMQ(StompProfile):
     def names(self, text: str, address: str, request: str = REQUEST) -> bool:
         kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
         parts = [unquote(part) for part in name.split("/")]
-        known = {address, f"/{name}", unquote(name), *parts[:1], *(["amq.topic"] if kind == "topic" else [])}
-        if request != REQUEST and kind == "queue":
-            # The right to write is that of the exchange through which every message to a queue goes.
-            known.add("amq.default")
+        # The right to write to a queue is that of the exchange through which its messages go.
+        exchange = {"topic": "amq.topic", "queue": address if request == REQUEST else "amq.default"}.get(
+            kind, address
+        )
+        known = {address, f"/{name}", unquote(name), *parts[:1], exchange}
         # An ERROR also quotes the virtual host and the user, which may have the same name as a queue.
         quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
         return not known.isdisjoint(quoted)

@@ -83,7 +83,7 @@ class Record:
         self.digest: bytes | None = None
         self.strong = False
         self.tries = 0  # poison acknowledgements tried
-        self.retry = 0.0  # when the next one may be, also over the next connection
+        self.retry = 0.0  # when the next one may be
         self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
         self.aside: float | None = None  # when the log reports it again

@@ -191,16 +191,9 @@ class ConsumerEvents:
             match command:
                 case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                     continue
-                case (
-                    LookUp()
-                    | Mark()
-                    | Clear()
-                    | Bury()
-                    | SetAside()
-                    | StillAside()
-                    | BreakerChanged()
-                    | ForwardLater()
-                ):
+                case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside() | BreakerChanged():
+                    continue
+                case ForwardLater():
                     continue
                 case Hold():
                     record = command.delivery.record
@@ -255,14 +248,12 @@ class ConsumerEvents:
         """Keep the event of the broker's answer to a poison acknowledgement."""
         delivery, error = event.delivery, event.error
         record = delivery.record
-        if record is None:
+        if record is None or event.final:
+            # Final: the next event has the reason, that the message is set aside.
             return
         watch = next((each for each in self.watches if each.condemned(delivery)), None)
         pending = self.pending if watch is None else watch.later
         now, cause, kind = self.now(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
-        if event.final:
-            # The next event has the reason: the message is set aside.
-            return
         if error is not None:
             pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
         elif dead_lettered:
