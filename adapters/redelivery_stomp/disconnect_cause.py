@@ -31,6 +31,10 @@ _OTHER_ARGUMENTS = (
     "redelivery.deadLetterArguments), or use AMQP"
 )
 
+# Artemis' ERROR about a SEND prints the message with all its properties, which may be secrets, and not the reason.
+_DUMP = re.compile(r" \w*Message\w*\[messageID=.*", re.DOTALL)
+_NO_REASON = ": Artemis sends the reason over AMQP only; often a right is missing, or the address is full"
+
 
 class StompDisconnectCause:
     """The last ERROR and the last suspect of one connection."""
@@ -104,11 +108,15 @@ class StompDisconnectCause:
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:
-    """Return the text of an ERROR in one line. RabbitMQ sends the kind in the header, and the reason in the body."""
+    """Return the text of an ERROR in one line, without properties of a message.
+
+    RabbitMQ sends the kind in the header, and the reason in the body.
+    """
     detail = body.decode("utf-8", "replace").strip().partition("\n")[0]
     message = headers.get("message") or detail or "an error without a text"
     # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
+    text = _DUMP.sub(_NO_REASON, text)
     return f"{text}; {_OTHER_ARGUMENTS}" if "inequivalent arg" in text else text
 
 

@@ -7,6 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from redelivery.errors import ConfigurationError
+from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
@@ -133,9 +134,12 @@ class StompProfile(ABC):
         """Return why a message cannot be sent, or None."""
         return self.problem(message.destination)
 
-    def names(self, text: str, address: str) -> bool:
-        """True if the text of an ERROR without a `receipt-id` names this `destination` header, or this subscription."""
-        del text, address
+    def names(self, text: str, address: str, request: str = REQUEST) -> bool:
+        """True if the text of an ERROR without a `receipt-id` names this `destination` header, or this subscription.
+
+        `request`: kind of the receipt of the frame with that header (`receipts`).
+        """
+        del text, address, request
         return False
 
     @abstractmethod

@@ -20,6 +20,7 @@ from redelivery_stomp.frames import is_text
 from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
+from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.sampled_window import SampledWindow
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class StompArtemis(StompProfile):
         # With a bare name a JMS client would have a destination without a kind, to which it cannot send an answer.
         return self.address(destination) if destination.startswith("native://") else destination
 
-    def names(self, text: str, address: str) -> bool:
+    def names(self, text: str, address: str, request: str = REQUEST) -> bool:  # noqa: ARG002 - as in the base
         # AMQ339016. The id is secret, and no destination has such a name.
         return text.endswith(f" subscription {address}")
 

@@ -22,6 +22,7 @@ from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import NEVER, number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
+from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
@@ -323,10 +324,14 @@ class StompRabbitMQ(StompProfile):
             return wrong
         return self.problem(message.destination)
 
-    def names(self, text: str, address: str) -> bool:
+    def names(self, text: str, address: str, request: str = REQUEST) -> bool:
         kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
         parts = [unquote(part) for part in name.split("/")]
-        known = {address, f"/{name}", unquote(name), *parts[:1], *(["amq.topic"] if kind == "topic" else [])}
+        # The right to write to a queue is that of the exchange through which its messages go.
+        exchange = {"topic": "amq.topic", "queue": address if request == REQUEST else "amq.default"}.get(
+            kind, address
+        )
+        known = {address, f"/{name}", unquote(name), *parts[:1], exchange}
         # An ERROR also quotes the virtual host and the user, which may have the same name as a queue.
         quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
         return not known.isdisjoint(quoted)

@@ -61,16 +61,16 @@ class Receipts:
         if pending is not None:
             self._waiting[name] = pending._replace(answer=wrapped(pending.answer))
 
-    def named(self, text: str, names: Callable[[str, str], bool]) -> Answer | None:
+    def named(self, text: str, names: Callable[[str, str, str], bool]) -> Answer | None:
         """Return the callback of the request that an ERROR without a `receipt-id` refuses, and remove it.
 
         `names`: `StompProfile.names`, which finds a destination in the text.
         """
         for name, pending in list(self._waiting.items()):
-            if pending.address and names(text, pending.address):
+            if pending.address and names(text, pending.address, pending.kind):
                 return self.take(name)
         for address in list(self._doubtful):
-            if names(text, address):
+            if names(text, address, REQUEST):
                 return self._doubtful.pop(address)
         return None
 

@@ -30,7 +30,7 @@ class Server(Protocol):
         """Pid of its first process."""
         ...
 
-    def start(self, timeout: float = 90.0) -> None:
+    def start(self, timeout: float = 240.0) -> None:
         """Start, and wait for the log line `ready`. Raises BrokerError with the end of the log."""
         ...
 
@@ -87,7 +87,7 @@ class ServerProcess:
             raise BrokerError("not started")
         return self._process.pid
 
-    def start(self, timeout: float = 90.0) -> None:
+    def start(self, timeout: float = 240.0) -> None:
         """Start, and wait for the log line `ready`. Raises BrokerError with the end of the log."""
         if self.running:
             raise BrokerError("already running")

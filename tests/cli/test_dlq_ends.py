@@ -218,6 +218,15 @@ def test_filters_that_mean_nothing(cli: Any, breaking: MemoryBroker, command: tu
         assert breaking.depth("DLQ") == COUNT
 
 
+def test_a_summary_without_a_match_says_one_thing(cli: Any, breaking: MemoryBroker) -> None:
+    """A summary whose filters match nothing does not call the queue empty; of an empty one it says so once."""
+    assert cli("dlq", "summary", URI, "--cause", "NoSuch", *FAST).err.startswith(
+        "redelivery: 0 of 200 matched"
+    )
+    assert cli("dlq", "summary", URI, "no.such", "--cause", "x", *FAST).err.count("no dead letters in") == 1
+    assert breaking.depth("DLQ") == COUNT
+
+
 @pytest.mark.parametrize(
     "command", [("redrive",), ("purge", "--yes"), ("export",), ("list", "--cause", "x")], ids=" ".join
 )

@@ -81,16 +81,20 @@ def test_a_confirmed_dead_letter_ends_the_wait() -> None:
     assert sent(cut(bench, other))
 
 
-def test_a_loss_after_a_refusal_counts() -> None:
-    """A connection that the broker closes behind its refusal counts like one that is lost without an answer."""
-    bench, letter = Bench(able=CONFIRMED_FORWARD), Letter(0)
-    for _ in range(2):
-        delivery = bench.run(letter) if not letter.attempts else bench.latest[0]
-        if not letter.attempts:
-            bench.feed(Poisoned(delivery, CAUSE))
+def test_a_refused_dead_letter_waits_for_its_time_over_the_next_connection_too() -> None:
+    """A broker that closes the connection over a refused dead letter gets it again after its delay, not at once."""
+    bench, letter, waits = Bench(able=CONFIRMED_FORWARD), Letter(0), []
+    delivery = bench.run(letter)
+    bench.feed(Poisoned(delivery, CAUSE))
+    for _ in range(7):
         bench.feed(Confirmed(delivery, AdapterError("not authorized")))
-        commands = cut(bench, letter)
-    assert [type(each) for each in commands] == [Postponed]
+        assert [type(each) for each in cut(bench, letter)] == [Postponed]
+        (delivery,), began = bench.latest, bench.now
+        assert len(next_try(bench)) == 1
+        waits.append(bench.now - began)
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    bench.feed(Confirmed(delivery))
+    assert (bench.engine.load.parked, bench.engine.counts.poisoned) == (0, 1)
 
 
 def test_losses_without_a_dead_letter_count_nothing() -> None:

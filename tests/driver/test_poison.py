@@ -95,6 +95,29 @@ def test_a_refused_copy_is_tried_again_with_back_off(twin: Twin) -> None:
     assert connection.report().poisoned == 1
 
 
+def test_a_refused_copy_is_tried_again_over_the_next_connection(
+    twin: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy that the broker refuses before it ends the connection is sent again after its delay; the log has why."""
+    connection = twin.connect("?redelivery.deadLetter=forward")
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.fail_forward(3)
+    identity = twin.broker.send("orders", "body")
+    began = twin.clock.monotonic()
+    twin.receive(consumer).poison("bad")
+    for seconds in (1, 2, 4):
+        twin.broker.cut()
+        twin.advance(seconds)
+    tries = [
+        step.at - began for step in twin.broker.history(identity) if step.action in ("refused", "forwarded")
+    ]
+    assert tries == pytest.approx([0, 1, 3, 7])
+    assert connection.report().poisoned == 1
+    (said,) = [text for text in caplog.messages if "its dead letter" in text]
+    assert said.startswith(f"queue://orders: {identity}: its dead letter is not confirmed (")
+    assert said.endswith("); the message stays on the broker, next try in 1 s")
+
+
 def test_a_missing_answer_is_asked_for_again(twin: Twin) -> None:
     """A poison acknowledgement without an answer is repeated, and makes one dead letter."""
     connection = twin.connect()

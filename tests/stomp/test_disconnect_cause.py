@@ -14,7 +14,7 @@ from redelivery.core.commands import Subscribe
 from redelivery.core.events import ConnectionLost
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.disconnect_cause import AT_ONCE
+from redelivery_stomp.disconnect_cause import AT_ONCE, said
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
 
 if TYPE_CHECKING:
@@ -228,3 +228,11 @@ def test_an_error_with_a_name_after_one_without_refuses_nothing_else(opened: Ope
     opened.error(**{"receipt-id": named})
     opened.lose()
     assert [type(answer) for answer in receipts] == [TransportError]
+
+
+def test_no_property_of_a_message_is_in_the_text_of_an_error() -> None:
+    """Artemis prints a message that it refuses with all its properties; the text here has none of them."""
+    dump = "CoreMessage[messageID=5, address=DLQ, properties=TypedProperties[token=s3cret, a=]@1]]@885514809"
+    text = said({"message": f"AMQ339011 Error sending message {dump}"}, b"")
+    assert text.startswith("AMQ339011 Error sending message: Artemis sends the reason over AMQP only")
+    assert "s3cret" not in text

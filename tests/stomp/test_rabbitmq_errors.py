@@ -118,16 +118,30 @@ def test_a_write_that_fails_lets_the_reason_be_read(
 
 
 def test_a_refused_dead_letter_accuses_no_message(wire: Wire) -> None:
-    """A refused dead letter accuses no message: its queue is full or denied, and the engine sends it again later."""
+    """A refused dead letter accuses no message: its consumer goes on, and the engine delays the next try."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     one, two = arrive(wire, 1, 2)
-    one.head += b"\nredeliveryId:own"  # type: ignore[attr-defined]
     wire.adapter.execute((Accept((two,)), Forward(one, Outgoing("queue://DLQ", b"x"), Cause("bad"), 1)))
     refuse(wire, ACCESS.format("queue 'DLQ'"))
     confirmed = next(event for event in wire.events if isinstance(event, Confirmed))
     lost = next(event for event in wire.events if isinstance(event, ConnectionLost))
     assert isinstance(confirmed.error, AdapterError)
     assert lost.suspect is None
+
+
+def test_a_user_who_may_not_write_accuses_no_message(wire: Wire) -> None:
+    """A refused exchange is about the oldest message on its way to a queue, and not about a later SUBSCRIBE."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    wire.answer_last()
+    (one,) = arrive(wire, 1)
+    wire.adapter.execute((Forward(one, Outgoing("queue://DLQ", b"x"), Cause("bad"), 1),))
+    wire.adapter.execute((Subscribe(2, "queue://bills", window=10),))
+    refuse(wire, "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'app'")
+    confirmed = next(event for event in wire.events if isinstance(event, Confirmed))
+    lost = next(event for event in wire.events if isinstance(event, ConnectionLost))
+    refused = [event.error for event in wire.events if isinstance(event, Subscribed) and event.consumer == 2]
+    assert isinstance(confirmed.error, AdapterError)
+    assert (lost.suspect, [type(error) for error in refused]) == (None, [TransportError])
 
 
 def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:

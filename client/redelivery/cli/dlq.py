@@ -76,8 +76,11 @@ def summary(
         steps = progress("counted")
         with steps.shown():
             groups = summarise(counted(tools.list(**filters_of(given)), steps))
-        print_groups(groups, tools.queue, output)
-        if not groups and filters_of(given):
+        # Of a table without rows, only the queue would be named: as empty, which it need not be.
+        unmatched = not groups and filters_of(given)
+        if not unmatched or output != "table":
+            print_groups(groups, tools.queue, output)
+        if unmatched:
             raise nothing_matched(tools.contents(), tools.queue, filters_of(given))
 
 

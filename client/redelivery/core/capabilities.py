@@ -125,7 +125,9 @@ class Capabilities:
 
 def cannot_browse(capabilities: Capabilities) -> str:
     """Return the error message that refuses a browse."""
+    # RabbitMQ, the other one, cannot over any protocol.
+    other = ", or AMQP, over which it can" if capabilities.broker == "artemis" else ""
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
-        "use take=True (--take), which receives and releases them, or a protocol that can"
+        f"use take=True (--take), which receives and releases them{other}"
     )

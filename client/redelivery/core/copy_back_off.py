@@ -27,11 +27,11 @@ def back_off(refusals: int) -> float:
 class CopyBackOff:
     """Refusals and losses of one consumer's copies. Times are of any steady clock, in seconds."""
 
-    __slots__ = ("_losses", "_reported", "_sent", "_until")
+    __slots__ = ("_losses", "_refused", "_reported", "_sent", "_until")
 
     def __init__(self) -> None:
         # True if a copy was sent over this connection, and none was confirmed after it.
-        self._sent = False
+        self._sent = self._refused = False
         self._losses = 0
         self._until = self._reported = -inf
 
@@ -43,17 +43,21 @@ class CopyBackOff:
         """Note that a copy is sent."""
         self._sent = True
 
+    def refused(self) -> None:
+        """Note that the broker has refused one: if it closes the connection now, that is the reason."""
+        self._refused = True
+
     def confirmed(self) -> None:
         """Note that the broker has confirmed one: it takes copies."""
-        self._sent, self._losses = False, 0
+        self._sent, self._refused, self._losses = False, False, 0
         self._until = self._reported = -inf
 
     def lost(self, now: float) -> int:
         """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""
         if not self._sent:
             return 0
-        self._sent = False
-        self._losses += 1
+        self._losses = max(self._losses + 1, LOSSES if self._refused else 1)
+        self._sent = self._refused = False
         if self._losses < LOSSES:
             return 0
         self._until = now + back_off(self._losses - LOSSES + 1)
@@ -61,7 +65,7 @@ class CopyBackOff:
 
     def closed(self) -> None:
         """Note that the connection ends without being lost."""
-        self._sent = False
+        self._sent = self._refused = False
 
     def is_reported(self, now: float) -> bool:
         """Return True if a refusal was reported a short time ago; otherwise note that one is reported now."""

@@ -157,6 +157,7 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
+            self._back_off.refused()
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
             return (Refused(delivery, error, delay, again=self._back_off.is_reported(now)),)
