@@ -69,9 +69,9 @@ class Program(Running):
         )
         return self
 
-    def prints(self, text: str) -> None:
+    def prints(self, text: str, seconds: float = PATIENCE) -> None:
         """Wait until it has printed this text."""
-        eventually(lambda: text in self.output or self.ended(), message=f"{text!r} is printed")
+        eventually(lambda: text in self.output or self.ended(), seconds, message=f"{text!r} is printed")
         assert text in self.output, self.output
 
     def ended(self) -> bool:

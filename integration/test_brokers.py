@@ -172,7 +172,8 @@ def test_a_broker_by_hand_ends_at_a_signal(unique_queue: str, end: signal.Signal
     available("artemis")
     root = Path(__file__).resolve().parent.parent
     with Program(["-m", "integration.brokers", "artemis"], folder=root) as program:
-        program.prints("amqp://")
+        # A JVM on a busy machine.
+        program.prints("amqp://", 240)
         uris = [line for line in program.output.splitlines() if line.startswith(("stomp://", "amqp://"))]
         assert len(uris) == 2
         with redelivery.connect(uris[0]) as connection:

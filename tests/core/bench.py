@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Dispatch
+from redelivery.core.commands import Dispatch, LookUp, Mark
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.engine import Engine
-from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Succeeded, Wanted
+from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Known, Succeeded, Wanted
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
@@ -21,6 +21,7 @@ from redelivery.errors import TransportError
 if TYPE_CHECKING:
     from redelivery.core.commands import Command
     from redelivery.core.events import Event
+    from redelivery.core.ledger_entry import Entry
 
 CAUSE = Cause("it failed")
 NATIVE = Capabilities("model", poison_persistent=True, poison_non_persistent=True, release=True)
@@ -93,3 +94,26 @@ class Bench:
         """Redeliver a message, with the redelivered flag."""
         letter.attempts += 1
         return self.arrive(letter)[0]
+
+
+class Counted(Bench):
+    """Engine fed by hand, with the replies of a simulated ledger."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(counted=True, **options)
+
+    def known(self, letter: Letter, entry: Entry | None = None) -> tuple[Arrival, list[Command]]:
+        """Make a message arrive, ask for it, and answer its look-up."""
+        (arrival,) = self.arrive(letter)
+        (look,) = self.feed(Wanted())
+        assert isinstance(look, LookUp)
+        assert look.delivery is arrival
+        return arrival, self.feed(Known(arrival, entry))
+
+    def begun(self, letter: Letter, entry: Entry | None = None) -> Arrival:
+        """Dispatch it, too."""
+        arrival, (mark, dispatch) = self.known(letter, entry)
+        assert isinstance(mark, Mark)
+        assert isinstance(dispatch, Dispatch)
+        assert mark.delivery is dispatch.delivery is arrival
+        return arrival

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Bench
+from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Counted
 from tests.core.copies import Copy, Proven
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
@@ -36,35 +35,11 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
-from redelivery.core.ledger_engine import AGAIN, DYING
 from redelivery.core.ledger_entry import CRASH, Entry, fingerprint
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from redelivery.core.commands import Command
-
-
-class Counted(Bench):
-    """Engine fed by hand, with the replies of a simulated ledger."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(counted=True, **options)
-
-    def known(self, letter: Letter, entry: Entry | None = None) -> tuple[Arrival, list[Command]]:
-        """Make a message arrive, ask for it, and answer its look-up."""
-        (arrival,) = self.arrive(letter)
-        (look,) = self.feed(Wanted())
-        assert isinstance(look, LookUp)
-        assert look.delivery is arrival
-        return arrival, self.feed(Known(arrival, entry))
-
-    def begun(self, letter: Letter, entry: Entry | None = None) -> Arrival:
-        """Dispatch it, too."""
-        arrival, (mark, dispatch) = self.known(letter, entry)
-        assert isinstance(mark, Mark)
-        assert isinstance(dispatch, Dispatch)
-        assert mark.delivery is dispatch.delivery is arrival
-        return arrival
 
 
 def cleared(commands: list[Command]) -> Clear:
@@ -177,40 +152,6 @@ def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
     (look,) = bench.feed(Wanted())
     assert isinstance(look, LookUp)
     assert len(bench.feed(Known(arrival, Entry(1, CRASH, last, last)))) == 2
-
-
-@pytest.mark.parametrize("suspect", [False, True])
-def test_what_another_process_has_open_waits_until_that_one_is_seen_dead(*, suspect: bool) -> None:
-    """A message that arrives before its last process is seen dead is looked up again, and its death is charged."""
-    bench = Counted()
-    dying = Entry(2, CRASH, suspect=suspect, elsewhere=True)
-    arrival, commands = bench.known(Letter(0), dying)
-    assert (commands, arrival.state, bench.engine.load.suspects) == ([], "parked", 0)
-    assert bench.feed(Wanted()) == []
-    bench.begun(Letter(1))  # nothing else waits
-    bench.now += AGAIN
-    (look,) = bench.feed(Wanted())
-    assert isinstance(look, LookUp)
-    assert bench.feed(Known(arrival, dying)) == []
-    bench.now += AGAIN
-    bench.feed(Wanted())
-    bench.feed(Known(arrival, Entry(7, CRASH, suspect=True)))
-    assert arrival.state == "settling"
-
-
-def test_a_process_that_lives_on_is_not_waited_for() -> None:
-    """A message whose last process lives, and has only lost its connection, begins after two seconds."""
-    bench = Counted()
-    open_there = Entry(elsewhere=True)
-    arrival, commands = bench.known(Letter(0), open_there)
-    looks = 0
-    while not commands:
-        bench.now += AGAIN
-        bench.feed(Wanted())
-        commands = bench.feed(Known(arrival, open_there))
-        looks += 1
-    assert [type(command) for command in commands] == [Mark, Dispatch]
-    assert looks == pytest.approx(DYING / AGAIN, abs=1)
 
 
 def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
