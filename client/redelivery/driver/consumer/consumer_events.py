@@ -185,7 +185,7 @@ class ConsumerEvents:
         elif isinstance(event, Continued):
             self._note(public.Resumed)
 
-    def waits(self, commands: Sequence[Command]) -> None:
+    def waits(self, commands: Sequence[Command]) -> None:  # noqa: C901, PLR0912 - the table of commands
         """Keep events of commands without a result: for redelivered and expired messages, and repeated attempts."""
         for command in commands:
             match command:
