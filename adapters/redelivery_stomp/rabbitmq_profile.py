@@ -328,10 +328,8 @@ class StompRabbitMQ(StompProfile):
         kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
         parts = [unquote(part) for part in name.split("/")]
         # The right to write to a queue is that of the exchange through which its messages go.
-        exchange = {"topic": "amq.topic", "queue": address if request == REQUEST else "amq.default"}.get(
-            kind, address
-        )
-        known = {address, f"/{name}", unquote(name), *parts[:1], exchange}
+        exchanges = {"topic": ["amq.topic"], "queue": [] if request == REQUEST else ["amq.default"]}
+        known = {address, f"/{name}", unquote(name), *parts[:1], *exchanges.get(kind, ())}
         # An ERROR also quotes the virtual host and the user, which may have the same name as a queue.
         quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
         return not known.isdisjoint(quoted)
