@@ -124,7 +124,7 @@ class RawAmqp(Running):
         link.stream(message)
         link.advance()
         try:
-            self.connection.wait(lambda: delivery.remote_state, timeout=60.0)
+            self.connection.wait(lambda: delivery.remote_state, timeout=20.0)
         except AmqpError:  # the broker ends the link or the connection, or does not answer
             return False
         return bool(delivery.remote_state == proton.Delivery.ACCEPTED)

@@ -82,7 +82,7 @@ PILLS = {
 def taken(broker: Broker, queue: str, message: bytes) -> bool:
     """True if the broker accepts it; the broker may close the connection."""
     try:
-        with RawAmqp(broker, timeout=60.0) as raw:
+        with RawAmqp(broker, timeout=20.0) as raw:
             return raw.send_encoded(queue, message)
     except AmqpError:
         return False

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.bench import CAUSE, Bench
+from tests.core.bench import CAUSE, Bench, Counted
 from tests.core.model import WALL_OFFSET, Letter
 from tests.core.test_broker_redelivery import ATOMIC, bench, come, one
-from tests.core.test_ledger_engine import Counted, cleared
+from tests.core.test_ledger_engine import cleared
 from tests.core.test_policy_guard import Own
 
 from redelivery.core.cause import CAUSE_LIMIT, Cause

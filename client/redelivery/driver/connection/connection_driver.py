@@ -108,8 +108,7 @@ class ConnectionDriver:
         self._addresses = FailoverAddresses(settings)
         self._plain_passwords = PlainPasswords(settings)
         self._connected_at = 0.0
-        self._poked = False
-        self._polling = False
+        self._poked = self._polling = False
         # Dispatchers with settlements, and with timers: few of thousands. A dispatcher first has something, then adds
         # itself. The thread works in the opposite order (first it removes one, then it checks it). Nothing is missed.
         self._collecting: set[Dispatcher] = set()

@@ -139,9 +139,6 @@ class Dispatcher:
                 self._quiet.notify_all()
             pause = self._settlements.batch and self._throttle.closes(self.engine.load.ready())
             if isinstance(event, Confirmed):
-                if event.error is not None:
-                    # The retry is sooner than that of a missing answer.
-                    self._driver.expect_alarm(self)
                 self._notice_end()
             shown = self.events.take()
         self._write(writes, shown)
@@ -640,7 +637,7 @@ class Dispatcher:
                     if command.new != "closed":
                         # The broker may limit how long parked messages stay here.
                         self._driver.expect_alarm(self)
-                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack() | Refused():
+                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
                     pass
                 case Hold():
                     if self._tell_holds:
@@ -661,7 +658,8 @@ class Dispatcher:
                 case PoisonAck() | Forward():
                     self._driver.expect_alarm(self)
                     self._settlements.put(command)
-                case Postponed():
+                case Postponed() | Refused():
+                    # The retry is sooner than that of a missing answer.
                     self._driver.expect_alarm(self)
                 case Release() | Credit() | Reschedule():
                     self._settlements.put(command)
