@@ -126,8 +126,7 @@ class Dispatcher:
             dead = self.engine.counts.poisoned
             commands = self.engine.feed(event, now)
             self._route(commands, now)
-            # The log has a line for a refusal.
-            if watched or (isinstance(event, Confirmed) and event.error is not None):
+            if watched or (isinstance(event, Confirmed) and event.error is not None):  # it is logged
                 self.events.fed(event, dead_lettered=self.engine.counts.poisoned > dead)
             self.events.waits(commands)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
@@ -139,8 +138,7 @@ class Dispatcher:
                 self._quiet.notify_all()
             pause = self._settlements.batch and self._throttle.closes(self.engine.load.ready())
             if isinstance(event, Confirmed | Arrived) and self.engine.load.retries:
-                # A retry is sooner than the report of a missing answer.
-                self._driver.expect_alarm(self)
+                self._driver.expect_alarm(self)  # of the retry
             if isinstance(event, Confirmed):
                 self._notice_end()
             shown = self.events.take()
@@ -642,8 +640,6 @@ class Dispatcher:
                         self._driver.expect_alarm(self)
                 case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
                     pass
-                case ForwardLater():
-                    self._driver.expect_alarm(self)
                 case Hold():
                     if self._tell_holds:
                         self._settlements.put(command)
@@ -660,9 +656,10 @@ class Dispatcher:
                     self.events.stopped(command.error)
                     self._wake(everyone=True)
                     self._notice_end()
-                case PoisonAck() | Forward():
+                case PoisonAck() | Forward() | ForwardLater():
                     self._driver.expect_alarm(self)
-                    self._settlements.put(command)
+                    if not isinstance(command, ForwardLater):
+                        self._settlements.put(command)
                 case Release() | Credit() | Reschedule():
                     self._settlements.put(command)
                 case _:
