@@ -46,9 +46,24 @@ def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch.over()
 
 
+class TimeOfAnOutage(Time):
+    """Time that passes during an outage, and after the last message: how fast the machine is has no effect."""
+
+    def __init__(self, handled: list[str]) -> None:
+        super().__init__()
+        self._handled = handled
+
+    def monotonic(self) -> float:
+        if "b" in self._handled:
+            self.now += 0.1
+        return self.now
+
+
 def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` handles messages after an outage that was longer than `until_idle`."""
     handled: list[str] = []
+    time = TimeOfAnOutage(handled)
+    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
 
     def handle(message: Message) -> None:
         handled.append(message.text)
@@ -63,6 +78,7 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
 
     def refusing(opening: Any, sink: Any) -> Any:
         if next(refused) < 4:
+            time.now += 60
             raise TransportError("down")
         return opened(opening, sink)
 
