@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tests.driver.twins import SyncTwin
@@ -44,6 +45,33 @@ def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not watch.over()
     time.now += 0.1
     assert watch.over()
+
+
+class DueMeanwhile:
+    """Counts of an engine whose only message is parked at the first reading, and ready from then on."""
+
+    waiting = unconfirmed = 0
+
+    def __init__(self) -> None:
+        self._readings = itertools.count()
+
+    @property
+    def working(self) -> int:
+        return 1 if next(self._readings) else 0
+
+    def open_for(self, now: float) -> None: ...
+
+
+def test_a_message_that_becomes_due_meanwhile_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is parked at one reading of the counts and ready at the next one is work."""
+    time = Time()
+    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    engine = SimpleNamespace(load=DueMeanwhile(), arrived=0)
+    dispatcher: Any = SimpleNamespace(unheard=False, engine=engine, left_to_its_session=lambda: 0)
+    watch = IdleWatch([dispatcher], 1.0, lambda: True)
+    watch._seen = (0, 0, 0)
+    time.now += 10
+    assert not watch.over()
 
 
 class TimeOfAnOutage(Time):

@@ -63,6 +63,8 @@ class IdleWatch:
         held = [dispatcher.left_to_its_session() for dispatcher in dispatchers]
         acting = any(engine.load.working > idle for engine, idle in zip(engines, held, strict=True))
         parked = any(engine.load.waiting > engine.load.unconfirmed for engine in engines)
+        # Once more: a message that was parked at the first reading can have been due before the second one.
+        acting = acting or any(engine.load.working > idle for engine, idle in zip(engines, held, strict=True))
         seen = (
             sum(engine.arrived for engine in engines),
             sum(held),
