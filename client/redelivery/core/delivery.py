@@ -62,7 +62,8 @@ class Record:
         self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
         self.spared = False  # parked, uncharged, for a retry
-        self.elsewhere: float | None = None  # with a ledger: since when another process is waited for
+        # With a ledger: since when it waits for the death of another process that has the message open.
+        self.elsewhere: float | None = None
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None
