@@ -62,8 +62,7 @@ class Record:
         self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
         self.spared = False  # parked, uncharged, for a retry
-        # With a ledger: since when it waits for the death of another process that has the message open.
-        self.elsewhere: float | None = None
+        self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None
