@@ -118,13 +118,16 @@ def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:
 
 
 def test_each_gets_its_share(pair: tuple[Broker, str], consumers: list[Consumer]) -> None:
-    """None of four consumers with credit 4 handles more than 1.5 times an even share of 200 messages of 10 ms."""
+    """None of four consumers with credit 4 handles more than 1.5 times an even share of 200 messages of 10 ms.
+
+    RabbitMQ 3.10 over AMQP may send it more than its credit: those, too.
+    """
     for each in consumers:
         each.gate.set()
     eventually(lambda: sum(len(each.done) for each in consumers) == MESSAGES, message="all are done")
     shares = [len(each.done) for each in consumers]
     print(f"{pair[0].name} {pair[1]}: shares {shares}")
-    assert max(shares) <= 1.5 * MESSAGES / CONSUMERS
+    assert max(shares) <= 1.5 * MESSAGES / CONSUMERS + most_at_speed(pair) - most(pair)
 
 
 def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consumers: list[Consumer]) -> None:
