@@ -32,9 +32,9 @@ WORK = 0.01  # seconds of each message
 # approximate.
 BEYOND = {"amqp": 8, "stomp": 2, "artemis-stomp": CREDIT}
 # The same for a consumer that has just handled 200 at full speed: 13, 15, 20 and 24, in 4 of 100 runs on a busy
-# machine. At each flow RabbitMQ 3.10 forgets the messages between the queue and the link
-# (docs/measured/rabbitmq-amqp.md).
-BEYOND_AT_SPEED = {"rabbitmq-amqp": 48}
+# machine; once, beside a whole run of tests, 56 more than its share. At each flow RabbitMQ 3.10 forgets the messages
+# between the queue and the link (docs/measured/rabbitmq-amqp.md).
+BEYOND_AT_SPEED = {"rabbitmq-amqp": 96}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
 
