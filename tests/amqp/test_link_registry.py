@@ -105,8 +105,8 @@ def test_what_the_broker_took_back_is_accepted(wire: Wire, links: LinkRegistry) 
 @pytest.mark.parametrize("attached", [None, False, True])
 def test_a_browse_that_the_broker_ends_is_forgotten(links: LinkRegistry, *, attached: bool | None) -> None:
     """A browse that is refused, before its attach (None) or by it, or ended by the broker, leaves nothing behind."""
-    told: list[Any] = []
-    receiver = links.add(Subscribe(9, "queue://orders", 10, browse=True), told.append)
+    heard: list[Any] = []
+    receiver = links.add(Subscribe(9, "queue://orders", 10, browse=True), heard.append)
     if attached is None:
         links._declared(receiver, AdapterError("no such queue"))
     else:
@@ -114,6 +114,6 @@ def test_a_browse_that_the_broker_ends_is_forgotten(links: LinkRegistry, *, atta
         end = SimpleNamespace(close=lambda: None)
         receiver._receiver = receiver.session = end
         links._end(receiver, cast("Any", SimpleNamespace(name="amqp:not-found", description="no such queue")))
-    assert [str(error).rpartition(": ")[2] for error in told] == ["no such queue"]
+    assert [str(error).rpartition(": ")[2] for error in heard] == ["no such queue"]
     links.browse_on()
     assert (links.knows(9), links._browses._receivers) == (False, [])

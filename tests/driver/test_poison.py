@@ -77,6 +77,12 @@ def test_discard_drops_it(twin: Twin) -> None:
     assert connection.report() == redelivery.Report(discarded=1)
 
 
+def tries(twin: Twin, identity: str, began: float) -> list[float]:
+    """Return the seconds from `began` to each try of a message's dead letter."""
+    steps = twin.broker.history(identity)
+    return [step.at - began for step in steps if step.action in ("refused", "forwarded")]
+
+
 def test_a_refused_copy_is_tried_again_with_back_off(twin: Twin) -> None:
     """A refused copy is sent again with back-off; the original stays unacknowledged, and one copy arrives."""
     connection = twin.connect("?redelivery.deadLetter=forward")
@@ -88,10 +94,7 @@ def test_a_refused_copy_is_tried_again_with_back_off(twin: Twin) -> None:
     for left, seconds in ((1, 1), (1, 2), (0, 4)):
         twin.advance(seconds)
         assert (twin.broker.depth("orders"), twin.broker.depth("DLQ")) == (left, 1 - left)
-    tries = [
-        step.at - began for step in twin.broker.history(identity) if step.action in ("refused", "forwarded")
-    ]
-    assert tries == pytest.approx([0, 1, 3, 7])
+    assert tries(twin, identity, began) == pytest.approx([0, 1, 3, 7])
     assert connection.report().poisoned == 1
 
 
@@ -108,10 +111,7 @@ def test_a_refused_copy_is_tried_again_over_the_next_connection(
     for seconds in (1, 2, 4):
         twin.broker.cut()
         twin.advance(seconds)
-    tries = [
-        step.at - began for step in twin.broker.history(identity) if step.action in ("refused", "forwarded")
-    ]
-    assert tries == pytest.approx([0, 1, 3, 7])
+    assert tries(twin, identity, began) == pytest.approx([0, 1, 3, 7])
     assert connection.report().poisoned == 1
     (said,) = [text for text in caplog.messages if "its dead letter" in text]
     assert said.startswith(f"queue://orders: {identity}: its dead letter is not confirmed (")

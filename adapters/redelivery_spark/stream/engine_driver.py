@@ -274,17 +274,13 @@ class EngineDriver:
                 logger.info("%s: dropped: %s", command.delivery.message_id, command.cause.text)
             case Unanswered(unanswered, lasted):
                 logger.warning("%s: no answer to its dead letter for %g s", unanswered.message_id, lasted)
-            case Refused():
-                if not command.again:
-                    logger.warning(
-                        "%s: its dead letter is not confirmed: %s", command.delivery.message_id, command.error
-                    )
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
             # A row runs with its batch and stays in the log. A port's plan has no breaker, and sets nothing aside.
             case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | PoisonAck():
                 pass
-            case BreakerChanged() | TookBack() | Reschedule() | Postponed():
+            # Refusals have one line for all, where their answers are taken.
+            case BreakerChanged() | TookBack() | Reschedule() | Postponed() | Refused():
                 pass
             case _:
                 assert_never(command)
