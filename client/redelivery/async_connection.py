@@ -228,6 +228,14 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         session_state: SessionState | None = None,
         workers: int = 0,
     ) -> tuple[Dispatcher, AsyncioWait]:
+        try:
+            return await self._subscribed(destination, options, session_state, workers)
+        except RedeliveryError as error:
+            raise brief(error) from None
+
+    async def _subscribed(
+        self, destination: str, options: ConsumerOptions, session_state: SessionState | None, workers: int
+    ) -> tuple[Dispatcher, AsyncioWait]:
         assert self._loop is not None, "checked by _check_open"
         dispatcher = self._dispatcher(destination, options, session_state, workers)
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT

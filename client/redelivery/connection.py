@@ -213,8 +213,11 @@ class Connection(ConnectionBase[Worker]):
         workers: int = 0,
     ) -> Dispatcher:
         """Start a consumer and wait until the broker has confirmed it; remove the consumer if that fails."""
-        dispatcher = self._dispatcher(destination, options, session_state, workers)
-        await_subscription(self._driver, dispatcher, self._clock)
+        try:
+            dispatcher = self._dispatcher(destination, options, session_state, workers)
+            await_subscription(self._driver, dispatcher, self._clock)
+        except RedeliveryError as error:
+            raise brief(error) from None
         return dispatcher
 
     def start(self) -> None:

@@ -82,6 +82,24 @@ def test_the_traceback_of_a_failed_connect_is_short(twin: Twin, caplog: pytest.L
         assert caplog.records[-1].exc_info is not None
 
 
+def test_the_traceback_of_a_refused_consumer_is_short(twin: Twin) -> None:
+    """A consumer that is refused has a short traceback from `start()` and `consumer()`."""
+    connection = twin.connect("?redelivery.deadLetterStrategy=individual")
+    ours = str(Path(redelivery.__file__).parent)
+
+    def start() -> None:
+        twin.listen(connection, "queue://>", lambda _: None)
+        twin.call(connection.start())
+
+    for act in (lambda: twin.call(connection.consumer("queue://>")), start):
+        with pytest.raises(ConfigurationError, match="its own dead-letter destinations") as caught:
+            act()
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        inside = [frame for frame in frames if frame.filename.startswith(ours)]
+        assert len(inside) <= 2, inside
+        assert caught.value.__suppress_context__
+
+
 def test_wrong_credentials_fail_at_once(twin: Twin) -> None:
     """A refused log-in at the first connect is not tried again."""
     twin.broker.refuse_connections(lambda: AdapterError("wrong password"))

@@ -76,6 +76,30 @@ def test_a_broker_that_is_down_is_no_reason_to_restart(twin: Twin) -> None:
     assert connection.health().connection.reconnects == 1
 
 
+def test_the_reason_of_a_refused_dead_letter_is_shown(twin: Twin) -> None:
+    """A refused dead letter has its reason in the health until one is confirmed; the consumer stays ready."""
+
+    def fails(message: Message) -> None:
+        if message.body != b"good":
+            raise redelivery.Poison("bad")
+
+    connection = twin.connect()
+    twin.listen(connection, "q", fails)
+    twin.broker.refuse_settlements(2)
+    twin.broker.send("q", b"bad")
+    eventually(twin, lambda: connection.health().consumers[0].unconfirmed_cause is not None)
+    (consumer,) = connection.health().consumers
+    assert "the broker refused to settle" in str(consumer.unconfirmed_cause)
+    assert (consumer.unconfirmed, connection.health().ready) == (1, True)
+    twin.broker.send("q", b"good")
+    eventually(twin, lambda: connection.report().accepted == 1)
+    assert connection.health().consumers[0].unconfirmed_cause is not None
+    twin.advance(10)
+    eventually(twin, lambda: connection.report().poisoned == 1)
+    (consumer,) = connection.health().consumers
+    assert (consumer.unconfirmed, consumer.unconfirmed_cause) == (0, None)
+
+
 def test_a_subscription_without_an_answer_is_not_ready(twin: Twin) -> None:
     """A consumer whose subscription is not confirmed after a reconnect is not ready."""
     connection = twin.connect()

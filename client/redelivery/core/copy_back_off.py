@@ -8,6 +8,10 @@ would be handled. For that reason a connection that was lost after a copy, with 
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redelivery.errors import RedeliveryError
 
 __all__ = ["CopyBackOff", "back_off"]
 
@@ -27,13 +31,15 @@ def back_off(refusals: int) -> float:
 class CopyBackOff:
     """Refusals and losses of one consumer's copies. Times are of any steady clock, in seconds."""
 
-    __slots__ = ("_losses", "_refused", "_reported", "_sent", "_until")
+    __slots__ = ("_losses", "_refused", "_reported", "_sent", "_until", "error")
 
     def __init__(self) -> None:
         # True if a copy was sent over this connection, and none was confirmed after it.
         self._sent = self._refused = False
         self._losses = 0
         self._until = self._reported = -inf
+        # Why the last copy is not confirmed; None: the last answer was a confirmation.
+        self.error: RedeliveryError | None = None
 
     def waits_until(self, now: float) -> float | None:
         """Return when copies may be sent again; None: now."""
@@ -43,14 +49,15 @@ class CopyBackOff:
         """Note that a copy is sent."""
         self._sent = True
 
-    def refused(self) -> None:
+    def refused(self, error: RedeliveryError) -> None:
         """Note that the broker has refused one: if it closes the connection now, that is the reason."""
-        self._refused = True
+        self._refused, self.error = True, error
 
     def confirmed(self) -> None:
         """Note that the broker has confirmed one: it takes copies."""
         self._sent, self._refused, self._losses = False, False, 0
         self._until = self._reported = -inf
+        self.error = None
 
     def lost(self, now: float) -> int:
         """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""

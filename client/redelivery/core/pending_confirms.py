@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.report import Counters
     from redelivery.core.set_aside import SetAsides
+    from redelivery.errors import RedeliveryError
 
 __all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
 
@@ -81,6 +82,11 @@ class PendingConfirms:
 
     def __len__(self) -> int:
         return len(self.pending)
+
+    @property
+    def error(self) -> RedeliveryError | None:
+        """Reason why the last copy is not confirmed; None: it is, or none was sent."""
+        return self._back_off.error
 
     def share(self, history: MessageHistory) -> None:
         """Share the memory of all consumers of the source."""
@@ -157,7 +163,7 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
-            self._back_off.refused()
+            self._back_off.refused(error)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
             return (Refused(delivery, error, delay, again=self._back_off.is_reported(now)),)
@@ -226,6 +232,7 @@ class PendingConfirms:
         if in_doubt is None or until is None:
             return ()
         error = TransportError(f"{losses} connections in a row were lost before it was confirmed")
+        self._back_off.error = self._back_off.error or error
         return (Refused(in_doubt, error, until - now, again=self._back_off.is_reported(now)),)
 
     def lost(self) -> list[Delivery]:

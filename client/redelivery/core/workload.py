@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redelivery.core.pending_confirms import PendingConfirms
     from redelivery.core.released_here import ReleasedHere
     from redelivery.core.set_aside import SetAsides
+    from redelivery.errors import RedeliveryError
 
 __all__ = ["Workload"]
 
@@ -81,6 +82,11 @@ class Workload:
     def unconfirmed(self) -> int:
         """Number of poison acknowledgements that the broker has not confirmed."""
         return len(self._confirms)
+
+    @property
+    def unconfirmed_because(self) -> RedeliveryError | None:
+        """Reason of the last refusal of a dead letter or a delayed copy; None: one was confirmed after it."""
+        return self._confirms.error
 
     @property
     def credit(self) -> int:

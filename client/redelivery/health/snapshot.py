@@ -61,7 +61,7 @@ class ConsumerHealth:
     paused: bool = False
     """True if the application has paused the consumer."""
     breaker: str = "off"
-    """State of its circuit breaker: `closed`, `open`, `probing`, `ramp`; `off` if it has none."""
+    """State of its circuit breaker: `closed`, `open`, `probing`, `ramp`; `off` without one, or before the start."""
     breaker_open_s: float = 0.0
     """Seconds since the breaker opened; 0 while messages are handled."""
     breaker_cause: str | None = None
@@ -72,6 +72,8 @@ class ConsumerHealth:
     """Number of messages that have arrived and wait for a free worker."""
     credit: int = 0
     """Number of unsettled messages that may be here, without parked ones; 0 before the consumer is started."""
+    unconfirmed_cause: str | None = None
+    """Type and text of the broker's last refusal of a dead letter or delayed copy; None: it has confirmed one since."""
 
 
 @dataclass(frozen=True, slots=True)

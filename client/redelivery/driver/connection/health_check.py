@@ -108,6 +108,7 @@ class HealthCheck:
         started = [at for runner in runners if (at := runner.run.started) is not None]
         load = None if dispatcher is None else dispatcher.engine.load
         error = None if dispatcher is None else dispatcher.error
+        refusal = None if load is None else load.unconfirmed_because
         return ConsumerHealth(
             destination=destination,
             state=self._state(dispatcher),
@@ -128,6 +129,7 @@ class HealthCheck:
             if load is None or load.open_because is None
             else self._shown(load.open_because),
             error=None if error is None else self._shown(Cause.of(error)),
+            unconfirmed_cause=None if refusal is None else self._shown(Cause.of(refusal)),
         )
 
     def _shown(self, cause: Cause) -> str:
