@@ -54,7 +54,7 @@ EXCEPTIONS = {
     ),
     "HandlerTimeout": Help(
         "A handler ran longer than its `timeout=`.",
-        "An `async def` handler is cancelled, and the delivery has failed; the policy decides. A plain function cannot be cancelled: the delivery fails when it ends. After twice the time consuming stops, and the message stays on the broker.",
+        "An `async def` handler is cancelled, and the delivery has failed; the policy decides. A plain function cannot be cancelled: the delivery fails when it ends. After twice the time `run()` drains and raises this error; without `run()`, the other messages go on, and `health().live` is False. The message stays on the broker until the handler or its process ends.",
         "Look at the stack of the handler in the log. Give its own calls a time-out that is shorter.",
     ),
     "BreakerOpen": Help(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 from tests.spark.frames import Frame, cut, in_batch, places, source
@@ -242,6 +244,20 @@ def test_the_columns_that_it_needs(rows: Frame) -> None:
     rows.columns = ["message_id", "body"]
     with pytest.raises(ConfigurationError, match="has no column _place and no column delivery_count; keep"):
         apply(rows, refuses("a"))
+
+
+def test_a_handler_that_cannot_be_pickled_is_named(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error over a handler that holds a lock names the handler and what cannot be sent to the executors."""
+    lock = threading.Lock()
+
+    def write_under_lock(_: Any) -> None:
+        with lock:
+            pass
+
+    # As Spark does at once in the call.
+    monkeypatch.setattr(Frame, "mapInArrow", lambda _, task, __: CloudPickleSerializer().dumps(task))
+    with pytest.raises(ConfigurationError, match=r"write_under_lock cannot be sent .*: TypeError: .*lock"):
+        apply(rows, write_under_lock)
 
 
 def test_a_result_that_is_no_schema(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ passed once and fails later raises its error: the query fails and runs the same 
 
 from __future__ import annotations
 
+from pickle import PicklingError
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -79,7 +80,8 @@ def process(
 
     Raises:
         ConfigurationError: `df` lacks a column; `result` is not a schema; `name` is empty, or another handler's of
-            these rows; `errors` has policies; or `df` does not carry its `walDir` and `wal_dir` is None.
+            these rows; `errors` has policies; `df` does not carry its `walDir` and `wal_dir` is None; or the handler
+            cannot be pickled.
     """
     return _mapped(df, handler, result, name, wal_dir, _checked(df, errors))
 
@@ -98,7 +100,15 @@ def _mapped(
     mark = mark_of(handler, name, columns.simpleString(), before)
     schema = marked(columns, folder, [*before, mark])
     arrow = None if result is None else to_arrow_schema(schema, timezone="UTC")
-    return df.mapInArrow(_Task(handler, arrow, folder, mark, classifier), schema)
+    try:
+        return df.mapInArrow(_Task(handler, arrow, folder, mark, classifier), schema)
+    except PicklingError as error:
+        name = getattr(handler, "__qualname__", type(handler).__qualname__)
+        why = str(error).removeprefix("Could not serialize object: ")
+        raise ConfigurationError(
+            f"process: {name} cannot be sent to the executors: {why}; make connections, locks and sessions inside of it",
+            option="handler",
+        ) from None
 
 
 def _checked(df: DataFrame, errors: Classifier | None) -> Classifier:
