@@ -161,7 +161,7 @@ def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: 
     url = ("--ledger", f"sqlite:///{tmp_path}/a.db")
     assert "OSError" in cli("dlq", "summary", URI, *url).out
     assert "OSError: disk" in cli("dlq", "list", URI, "--destination", "bills", *url).out
-    assert "redelivery count: 3\n" in cli("dlq", "show", URI, identity, *url).out
+    assert "charged failures: 3\n" in cli("dlq", "show", URI, identity, *url).out
     assert '"OSError: disk"' in cli("dlq", "export", URI, *url).out
     ended = cli("dlq", "redrive", URI, "--cause", "OSError", "--output", "json", *url, *FAST)
     assert json.loads(ended.out)["destinations"] == {"queue://bills": 1}

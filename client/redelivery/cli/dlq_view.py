@@ -42,6 +42,8 @@ ROWS = 16
 # Causes and origins that a command names when it found nothing.
 NAMED = 5
 DUMPED = 512  # bytes of it
+# The count includes the failure of the first delivery.
+LABELS = {"redelivery_count": "charged failures"}
 
 
 def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
@@ -148,7 +150,7 @@ def details(letter: DeadLetter, output: str) -> None:
         row.pop(name, None)
     for name, value in row.items():
         if value is not None:
-            click.echo(clean(f"{name.replace('_', ' ')}: {value}"))
+            click.echo(clean(f"{LABELS.get(name) or name.replace('_', ' ')}: {value}"))
     headers = {str(name): written_value(value) for name, value in letter.headers.items()}
     for name, value in sorted(headers.items(), key=itemgetter(0)):
         click.echo(clean(f"header {name}: {value}"))
