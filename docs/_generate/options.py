@@ -131,7 +131,7 @@ def _mapped(prefix: str, option: str, java: str) -> list[str]:
 
 def row_of(option: Option) -> list[str]:
     """Return the row of an option; no cell is empty."""
-    takes = option.takes
+    takes = " or ".join(f"`{one}`" for one in option.choices) or option.takes
     return [
         f"`{option.name}`",
         option.doc,

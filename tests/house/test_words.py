@@ -21,20 +21,11 @@ FOLDERS = (
     "CONTRIBUTING.md",
     "SECURITY.md",
 )
-# Not rewritten yet. May only shrink.
-NOT_YET = tuple((ROOT / "tests" / "house" / "words_not_yet.txt").read_text(encoding="utf-8").split())
 
 
 def test_no_banned_words() -> None:
-    """No module and no page has a banned word, except the paths that are not rewritten yet."""
-    places = found([ROOT / name for name in FOLDERS], ROOT)
-    assert [str(place) for place in places if not place.path.startswith(NOT_YET)] == []
-
-
-def test_what_is_rewritten_is_not_listed() -> None:
-    """Each path that is listed as not rewritten yet has a banned word."""
-    clean = [path for path in NOT_YET if not found([ROOT / path], ROOT)]
-    assert clean == []
+    """No module and no page has a banned word."""
+    assert [str(place) for place in found([ROOT / name for name in FOLDERS], ROOT)] == []
 
 
 def test_words_in_code() -> None:

@@ -106,7 +106,7 @@ def _mapped(
         name = getattr(handler, "__qualname__", type(handler).__qualname__)
         why = str(error).removeprefix("Could not serialize object: ")
         raise ConfigurationError(
-            f"process: {name} cannot be sent to the executors: {why}; make connections, locks and sessions inside of it",
+            f"process: {name} cannot be sent to the executors: {why}; make connections and locks inside of it",
             option="handler",
         ) from None
 
