@@ -137,6 +137,8 @@ class AmqpBrokerJ(AmqpProfile):
         flow=True,
         release=True,
         counts=True,
+        # messageGroupType of a queue is NONE by default.
+        binds_groups=False,
         queue_wildcards=False,
         dead_letter_destination="queue://DLQ",
         browse=True,

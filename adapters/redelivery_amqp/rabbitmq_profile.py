@@ -27,6 +27,8 @@ class AmqpRabbitMQ(AmqpProfile):
         counts=False,
         # The broker echoes the filter, and sends every message.
         selectors=False,
+        # The group of a message is a property like any other.
+        binds_groups=False,
         # The link of a durable subscription is attached, and gets no messages.
         subscriptions=False,
         queue_wildcards=False,

@@ -33,6 +33,7 @@ CAPABILITIES = Capabilities(
     transactions=True,
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
+    binds_groups=False,
     browse=True,
     reschedule="atomic",
     reschedule_proof="certain",

@@ -172,12 +172,12 @@ class StompRabbitMQ(StompProfile):
         # Quorum queues count releases, up to their delivery limit.
         release_counts=True,
         grows=True,
-        # RabbitMQ ignores a selector: every message arrives.
+        # RabbitMQ ignores selectors and groups: every message arrives, at any consumer.
         selectors=False,
+        binds_groups=False,
         queue_wildcards=False,
         # consumer_timeout: after it RabbitMQ closes the connection, which releases the messages.
         max_hold=CONSUMER_TIMEOUT,
-        dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,

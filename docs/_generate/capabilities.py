@@ -155,7 +155,12 @@ FEATURES = (
     Feature(
         "message groups",
         lambda able: _yes(able.groups),
-        "Without them, `redelivery.ordering=per_group` is refused at the start. Over several processes: [which brokers keep the order](several-processes.md#message-groups).",
+        "Without them, `redelivery.ordering=per_group` is refused at the start.",
+    ),
+    Feature(
+        "a group goes to one consumer",
+        lambda able: _yes(able.groups and able.binds_groups),
+        "Without it, several processes on a queue lose the order within a group. `redelivery doctor` says so.",
     ),
     Feature(
         "wildcards in queue names",

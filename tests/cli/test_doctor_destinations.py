@@ -43,6 +43,17 @@ def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) 
     assert levels(ended.out)["dead letters"] == "note"
 
 
+def test_groups_that_no_consumer_owns(cli: Any, script: Script) -> None:
+    """With per_group on a broker that binds no group to a consumer, a note says that one process keeps the order."""
+    per_group = f"{URI}&redelivery.ordering=per_group"
+    assert "ordering" not in levels(cli("doctor", per_group, "orders").out)
+    script.able = replace(RABBIT, binds_groups=False)
+    ended = cli("doctor", per_group, "orders")
+    assert levels(ended.out)["ordering"] == "note"
+    assert "RabbitMQ sends the messages of a group to all consumers" in ended.out
+    assert "ordering" not in levels(cli("doctor", URI, "orders").out)
+
+
 def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
     """Over AMQP no credit is granted: no message is prefetched when the consumer ends."""
     script.able = AMQP

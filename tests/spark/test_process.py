@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -254,8 +254,12 @@ def test_a_handler_that_cannot_be_pickled_is_named(rows: Frame, monkeypatch: pyt
         with lock:
             pass
 
+    def serialise(_frame: Frame, task: object, _schema: StructType) -> object:
+        serializer = cast("Any", CloudPickleSerializer)
+        return serializer().dumps(task)
+
     # As Spark does at once in the call.
-    monkeypatch.setattr(Frame, "mapInArrow", lambda _, task, __: CloudPickleSerializer().dumps(task))
+    monkeypatch.setattr(Frame, "mapInArrow", serialise)
     with pytest.raises(ConfigurationError, match=r"write_under_lock cannot be sent .*: TypeError: .*lock"):
         apply(rows, write_under_lock)
 

@@ -32,6 +32,7 @@ class Memory(BrokerUnderTest):
     """`memory://` on a clock that moves by itself; the other client uses the adapter directly."""
 
     capabilities = Capabilities(
+        binds_groups=False,
         browse=True,
         broker="memory",
         poison_persistent=True,

@@ -46,6 +46,7 @@ class Capabilities:
         individual_prefixes: Prefixes of the broker's own individual dead-letter queues: of queues, and of topics.
         batch: Settlements may share a write. The driver collects them for up to 1 ms.
         groups: Deliveries carry their message group.
+        binds_groups: While several consumers share a queue, the broker sends the messages of a group to one of them.
         selectors: The broker filters by a selector.
         subscriptions: The broker has durable topic subscriptions.
         queue_wildcards: One consumer may name many queues by a wildcard.
@@ -88,6 +89,7 @@ class Capabilities:
     individual_prefixes: tuple[str, str] = ("DLQ.", "DLQ.")
     batch: bool = True
     groups: bool = True
+    binds_groups: bool = True
     selectors: bool = True
     subscriptions: bool = True
     queue_wildcards: bool = True

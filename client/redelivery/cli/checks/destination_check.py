@@ -56,6 +56,12 @@ def look_at(destination: str, settings: Settings, able: Capabilities, visit: Vis
     if subscribe is None:
         return
     refused = yield from _consume(subscribe, able, visit)
+    if subscribe.ordering == "per_group" and not able.binds_groups:
+        yield note(
+            "ordering",
+            f"per_group keeps order within one process: {NAMES.get(able.broker, able.broker)} sends the messages of a "
+            "group to all consumers of a queue; let one process consume it",
+        )
     yield from _dead_letters(parsed, subscribe, settings, able, visit, refused=refused)
     if not any(finding.subject == "policy" for finding in found) and settings.scheduler == "client":
         yield schedule(settings.policies.policy_for(parsed), able)
