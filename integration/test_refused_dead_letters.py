@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BAD, GOOD = 3, 12
 ONCE = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))
 FILLER = "filler" * 5000
-PAIRS = [("rabbitmq", "stomp"), ("rabbitmq", "amqp"), ("artemis", "stomp"), ("artemis", "amqp")]
+PAIRS = [(name, protocol) for name in ("rabbitmq", "rabbitmq4", "artemis") for protocol in ("stomp", "amqp")]
 
 
 class SmallQueue:
@@ -90,11 +90,14 @@ def test_others_are_handled_while_dead_letters_are_refused(
                 threading.Event().wait(1.0)
             assert running.error is None
             assert not running.ended
+            (consumer,) = connection.health().consumers
+            assert consumer.unconfirmed_cause is not None
             lines = [each.getMessage() for each in caplog.records]
             lost = sum("connection lost" in line for line in lines)
             refused = [line for line in lines if "its dead letter is not confirmed" in line]
             print(f"\n{broker.name} over {protocol}: {lost} connections lost in {GOOD} s; {refused}")
             assert sorted(dead.drain(BAD)) == [f"bad-{number}" for number in range(BAD)]
+            eventually(lambda: connection.health().consumers[0].unconfirmed_cause is None)
         assert running.error is None
     counts = work.counts()
     assert {key for key, count in work.done.items() if count} == {f"good-{number}" for number in range(GOOD)}
