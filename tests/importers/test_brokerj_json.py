@@ -58,6 +58,24 @@ def test_queues_that_are_made_when_needed(imported: Any) -> None:
     assert [note.what for note in found.notes] == ["DLQ: maximumDeliveryAttempts=0", "pattern a\\..*"]
 
 
+def test_the_case_of_a_node_type(imported: Any) -> None:
+    """The broker ignores the case of a node's type, and so does the reader."""
+    node = {"pattern": ".*", "nodeType": "Queue ", "attributes": {"maximumDeliveryAttempts": 5}}
+    assert imported(json.dumps({"nodeAutoCreationPolicies": [node]})).policies.default == at_once(5)
+
+
+def test_queues_of_a_list(imported: Any) -> None:
+    """A queue that is listed needs no type; of a name that is listed twice the last one counts, with a note."""
+    queues = [
+        {"name": "a"},
+        {"name": "b", "maximumDeliveryAttempts": 2},
+        {"name": "b", "maximumDeliveryAttempts": 3},
+    ]
+    found = imported(json.dumps({"context": {"queue.maximumDeliveryAttempts": 7}, "queues": queues}))
+    assert found.policies == RedeliveryPolicyMap({"a": at_once(7), "b": at_once(3)})
+    assert ("queue b", "given again; this one counts") in [(note.what, note.why) for note in found.notes]
+
+
 def test_the_context(imported: Any) -> None:
     """A limit in a context applies to the queues of that context."""
     queue = {"name": "a", "type": "standard", "alternateBinding": {"destination": "D"}}

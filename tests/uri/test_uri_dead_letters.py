@@ -6,8 +6,10 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.safe_regex import SafeRegex
 from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
+from redelivery.core.destination import Destination
 from redelivery.uri.parser import parse_uri
 
 PRE = "redelivery."
@@ -39,6 +41,14 @@ def test_strategies_are_read() -> None:
     assert (given.send_exhausted, given.fallback) == (False, False)
 
 
+def test_an_empty_prefix_is_not_the_brokers_own() -> None:
+    """A dead-letter queue can have a suffix only, as Classic's `queuePrefix="" queueSuffix=".DLQ"` gives it."""
+    given = read(f"{INDIVIDUAL}&queuePrefix=&queueSuffix=.DLQ").individual
+    assert given == IndividualStrategy("", ".DLQ")
+    found = given.destination_for(Destination("queue", "orders"), Capabilities("any"), None)
+    assert str(found) == "queue://orders.DLQ"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -47,7 +57,9 @@ def test_strategies_are_read() -> None:
         (f"{INDIVIDUAL}&jms.redeliveryPolicy.outcome=REJECTED", "contradicts redelivery.deadLetter=ack"),
         (f"{INDIVIDUAL}&deadLetterDestination=D", "deadLetterDestination contradicts .*individual"),
         (f"{INDIVIDUAL}&discard=A", "redelivery.discard needs .*=discarding, and it is individual"),
-        (f"{INDIVIDUAL}&queuePrefix=", "must not be empty"),
+        (f"{INDIVIDUAL}&queuePrefix=", "queuePrefix is empty, and there is no redelivery.queueSuffix"),
+        (f"{INDIVIDUAL}&topicPrefix=&queueSuffix=.D", "topicPrefix is empty, and there is no redelivery.topicSuffix"),
+        (f"{INDIVIDUAL}&queuePrefix=%20&queueSuffix=.D", "must not be empty"),
         (f"{INDIVIDUAL}&queuePrefix=D.%3E.", "queuePrefix must make the name of one destination"),
         (f"{INDIVIDUAL}&topicSuffix=,A", "topicSuffix must make the name of one destination"),
         (f"{INDIVIDUAL}&queueSuffix=%3Fa=b", "queueSuffix must make the name of one destination"),

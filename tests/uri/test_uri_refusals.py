@@ -44,6 +44,14 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("jms.redeliveryPolicyMap.a.>.x.redeliveryDelay=1", "whole part, > only at the end"),
         ("redelivery.credit=4&redelivery.credit=5", "redelivery.credit is given twice in the URI"),
         ("hunter=4&hunter=5", "an option is given twice in the URI"),
+        (
+            "jms.redeliveryPolicyMap.A.*.maximumRedeliveries=4&jms.redeliveryPolicyMap.A.*.maximumRedeliveries=5",
+            "jms.redeliveryPolicyMap.A.*.maximumRedeliveries is given twice in the URI",
+        ),
+        (
+            "jms.password=p&redelivery.policyMap.A.delays=4&redelivery.policyMap.A.delays=5",
+            "redelivery.policyMap.<pattern>.delays is given twice in the URI",
+        ),
         ("jms.redeliveryPolicyMap.A.maxRedeliveries=1", "did you mean 'maximumRedeliveries'"),
         (
             "redelivery.ledger=/var/x.db",

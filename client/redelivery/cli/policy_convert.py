@@ -115,13 +115,14 @@ def _of_file(file: str, form: str, protocol: Protocol | None) -> _Converted:
     options = {} if broker is None else {n: v for n, v in broker.options.items() if not _of_policy(n)}
     options |= _prefetch(imported, options, notes)
     written = to_uri_options(imported.policies, imported.dead_letters)
-    exact = not written.differences and (broker is None or not broker.left_out)
+    complete = not any(one.left_out for one in imported.notes)
+    exact = complete and not written.differences and (broker is None or not broker.left_out)
     text = "&".join(part for part in (_text(options), written.text) if part)
     uri = None if broker is None or not broker.address else f"{broker.address}?{text}"
     if form == "toml":
         from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
 
-        return _Converted(to_toml(imported.policies, imported.dead_letters), uri, notes)
+        return _Converted(to_toml(imported.policies, imported.dead_letters), uri, notes, complete)
     notes += [f"{file}: {line}" for line in (*written.differences, *written.notes)]
     return _Converted(text if uri is None else uri, uri, notes, exact)
 
@@ -150,7 +151,8 @@ def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> 
         if first is not None:
             notes.append(f"{place}: a URI has one list of addresses, that of the first brokerURL; left out")
             continue
-        known = not _is_placeholder(url.text)
+        text = _without_placeholders(url.text, place, notes)
+        known = not _is_placeholder(text)
         if not known:
             notes.append(f"{place}: a placeholder's value is not known here; its addresses are left out")
         options = (
@@ -159,9 +161,7 @@ def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> 
         if not known and not options:
             continue
         try:
-            first = rewritten_uri(
-                with_options(_open(url.text) if known else "stomp://host", options), protocol
-            )
+            first = rewritten_uri(with_options(_open(text) if known else "stomp://host", options), protocol)
         except ConfigurationError as error:
             notes.append(f"{place}: {error.errors[0]}; left out")
             continue
@@ -172,6 +172,32 @@ def _broker(imported: Imported, protocol: Protocol | None, notes: list[str]) -> 
 
 def _is_placeholder(text: str) -> bool:
     return "${" in text or "#{" in text
+
+
+def _without_placeholders(url: str, place: str, notes: list[str]) -> str:
+    """Return a `brokerURL` whose options have no placeholder: its default is taken, or the option is left out.
+
+    Policies are read by the importer, which notes theirs.
+    """
+    from redelivery.importers.setting_values import default_of  # noqa: PLC0415
+    from redelivery.uri.option_table import OPTIONS  # noqa: PLC0415
+    from redelivery.uri.repeatable import java_name_repeats  # noqa: PLC0415
+
+    head, mark, query = url.rpartition("?")
+    if not mark or _is_placeholder(head) or not _is_placeholder(query):
+        return url
+    kept: list[str] = []
+    for one in query.split("&"):
+        name, _, text = one.partition("=")
+        default = default_of(text)
+        if not _is_placeholder(one):
+            kept.append(one)
+        elif not _of_policy(name):
+            said = f"{name}: " if java_name_repeats(name) or name in OPTIONS else ""
+            why = "value is not known here; left out" if default is None else "default is taken"
+            notes.append(f"{place}: {said}a placeholder's {why}")
+            kept += [] if default is None else [f"{name}={default}"]
+    return f"{head}?{'&'.join(kept)}" if kept else head
 
 
 def _open(url: str) -> str:

@@ -60,13 +60,23 @@ def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
 
 
 def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
-    """Return the policies of a file of that kind. Each note is logged as a warning. Errors as `read`."""
+    """Return the policies of a file of that kind. Errors as `read`.
+
+    Each note is logged as a warning, and the options of dead letters, which a policy map does not hold.
+    """
     import logging  # noqa: PLC0415
+
+    from redelivery.uri.joining import option_text  # noqa: PLC0415
 
     imported = read(path, kind)
     log = logging.getLogger("redelivery")
     for note in imported.notes:
         log.warning("%s", note)
+    if imported.dead_letters:
+        options = option_text(imported.dead_letters)
+        log.warning(
+            "%s: dead letters: a policy map does not hold them; add %s to the URI", imported.file, options
+        )
     return imported.policies
 
 

@@ -31,7 +31,8 @@ _DEFAULTS = {
 }  # fmt: skip
 """Values that need not be carried over, because they are the default on both sides."""
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
-_ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard")
+# A prefix can be empty where there is a suffix, so each suffix is added before.
+_ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix", "topicSuffix")
 
 
 def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> dict[str, str]:
@@ -64,7 +65,7 @@ def _entry(entry: Element, item: Property, beans: Beans, reader: PolicyReader, n
     kind = _STRATEGIES.get(beans.type_of(strategy)) if strategy is not None else None
     if strategy is None or kind is None:
         what = f"deadLetterStrategy of {pattern}"
-        notes.add(item.line, what, "a strategy that is not known here; left out")
+        notes.add(item.line, what, "a strategy that is not known here; left out", left_out=True)
         return Strategy(pattern, False, item.line, options)  # noqa: FBT003
     if kind != "shared":
         options["deadLetterStrategy"] = Value(kind, strategy.line)

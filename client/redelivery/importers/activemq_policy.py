@@ -98,7 +98,9 @@ class PolicyReader:
             elif name == "defaultEntry" and item.beans:
                 found.default = self.policy(item.beans[0])
             elif item.text != "":
-                self._notes.add(item.line, name, "not known in a redeliveryPolicyMap; left out")
+                self._notes.add(
+                    item.line, name, "not known in a redeliveryPolicyMap; left out", left_out=True
+                )
         return found
 
     def entry(self, bean: Element, into: Policies) -> None:
@@ -138,7 +140,7 @@ class PolicyReader:
                 # The map ignores ?options, as the Java client does.
                 return str(Destination(found.kind, found.name))
             except ConfigurationError as error:
-                self._notes.add(item.line, written, f"{error}; left out")
+                self._notes.add(item.line, written, f"{error}; left out", left_out=True)
                 return ""
         return None
 
@@ -162,6 +164,6 @@ class PolicyReader:
         name = properties.get("physicalName") or properties.get("brokerURL")  # or its constructor's argument
         kinds = {"queue": "queue", "topic": "topic", "tempqueue": "temp-queue", "temptopic": "temp-topic"}
         if kind not in kinds or name is None or not name.text:
-            self._notes.add(bean.line, bean.tag, "not understood as a destination; left out")
+            self._notes.add(bean.line, bean.tag, "not understood as a destination; left out", left_out=True)
             return ""
         return f"{kinds[kind]}://{name.text}"

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, near_miss
 from redelivery.importers.activemq_dead_letters import dead_letters
 from redelivery.importers.activemq_policy import Policies, PolicyReader
 from redelivery.importers.client_settings import CLIENTS, client_settings
+from redelivery.importers.imported import Value
+from redelivery.importers.setting_values import settled
 from redelivery.importers.spring_beans import Beans
 
 if TYPE_CHECKING:
-    from redelivery.importers.imported import ClientSettings, Notes, Value
+    from redelivery.importers.imported import ClientSettings, Notes
     from redelivery.importers.spring_beans import Property
     from redelivery.importers.xml_positions import Element
 
@@ -28,6 +30,7 @@ _OURS = frozenset({
     "connectionFactory", "discardingDLQBrokerPlugin",
 })  # fmt: skip
 _SPRING = ("http://www.springframework.org/schema/beans", "http://www.osgi.org/xmlns/blueprint/")
+_PLUGIN = ("fallbackToDeadLetter", "sendToDlqIfMaxRetriesExceeded")
 _CAMEL = "camel.apache.org"
 _ACTIVEMQ = ("activemq.apache.org", "activemq.org")
 
@@ -81,10 +84,11 @@ def _plugin(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
     for name, item in beans.properties(element).items():
         if name == "redeliveryPolicyMap" and item.beans:
             found = reader.map(item.beans[0])
-        elif name in ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter"):
+        elif name in _PLUGIN:
             continue  # read as dead-letter options
         else:
-            notes.add(item.line, name, "not known in a redeliveryPlugin; left out")
+            hint = near_miss(name, _PLUGIN)
+            notes.add(item.line, name, f"not known in a redeliveryPlugin; left out{hint}", left_out=True)
     found.line = element.line
     return found
 
@@ -113,8 +117,9 @@ def _client(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
 def _there(item: Property, notes: Notes) -> bool:
     if not item.beans:
         notes.add(
-            item.line, f"{item.name}={item.text}", "refers to a bean that is not in this file; left out"
-        )
+            item.line, f"{item.name}={item.text}", "refers to a bean that is not in this file; left out",
+            left_out=True,
+        )  # fmt: skip
     return bool(item.beans)
 
 
@@ -124,14 +129,18 @@ def _from_uri(value: Value, notes: Notes) -> RedeliveryPolicy | None:
 
     query = value.text.rpartition("?")[2] if "?" in value.text else ""
     prefix = "jms.redeliverypolicy."
-    options = [item for item in query.split("&") if item.lower().startswith(prefix)]
+    options = [
+        f"{name}={known.text}"
+        for name, _, text in (item.partition("=") for item in query.split("&"))
+        if name.lower().startswith(prefix)
+        and (known := settled(name, Value(text, value.line), notes)) is not None
+    ]
     if not options:
         return None
-    if any("${" in option for option in options):
-        notes.add(value.line, "brokerURL", "a placeholder's value is not known here; its policy is left out")
-        return None
+    # Qpid JMS has options that ActiveMQ's client refuses.
+    scheme = "amqp" if "amqp://" in value.text or "amqps://" in value.text else "tcp"
     try:
-        policy = parse_uri("tcp://x?" + "&".join(options)).policies.default
+        policy = parse_uri(f"{scheme}://x?{'&'.join(options)}").policies.default
     except ConfigurationError as error:
         raise notes.error(value.line, error) from None
     assert isinstance(policy, RedeliveryPolicy)

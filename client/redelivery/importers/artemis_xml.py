@@ -134,7 +134,12 @@ def _setting(element: Element, wildcards: ArtemisWildcards, literal: str, notes:
     if len(literal) == 2 and text.startswith(literal[0]) and text.endswith(literal[1]):
         text = text[1:-1]
         if wildcards.single_word in text or many in text:
-            notes.add(element.line, f"match={text}", "a literal match with wildcard characters; left out")
+            notes.add(
+                element.line,
+                f"match={text}",
+                "a literal match with wildcard characters; left out",
+                left_out=True,
+            )
             return None
     if text.endswith(many) and text[:-1] and not text.endswith(delimiter + many):
         # Artemis treats `a#` as `a.#`.
@@ -142,7 +147,7 @@ def _setting(element: Element, wildcards: ArtemisWildcards, literal: str, notes:
     try:
         match = AddressMatch(text, wildcards=wildcards)
     except ConfigurationError as error:
-        notes.add(element.line, f"match={text}", f"{error}; left out")
+        notes.add(element.line, f"match={text}", f"{error}; left out", left_out=True)
         return None
     return _Setting(match, element.line, _options(element, notes))
 
@@ -153,13 +158,15 @@ def _options(element: Element, notes: Notes) -> dict[str, Value]:
     for child in element.children:
         if child.tag in _POLICY or child.tag in _DEAD:
             value = settled(child.tag, Value(child.text, child.line), notes)
+            if child.tag in found:
+                notes.add(child.line, f"{child.tag} {where}", "given again; this one counts")
             if value is not None:
                 found[child.tag] = value
         elif child.tag in _LEFT:
             notes.add(child.line, f"{child.tag}={child.text} {where}", _LEFT[child.tag])
         elif child.tag not in _UNRELATED:
             hint = near_miss(child.tag, (*_POLICY, *_DEAD))
-            notes.add(child.line, f"{child.tag} {where}", f"not known here; left out{hint}")
+            notes.add(child.line, f"{child.tag} {where}", f"not known here; left out{hint}", left_out=True)
     return found
 
 
@@ -264,10 +271,10 @@ def _strategy(setting: _Setting, multicast: set[str], notes: Notes) -> dict[str,
         )  # fmt: skip
         options = {"deadLetterStrategy": Value("individual", creates.line)}
         for kind in ("queue", "topic"):
-            if prefix.text:
-                options[f"{kind}Prefix"] = prefix
             if suffix.text:
                 options[f"{kind}Suffix"] = suffix
+            # An empty prefix needs the suffix; it is not the broker's own.
+            options[f"{kind}Prefix"] = prefix
         return options
     if address is None or not address.text:
         return {}

@@ -44,16 +44,20 @@ class _BrokerJReader:
         self.default: RedeliveryPolicy | None = None
         self.strategies: list[Strategy] = []
         self.found = 0
+        self.names: set[str] = set()
 
-    def read(self, value: object, context: dict[str, Any]) -> None:
-        """Read a virtual host, an object that contains one, a queue, or a list of these."""
+    def read(self, value: object, context: dict[str, Any], *, queue: bool = False) -> None:
+        """Read a virtual host, an object that contains one, a queue, or a list of these.
+
+        `queue`: each object is a queue. Where queues are listed, they need no type: the broker's default is "standard".
+        """
         if isinstance(value, JsonArray):
             for item in value:
-                self.read(item, context)
+                self.read(item, context, queue=queue)
         elif isinstance(value, JsonObject):
             own = value.get("context")
             context = {**context, **own} if isinstance(own, JsonObject) else context
-            if _is_queue(value):
+            if queue or _is_queue(value):
                 self._queue(value, context)
             for key in _BELOW:
                 self._below(value, key, context)
@@ -71,7 +75,7 @@ class _BrokerJReader:
                     self.notes.add(value.lines[key], f"{key}={held[:60]}", "other files are not read")
                 return
             held = parse_json(held, self.notes.file, value.lines[key])
-        self.read(held, context)
+        self.read(held, context, queue=key == "queues")
 
     def _auto_created(self, held: object, line: int) -> Iterator[JsonObject]:
         # It is a text in a context, and in answers of the REST interface.
@@ -93,6 +97,9 @@ class _BrokerJReader:
         except ConfigurationError as error:
             self.notes.add(queue.line, f"queue {name}", f"{error}; left out")
             return
+        if str(place) in self.names:
+            self.notes.add(queue.line, f"queue {name}", "given again; this one counts")
+        self.names.add(str(place))
         if policy is not None:
             self.policies[str(place)] = policy
         self._dead_letters(queue, name, policy, everything=False)
@@ -100,7 +107,8 @@ class _BrokerJReader:
     def _policy(self, node: JsonObject, context: dict[str, Any]) -> None:
         attributes = node.get("attributes")
         pattern = str(node.get("pattern", ""))
-        if node.get("nodeType", "queue") != "queue":
+        # The broker ignores blanks and the case (AbstractVirtualHost, 9.2.0).
+        if str(node.get("nodeType", "queue")).strip().lower() != "queue":
             return
         self.found += 1
         held = attributes if isinstance(attributes, JsonObject) else JsonObject(node.line)

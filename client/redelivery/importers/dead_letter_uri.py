@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery.errors import ConfigurationError
 from redelivery.uri.joining import with_options
 from redelivery.uri.option_table import OPTIONS
+from redelivery.uri.sorted_options import near_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,7 +91,7 @@ def carried(
             # The strategy waits for its patterns: without them it would discard everything.
             continue
         known = all(given in OPTIONS for given in group)
-        why = refusal({**kept, **group}) if known else "there is no such option here"
+        why = refusal({**kept, **group}) if known else f"there is no such option here{_near(short)}"
         if why is None:
             kept |= group
         elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
@@ -99,6 +100,12 @@ def carried(
             raise notes.error(value.line, ConfigurationError(why, option=name))
         else:
             said = " ".join(f"{given}={text}" for given, text in group.items())
-            notes.add(value.line, said, why)
+            notes.add(value.line, said, why, left_out=True)
         group = {}
     return kept
+
+
+def _near(short: str) -> str:
+    """Return a hint at the option of dead letters that `short` can be a misspelling of; empty: none is near."""
+    near = near_option(_PREFIX + short)
+    return f"; did you mean {near.removeprefix(_PREFIX)!r}?" if near is not None else ""

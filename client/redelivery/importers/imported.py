@@ -58,6 +58,11 @@ class Note:
     what: str
     """Element, attribute or key; with its value if that says more."""
     why: str
+    left_out: bool = False
+    """True if the setting is wrong or its value is not known, and policies or dead letters can differ from the file's.
+
+    `policy convert` then ends with exit code 3.
+    """
 
     def __str__(self) -> str:
         """Return `file:line: what: why`."""
@@ -91,9 +96,9 @@ class Notes:
         self.file = file
         self._notes: dict[Note, None] = {}  # in order, each once
 
-    def add(self, line: int, what: str, why: str) -> None:
-        """Add a note on line `line`; the same note is added once."""
-        self._notes[Note(self.file, line, _short(what), _short(why))] = None
+    def add(self, line: int, what: str, why: str, *, left_out: bool = False) -> None:
+        """Add a note on line `line`; the same note is added once. `left_out`: as in `Note`."""
+        self._notes[Note(self.file, line, _short(what), _short(why), left_out)] = None
 
     def sorted(self) -> tuple[Note, ...]:
         """Return the notes in the order of lines."""

@@ -10,7 +10,7 @@ from redelivery.importers.imported import Value
 if TYPE_CHECKING:
     from redelivery.importers.imported import Notes
 
-__all__ = ["BOOLEANS", "settled"]
+__all__ = ["BOOLEANS", "default_of", "settled"]
 
 BOOLEANS = {"on": "true", "yes": "true", "1": "true", "off": "false", "no": "false", "0": "false"}
 """Words that Spring reads as a boolean, other than true and false."""
@@ -27,9 +27,17 @@ def settled(name: str, value: Value, notes: Notes) -> Value | None:
     text = value.text.strip()
     if "${" not in text and "#{" not in text:
         return Value(text, value.line)
-    found = _PLACEHOLDER.fullmatch(text)
-    if found is None or found[2] is None:
-        notes.add(value.line, f"{name}={text}", "a placeholder's value is not known here; left out")
+    default = default_of(text)
+    if default is None:
+        notes.add(
+            value.line, f"{name}={text}", "a placeholder's value is not known here; left out", left_out=True
+        )
         return None
-    notes.add(value.line, f"{name}={text}", f"a placeholder; its default {found[2]!r} is taken")
-    return Value(found[2].strip(), value.line)
+    notes.add(value.line, f"{name}={text}", f"a placeholder; its default {default!r} is taken")
+    return Value(default.strip(), value.line)
+
+
+def default_of(text: str) -> str | None:
+    """Return the default of a placeholder `${name:default}`; None: the text is another one."""
+    found = _PLACEHOLDER.fullmatch(text)
+    return found[2] if found is not None else None

@@ -129,6 +129,13 @@ def _individual(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> I
             option="redelivery.destinationPerDurableSubscriber",
         )
     texts = {each: _affix(read, f"redelivery.{each}") for each in affixes}
+    for kind in ("queue", "topic"):
+        if texts[f"{kind}Prefix"] == "" and not texts[f"{kind}Suffix"]:
+            raise ConfigurationError(
+                f"redelivery.{kind}Prefix is empty, and there is no redelivery.{kind}Suffix: a dead letter would get "
+                f"the name of its {kind}; give one of them",
+                option=f"redelivery.{kind}Prefix",
+            )
     return IndividualStrategy(
         texts["queuePrefix"],
         texts["queueSuffix"] or "",
@@ -141,8 +148,9 @@ def _individual(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> I
 
 
 def _affix(read: OptionsReader, name: str) -> str | None:
-    text = read.text(name)
-    if text is not None:
+    # An empty prefix is not the broker's own: `orders.DLQ` has a suffix only.
+    text = read.text(name, empty=True)
+    if text:
         _one(read, name, f"queue://{text}x" if name.endswith("Prefix") else f"queue://x{text}")
     return text
 

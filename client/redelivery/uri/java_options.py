@@ -98,10 +98,15 @@ _QPID_JMS = _names("""
 """)
 JAVA_NAMES = _JAVA_JMS | _JAVA_TRANSPORT | _JAVA_FAILOVER | _ARTEMIS | ARTEMIS_NAMES.keys() | _QPID_JMS
 """Options of the Java clients by name, without `jms.`."""
-QPID_NAMES = {"jms.username": "jms.userName", "amqp.vhost": "redelivery.virtualHost"}
+QPID_NAMES = {
+    "jms.username": "jms.userName",
+    "amqp.vhost": "redelivery.virtualHost",
+    "failover.nested.amqp.vhost": "redelivery.virtualHost",
+}
 """Options of Qpid JMS that have another name here."""
 COUNTERPARTS = {
     "amqp.idleTimeout": "redelivery.heartbeat",
+    "failover.nested.amqp.idleTimeout": "redelivery.heartbeat",
     "callTimeout": "redelivery.sendTimeout",
     "connectionTTL": "redelivery.heartbeat",
     "consumerWindowSize": "redelivery.credit (messages, not bytes)",

@@ -125,11 +125,11 @@ class OptionsReader:
         """Return a finite number."""
         return self._value(name, default, lambda value: option_values.option_real(value, name, low))
 
-    def text(self, name: str) -> str | None:
-        """Return a text that is not empty, or None where it was not given."""
+    def text(self, name: str, *, empty: bool = False) -> str | None:
+        """Return a text, or None where it was not given. `empty`: it can be empty."""
 
         def convert(value: str) -> str | None:
-            if not value.strip():
+            if not value.strip() and not (empty and not value):
                 raise ConfigurationError(f"{name} must not be empty", option=name)
             return str(value)
 

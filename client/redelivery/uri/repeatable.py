@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 
 from redelivery.errors import near_miss
-from redelivery.uri.java_options import DESTINATION_OPTIONS, JAVA_NAMES, JAVA_PREFIXES, QPID_NAMES
+from redelivery.uri.java_options import (
+    DESTINATION_OPTIONS,
+    JAVA_NAMES,
+    JAVA_PREFIXES,
+    QPID_NAMES,
+    is_qpid_only,
+)
 from redelivery.uri.option_table import (
     MAP_PREFIX,
     OPTIONS,
@@ -91,7 +97,7 @@ def java_name_repeats(name: str) -> bool:
     if name in DESTINATION_OPTIONS or name in QPID_NAMES:
         return True
     # Behind `socket.` and the like any name is one.
-    return name.startswith(JAVA_PREFIXES) and _LETTERS.fullmatch(name) is not None
+    return (name.startswith(JAVA_PREFIXES) or is_qpid_only(name)) and _LETTERS.fullmatch(name) is not None
 
 
 def may_stand_for(name: str, option: str) -> bool:

@@ -72,7 +72,7 @@ def rewritten(parts: UriParts, mistakes_of: MistakesOf, protocol: Protocol | Non
         mistakes_of: Returns the mistakes of a URI of ours.
         protocol: What to speak; None: what the URI speaks, and STOMP for OpenWire.
     """
-    notes: list[str] = []
+    notes = list(_repeated(parts))
     left_out: list[str] = []
     java = any(address.scheme in JAVA_PORTS for address in parts.addresses)
     addresses = tuple(_address(address, protocol) for address in parts.addresses)
@@ -197,6 +197,14 @@ def _options(
             else:
                 notes.append(f"{said} is unknown; left out")
                 left_out.append(said)
+
+
+def _repeated(parts: UriParts) -> Iterator[str]:
+    """Yield a note for each option that is given more than once."""
+    for name in parts.repeated:
+        known = name in OPTIONS or name_repeats(name, quiet=parts.quiet) or java_name_repeats(name)
+        said = name if known else "an option (name not shown)"
+        yield f"{said} is given more than once; the last value counts, as in the Java client"
 
 
 def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Protocol | None) -> Iterator[str]:

@@ -18,6 +18,8 @@ from redelivery.uri.option_table import (
     MAP_PREFIX,
     OPTIONS,
     OUR_MAP_PREFIX,
+    OUR_POLICY,
+    POLICY,
     SCHEMES,
 )
 from redelivery.uri.repeatable import java_name_repeats, shown_value
@@ -59,6 +61,8 @@ class UriParts(NamedTuple):
     """True if the URI can hold a secret: errors must not repeat parts of it."""
     artemis: bool = False
     """True if it is of Artemis' own client: a list of addresses without `failover:`, or an option of that client."""
+    repeated: tuple[str, ...] = ()
+    """Options given more than once, in a URI of the Java client: there the last value counts."""
 
 
 def split_uri(text: str) -> UriParts:
@@ -80,9 +84,10 @@ def split_uri(text: str) -> UriParts:
     java = any(address.scheme in JAVA_PORTS for address in addresses)
     if bare and not java:
         raise ConfigurationError(_LIST)
-    options = _options(query, once=not java)
+    repeated: list[str] = []
+    options = _options(query, quiet=quiet, repeated=repeated if java else None)
     artemis = bare or (java and any(is_artemis(name) for name, _ in options))
-    return UriParts(failover, addresses, options, quiet, artemis)
+    return UriParts(failover, addresses, options, quiet, artemis, tuple(repeated))
 
 
 def _may_hold_secret(text: str) -> bool:
@@ -142,7 +147,7 @@ def _address(text: str, *, quiet: bool) -> Address:
         )
     host, port = _place(scheme, place)
     user, password = _userinfo(scheme, userinfo) if at else (None, None)
-    return Address(scheme, host, port, user, password, _options(query))
+    return Address(scheme, host, port, user, password, _options(query, quiet=quiet, repeated=[]))
 
 
 def _place(scheme: str, place: str) -> tuple[str, int]:
@@ -174,10 +179,11 @@ def _userinfo(scheme: str, userinfo: str) -> tuple[str, str | None]:
     return decode(user, plus=False), decode(password, plus=False) if colon else None
 
 
-def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
+def _options(query: str, *, quiet: bool, repeated: list[str] | None) -> tuple[tuple[str, str], ...]:
     """Return the decoded options; of a name given twice the last one counts, as in the reference.
 
-    `once`: a name given twice is refused, because only one of the values could be in force.
+    `repeated`: each name given twice is added to it; None: such a name is refused, because only one of the values
+    could be in force.
     """
     if not query.strip("&"):
         return ()
@@ -200,11 +206,23 @@ def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
                 option=raw if raw in OPTIONS else None,
             )
         name = decode(raw)
-        if once and name in found:
+        if name in found and repeated is None:
             known = name if name in OPTIONS else None
-            raise ConfigurationError(f"{known or 'an option'} is given twice in the URI", option=known)
+            said = known or _said(name, quiet=quiet)
+            raise ConfigurationError(f"{said} is given twice in the URI", option=known)
+        if name in found and repeated is not None:
+            repeated.append(name)
         found[name] = decode(value)
     return tuple(found.items())
+
+
+def _said(name: str, *, quiet: bool) -> str:
+    """Return the name of an option of a pattern for an error; the pattern is shown if the URI can hold no secret."""
+    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
+    option = name.rpartition(".")[2]
+    if prefix is None or (POLICY + option not in OPTIONS and OUR_POLICY + option not in OPTIONS):
+        return "an option"
+    return f"{prefix}<pattern>.{option}" if quiet else name
 
 
 def decode(text: str, *, plus: bool = True) -> str:
