@@ -15,7 +15,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from stomp.exception import StompException
-from stomp.listener import HeartbeatListener
 
 from redelivery.adapter import Browsed
 from redelivery.adapter_support.response_timeout import ResponseTimeout
@@ -29,7 +28,7 @@ from redelivery_stomp.frame_proof import ends_browse
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
 from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import counted
-from redelivery_stomp.listener import StompListener
+from redelivery_stomp.listener import PatientHeartbeats, StompListener
 from redelivery_stomp.profiles import profile_for
 from redelivery_stomp.receipts import REQUEST, Receipts
 from redelivery_stomp.recent_acknowledgements import RecentAcknowledgements
@@ -97,8 +96,7 @@ class StompConnection:
         self.transport = ScanningTransport(
             opening.endpoint, settings.tls, settings.connect_timeout, scanner, self._messages
         )
-        milliseconds = int(settings.heartbeat * 1000)
-        self._heartbeats = HeartbeatListener(self.transport, (milliseconds, milliseconds))
+        self._heartbeats = PatientHeartbeats(self.transport, settings.heartbeat)
         self.transport.set_listener("heart-beats", self._heartbeats)
         self.transport.set_listener("redelivery", StompListener(self))
         self.transport.heartbeats = self._heartbeats
