@@ -226,7 +226,10 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
             f"both at the port of tcp://)"
         )
         if protocol is None:
-            yield f"STOMP is chosen, for it needs no compiled library; --protocol {other}: AMQP 1.0"
+            yield (
+                "STOMP is chosen, for it needs no compiled library; JMS Map, Object and Stream messages arrive whole "
+                f"only over AMQP 1.0 (--protocol {other})"
+            )
     if any(address.user is not None for address in made.addresses) or names & {
         "jms.userName",
         "jms.password",
