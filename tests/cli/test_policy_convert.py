@@ -41,6 +41,7 @@ SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" xmlns:p="
          "amqp://h:5672?redelivery.virtualHost=v&jms.redeliveryPolicy.maxRedeliveries=2"),
         ("vm://broker", "stomp://localhost:61613"),
         ("tcp://[::1]:61616", "stomp://[::1]:61613"),
+        ("tcp://a?jms.prefetchPolicy.queuePrefetch=0", "stomp://a:61613?jms.prefetchPolicy.queuePrefetch=1"),
         ("stomp://h:1?redelivery.credit=4", "stomp://h:1?redelivery.credit=4"),
         ("(tcp://a:61616?sslEnabled=false,tcp://b:61616)?ha=true&consumerWindowSize=0&reconnectAttempts=-1&retryInterval=9",
          "failover:(stomp://a:61613,stomp://b:61613)"),

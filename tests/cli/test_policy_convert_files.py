@@ -49,6 +49,15 @@ def test_placeholders_in_a_broker_url(cli: Any) -> None:
     assert "brokerURL: jms.clientID: a placeholder's value is not known here; left out" in ended.err
 
 
+@pytest.mark.parametrize("name", ["application.properties", "application.yml"])
+def test_settings_of_spring_boot(cli: Any, name: str) -> None:
+    """Settings of Spring Boot are no policy file: the error says what to convert instead."""
+    Path(name).write_text("spring.activemq.broker-url=tcp://a:61616\n")
+    ended = cli("policy", "convert", name)
+    assert ended.code == 78
+    assert f"{name}: Java properties and YAML are not read; give the broker URL" in ended.err
+
+
 def test_an_element_given_twice(cli: Any) -> None:
     """Of two equal elements of Artemis' file the last one counts, with a note."""
     Path("b.xml").write_text(ADDRESS.format("<max-delivery-attempts>3</max-delivery-attempts>" * 2))

@@ -181,6 +181,9 @@ def _options(
             yield QPID_NAMES[name], value
         elif name in ARTEMIS_NAMES:
             yield ARTEMIS_NAMES[name], value
+        elif value == "0" and canonical(name).startswith(_PREFETCH) and canonical(name) in OPTIONS:
+            notes.append(f"{name}=0: the Java client pulls each message; 1, the nearest here, is taken")
+            yield name, "1"
         elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
