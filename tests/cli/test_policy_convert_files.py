@@ -25,6 +25,7 @@ ADDRESS = (
         ('<broker><redeliveryPlugin fallbackToDeadletter="true"/></broker>', "did you mean 'fallbackToDeadLetter'?"),
         ('<beans><connectionFactory redeliveryPolicy="#gone"/></beans>', "not in this file"),
         (ADDRESS.format("<max-delivery-attempt>3</max-delivery-attempt>"), "did you mean 'max-delivery-attempts'?"),
+        ('{"queues": [{"name": "a.*", "maximumDeliveryAttempts": 3}]}', "its name would be a pattern here"),
         (ADDRESS.format("<max-delivery-attempts>${n}</max-delivery-attempts>"), "value is not known here"),
     ],
 )  # fmt: skip
