@@ -114,7 +114,7 @@ def options_table() -> str:
         rows = [row_of(option) for option in OPTIONS.values() if option.scope == scope]
         if scope == "policy":
             rows += [
-                _mapped(MAP_PREFIX, "jms.redeliveryPolicy.", "the same"),
+                _mapped(MAP_PREFIX, "jms.redeliveryPolicy.", "`RedeliveryPolicyMap`, not in a URL"),
                 _mapped(OUR_MAP_PREFIX, "redelivery.policy.", "none"),
             ]
         parts.append(f"## {title}\n\n{table(HEAD, rows)}")

@@ -41,6 +41,7 @@ SPRING = """<beans xmlns="http://www.springframework.org/schema/beans" xmlns:p="
          "amqp://h:5672?redelivery.virtualHost=v&jms.redeliveryPolicy.maxRedeliveries=2"),
         ("vm://broker", "stomp://localhost:61613"),
         ("tcp://[::1]:61616", "stomp://[::1]:61613"),
+        ("tcp://a?jms.prefetchPolicy.queuePrefetch=0", "stomp://a:61613?jms.prefetchPolicy.queuePrefetch=1"),
         ("stomp://h:1?redelivery.credit=4", "stomp://h:1?redelivery.credit=4"),
         ("(tcp://a:61616?sslEnabled=false,tcp://b:61616)?ha=true&consumerWindowSize=0&reconnectAttempts=-1&retryInterval=9",
          "failover:(stomp://a:61613,stomp://b:61613)"),
@@ -158,54 +159,6 @@ def test_nested_options_of_qpid_jms(cli: Any) -> None:
         in ended.err
     )
     assert "failover.amqpOpenServerListAction=*** is an option of the Java client only" in ended.err
-
-
-STRATEGY = (
-    '<broker><policyEntry queue=">"><deadLetterStrategy><individualDeadLetterStrategy queuePrefx="D."/>'
-    "</deadLetterStrategy></policyEntry></broker>"
-)
-ADDRESS = (
-    '<configuration xmlns="urn:activemq"><core><address-setting match="#">{}</address-setting></core>'
-    "</configuration>"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('<beans><redeliveryPolicy maximumRedeliveries="${n}"/></beans>', "a placeholder's value is not known here"),
-        (STRATEGY, "did you mean 'queuePrefix'?"),
-        ('<broker><redeliveryPlugin fallbackToDeadletter="true"/></broker>', "did you mean 'fallbackToDeadLetter'?"),
-        ('<beans><connectionFactory redeliveryPolicy="#gone"/></beans>', "not in this file"),
-        (ADDRESS.format("<max-delivery-attempt>3</max-delivery-attempt>"), "did you mean 'max-delivery-attempts'?"),
-        (ADDRESS.format("<max-delivery-attempts>${n}</max-delivery-attempts>"), "value is not known here"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("form", ["uri", "toml"])
-def test_a_wrong_option_of_a_file_is_left_out(cli: Any, text: str, said: str, form: str) -> None:
-    """What is misspelled or not known in a file is a note and exit code 3: the outcome is not that of the file."""
-    Path("a.xml").write_text(text)
-    ended = cli("policy", "convert", "a.xml", "--to", form)
-    assert ended.code == 3
-    assert said in ended.err
-
-
-def test_placeholders_in_a_broker_url(cli: Any) -> None:
-    """A placeholder in an option does not hide the addresses; its default is taken, if it has one."""
-    url = "failover:(tcp://h)?timeout=${t:3000}&amp;jms.clientID=${c}&amp;jms.redeliveryPolicy.maximumRedeliveries=${n:3}"
-    Path("a.xml").write_text(f'<beans><connectionFactory brokerURL="{url}"/></beans>')
-    ended = cli("policy", "convert", "a.xml")
-    assert (ended.code, ended.out) == (
-        0, "failover:(stomp://h:61613)?timeout=3000&jms.redeliveryPolicy.maximumRedeliveries=3\n",
-    )  # fmt: skip
-    assert "brokerURL: timeout: a placeholder's default is taken" in ended.err
-    assert "brokerURL: jms.clientID: a placeholder's value is not known here; left out" in ended.err
-
-
-def test_an_element_given_twice(cli: Any) -> None:
-    """Of two equal elements of Artemis' file the last one counts, with a note."""
-    Path("b.xml").write_text(ADDRESS.format("<max-delivery-attempts>3</max-delivery-attempts>" * 2))
-    assert "max-delivery-attempts of #: given again; this one counts" in cli("policy", "convert", "b.xml").err
 
 
 def test_a_uri_as_toml_and_json(cli: Any) -> None:

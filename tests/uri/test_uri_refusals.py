@@ -137,6 +137,7 @@ def test_options_refused(query: str, message: str) -> None:
         ("Memory://a/b", "memory:// takes a name and no path"),
         ("stomp://", "needs a host"),
         ("stomp://h:", "needs a host"),
+        ("stomp://${host}:61613", r"write the value of the placeholder \$\{...\}"),
         ("stomp://h:x", "needs a host"),
         ("stomp://h:0", "1 to 65535"),
         ("stomp://h:65536", "1 to 65535"),

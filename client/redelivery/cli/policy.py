@@ -81,7 +81,7 @@ def explain(
     if rest:
         raise click.UsageError("give one connection URI or file, and the destination as --destination")
     if destination is None and (file is None or plot is not None):
-        raise click.UsageError("needs --destination")
+        raise click.UsageError("needs --destination, such as --destination orders")
     _check_plot(plot)
     if file is None:
         settings, name = parse_uri(uri), redact_uri(uri)

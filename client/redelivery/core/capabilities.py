@@ -131,5 +131,5 @@ def cannot_browse(capabilities: Capabilities) -> str:
     other = ", or AMQP, over which it can" if capabilities.broker == "artemis" else ""
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
-        f"use take=True (--take), which receives and releases them{other}"
+        f"use dead_letters(uri, take=True) or --take, which receives and releases them{other}"
     )

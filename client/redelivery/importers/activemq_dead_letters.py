@@ -31,7 +31,7 @@ _DEFAULTS = {
 }  # fmt: skip
 """Values that need not be carried over, because they are the default on both sides."""
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
-# A prefix can be empty where there is a suffix, so each suffix is added before.
+# Each suffix is added before its prefix, which can be empty only where there is a suffix.
 _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix", "topicSuffix")
 
 

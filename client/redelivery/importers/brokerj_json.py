@@ -89,13 +89,14 @@ class _BrokerJReader:
         name = str(queue.get("name", ""))
         policy = self._limit(queue, context, name)
         if "," in name or "?" in name or any(word in ("*", ">") for word in name.split(".")):
-            self.notes.add(queue.line, f"queue {name}", "its name would be a pattern here; left out")
+            why = "its name would be a pattern here; left out"
+            self.notes.add(queue.line, f"queue {name}", why, left_out=True)
             return
         try:
             place = Destination("queue", name)
             check_wildcards(place)
         except ConfigurationError as error:
-            self.notes.add(queue.line, f"queue {name}", f"{error}; left out")
+            self.notes.add(queue.line, f"queue {name}", f"{error}; left out", left_out=True)
             return
         if str(place) in self.names:
             self.notes.add(queue.line, f"queue {name}", "given again; this one counts")
@@ -124,7 +125,7 @@ class _BrokerJReader:
         elif _MAXIMUM in held or _ALTERNATE in held:
             self.notes.add(
                 node.lines.get("pattern", node.line), f"pattern {pattern}",
-                "a regular expression is no pattern of destinations; left out",
+                "a regular expression is no pattern of destinations; left out", left_out=True,
             )  # fmt: skip
 
     def _limit(self, held: JsonObject, context: dict[str, Any], name: str) -> RedeliveryPolicy | None:

@@ -65,6 +65,10 @@ def syntax_of(data: bytes, file: str) -> Literal["xml", "json", "toml"]:
     text = head.decode("utf-8", "replace")
     if text.startswith("{") or _JSON_LIST.match(text):
         return "json"
+    if file.endswith((".properties", ".yml", ".yaml")):
+        raise ConfigurationError(
+            f"{file}: Java properties and YAML are not read; give the broker URL in it to `redelivery policy convert`"
+        )
     if _TOML_KEY.match(text):
         return "toml"
     raise ConfigurationError(

@@ -181,6 +181,9 @@ def _options(
             yield QPID_NAMES[name], value
         elif name in ARTEMIS_NAMES:
             yield ARTEMIS_NAMES[name], value
+        elif value == "0" and canonical(name).startswith(_PREFETCH) and canonical(name) in OPTIONS:
+            notes.append(f"{name}=0: the Java client pulls each message; 1, the nearest here, is taken")
+            yield name, "1"
         elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
@@ -226,7 +229,10 @@ def _differences(parts: UriParts, made: UriParts, *, java: bool, protocol: Proto
             f"both at the port of tcp://)"
         )
         if protocol is None:
-            yield f"STOMP is chosen, for it needs no compiled library; --protocol {other}: AMQP 1.0"
+            yield (
+                "STOMP is chosen, for it needs no compiled library; JMS Map, Object and Stream messages arrive whole "
+                f"only over AMQP 1.0 (--protocol {other})"
+            )
     if any(address.user is not None for address in made.addresses) or names & {
         "jms.userName",
         "jms.password",

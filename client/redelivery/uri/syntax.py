@@ -153,8 +153,9 @@ def _address(text: str, *, quiet: bool) -> Address:
 def _place(scheme: str, place: str) -> tuple[str, int]:
     found = _HOST.fullmatch(place)
     if found is None:
+        hint = "; write the value of the placeholder ${...}" if "${" in place else ""
         raise ConfigurationError(
-            f"{scheme}:// needs a host name or address, and a port in digits if any: {scheme}://host:port"
+            f"{scheme}:// needs a host name or address, and a port in digits if any: {scheme}://host:port{hint}"
         )
     bracketed, plain, digits = found.groups()
     default = (SCHEMES | JAVA_PORTS).get(scheme, 0)

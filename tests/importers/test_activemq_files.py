@@ -1,0 +1,55 @@
+"""Files of ActiveMQ Classic's users that differ from its examples: suffixes, placeholders, Qpid JMS."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CORE = 'xmlns="http://activemq.apache.org/schema/core"'
+
+
+@pytest.mark.parametrize(
+    ("prefix", "queue"), [('queuePrefix=""', ""), ("", None)], ids=["an empty prefix", "no prefix"]
+)
+def test_a_suffix_without_a_prefix(imported: Any, prefix: str, queue: str | None) -> None:
+    """`queuePrefix=""` with a suffix names `orders.DLQ`; without the attribute the broker's own prefix is kept."""
+    strategy = f'<individualDeadLetterStrategy {prefix} queueSuffix=".DLQ"/>'
+    entry = f'<policyEntry queue=">"><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>'
+    found = imported(f"<broker {CORE}><policyEntries>{entry}</policyEntries></broker>")
+    assert found.dead_letters.get("redelivery.queuePrefix") == queue
+    assert found.dead_letters["redelivery.queueSuffix"] == ".DLQ"
+
+
+def test_a_map_has_no_dead_letters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`from_activemq_xml` warns of the file's dead-letter options, which only the URI can have."""
+    strategy = '<deadLetterStrategy><individualDeadLetterStrategy queuePrefix="D."/></deadLetterStrategy>'
+    path = tmp_path / "a.xml"
+    path.write_text(f'<broker {CORE}><policyEntry queue=">">{strategy}</policyEntry></broker>')
+    with caplog.at_level(logging.WARNING, "redelivery"):
+        RedeliveryPolicyMap.from_activemq_xml(path)
+    said = "add redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=D. to the URI"
+    assert said in caplog.text
+
+
+def test_a_broker_url_of_qpid_jms(imported: Any) -> None:
+    """The policy in the URL of a Qpid JMS factory is read with the options of that client."""
+    found = imported(
+        '<beans><bean class="org.apache.qpid.jms.JmsConnectionFactory"><constructor-arg '
+        'value="failover:(amqp://a)?jms.redeliveryPolicy.maxRedeliveries=3"/></bean></beans>'
+    )
+    assert found.policies.default == RedeliveryPolicy(maximum_redeliveries=3)
+
+
+def test_placeholders_in_the_policy_of_a_broker_url(imported: Any) -> None:
+    """A default is taken, and only the option whose value is not known is left out."""
+    url = "tcp://a?jms.redeliveryPolicy.maximumRedeliveries=${n:3}&amp;jms.redeliveryPolicy.redeliveryDelay=${d}"
+    found = imported(f'<beans><connectionFactory brokerURL="{url}"/></beans>')
+    assert found.policies.default == RedeliveryPolicy(maximum_redeliveries=3)
+    assert [note.left_out for note in found.notes] == [False, True]
