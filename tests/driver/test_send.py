@@ -202,7 +202,9 @@ def test_a_group_among_the_headers_is_the_group(twin: Twin) -> None:
     assert headers == {"JMSXGroupID": "blue", "key": "k"}, "the caller's own mapping stays"
     with pytest.raises(redelivery.ConfigurationError, match="name two groups"):
         twin.call(connection.send("orders", "c", headers=headers, group="red"))
-    with pytest.raises(redelivery.ConfigurationError, match="must be text, as it is the message group, not int"):
+    with pytest.raises(
+        redelivery.ConfigurationError, match="must be text, as it is the message group, not int"
+    ):
         twin.call(connection.send("orders", "d", headers={"JMSXGroupID": 7}))
 
 

@@ -136,10 +136,13 @@ def _group(group: str | None, headers: dict[str, str | int | float]) -> str | No
         return group
     if not isinstance(named, str):
         raise ConfigurationError(
-            f"header {GROUP!r} must be text, as it is the message group, not {type(named).__name__}", option="headers"
+            f"header {GROUP!r} must be text, as it is the message group, not {type(named).__name__}",
+            option="headers",
         )
     if group not in (None, named):
-        raise ConfigurationError(f"group= and header {GROUP!r} name two groups; leave one out", option="group")
+        raise ConfigurationError(
+            f"group= and header {GROUP!r} name two groups; leave one out", option="group"
+        )
     return named
 
 
