@@ -47,6 +47,15 @@ _OWN = (
 )  # fmt: skip
 
 
+def _why_not(kind: object) -> str:
+    """Return why this is no type of exceptions that a rule may have."""
+    if isinstance(kind, tuple | list):
+        return "give each type by itself"
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return "other exceptions release the message and end the worker"
+    return "give the class itself"
+
+
 class Classifier:
     """Rules that choose by an exception's type what becomes of its message.
 
@@ -174,8 +183,7 @@ class Classifier:
         for kind in cast("tuple[Any, ...]", kinds):
             if not isinstance(kind, type) or not issubclass(kind, Exception):
                 raise ConfigurationError(
-                    f"{method}() takes subclasses of Exception, not {kind!r}: other exceptions release the "
-                    "message and end the worker",
+                    f"{method}() takes subclasses of Exception, not {kind!r}: {_why_not(cast('object', kind))}",
                     option="errors",
                 )
             if kind in _STEERING:

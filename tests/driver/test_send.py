@@ -190,6 +190,24 @@ def test_what_no_header_can_carry_is_refused(twin: Twin) -> None:
     assert twin.broker.depth("orders") == 0
 
 
+def test_a_group_among_the_headers_is_the_group(twin: Twin) -> None:
+    """A group that is named as a JMS producer names it is the message's group, over every protocol."""
+    connection = twin.connect()
+    headers = {"JMSXGroupID": "blue", "key": "k"}
+    twin.call(connection.send("orders", "a", headers=headers))
+    twin.call(connection.send("orders", "b", headers=headers, group="blue"))
+    held = twin.broker.messages("orders")
+    assert [message.group for message in held] == ["blue", "blue"]
+    assert [sorted(message.headers) for message in held] == [["key", "redeliveryId"]] * 2
+    assert headers == {"JMSXGroupID": "blue", "key": "k"}, "the caller's own mapping stays"
+    with pytest.raises(redelivery.ConfigurationError, match="name two groups"):
+        twin.call(connection.send("orders", "c", headers=headers, group="red"))
+    with pytest.raises(
+        redelivery.ConfigurationError, match="must be text, as it is the message group, not int"
+    ):
+        twin.call(connection.send("orders", "d", headers={"JMSXGroupID": 7}))
+
+
 def test_values_of_enumerations_are_sent_plain(twin: Twin) -> None:
     """A subclass of `str`, `int` or `float` is sent as its plain value: AMQP has no type for it."""
 

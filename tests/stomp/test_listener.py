@@ -74,7 +74,8 @@ def lives(monkeypatch: pytest.MonkeyPatch, writes: list[float], end: float) -> t
     monkeypatch.setattr(utils, "default_create_thread", thread)
     listener = PatientHeartbeats(wire, 10.0)
     clock.listener = wire.listeners["heart-beats"] = listener
-    listener.heartbeat_terminate_event = clock  # type: ignore[assignment]
+    terminates: Any = listener
+    terminates.heartbeat_terminate_event = clock
     listener.on_connected(utils.Frame("CONNECTED", {"heart-beat": "10000,10000"}, b""))
     loops[0]()
     return wire.open, clock.now

@@ -245,21 +245,26 @@ def _finished(event: Finished) -> Line | None:
             # INFO only: the breaker has warning lines of its own.
             level, what = logging.INFO, f"failed, not charged ({event.cause})"
         case "failed":
-            of = "" if event.maximum is None else f" of {event.maximum}"
-            level, what = logging.WARNING, f"delivery {event.delivery_count}{of} failed ({event.cause})"
+            level, what = logging.WARNING, _charged(event)
         case "poison":
             level, what = logging.WARNING, f"delivery {event.delivery_count} poisoned ({event.cause})"
         case "defer":
             # A deferral is charged only past redelivery.maximumDeferrals.
-            charged = event.outcome in ("redelivered", "poisoned")
-            level = logging.WARNING if charged else logging.INFO
-            many = f" {event.deferrals} times, and charged" if charged else ""
-            what = f"deferred{many} ({event.cause})"
+            if event.outcome in ("redelivered", "poisoned"):
+                many = f"deferred {event.deferrals} times, more than redelivery.maximumDeferrals"
+                level, what = logging.WARNING, f"{many}: {_charged(event)}"
+            else:
+                level, what = logging.INFO, f"deferred ({event.cause})"
         case "discard":
             level, what = logging.INFO, f"discarded ({event.cause})"
         case "succeeded" | "release":
             return None
     return Line(level, f"{named(event)}: {what}; {_next(event)}")
+
+
+def _charged(event: Finished) -> str:
+    of = "" if event.maximum is None else f" of {event.maximum}"
+    return f"delivery {event.delivery_count}{of} failed ({event.cause})"
 
 
 def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows

@@ -30,6 +30,8 @@ __all__ = [
     "unsent",
 ]
 
+# Property by which a JMS producer names the message group.
+GROUP = "JMSXGroupID"
 # Seconds for the connection to be up and the broker to confirm a message.
 SEND_TIMEOUT = 30.0
 
@@ -75,18 +77,20 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
         # Artemis confirms a message with another priority, and drops it.
         whole(priority, "priority", 0, 9)
     persistent = flag(options.get("persistent", True), "persistent")
+    headers = checked_headers(options.get("headers"))
+    group = _group(text["group"], headers)
     identity = str(uuid.uuid4())
     ttl, delay = options.get("ttl"), options.get("delay")
     return identity, Outgoing(
         destination=str(single(destination)),
         body=_encoded(body) if isinstance(body, str) else bytes(body),
         body_kind="text" if isinstance(body, str) else "bytes",
-        headers={**checked_headers(options.get("headers")), "redeliveryId": identity},
+        headers={**headers, "redeliveryId": identity},
         content_type=content_type,
         correlation_id=text["correlation_id"],
         reply_to=None if text["reply_to"] is None else str(Destination.parse(text["reply_to"])),
         priority=4 if priority is None else priority,
-        group=text["group"],
+        group=group,
         expires_at=None if ttl is None else clock.time() + seconds(ttl, "ttl"),
         delay=None if delay is None else seconds(delay, "delay"),
         persistent=persistent,
@@ -122,6 +126,24 @@ def checked_headers(headers: object) -> dict[str, str | int | float]:
             )
         found[_plain(name)] = _value(value, f"header {shown(name)}")
     return found
+
+
+def _group(group: str | None, headers: dict[str, str | int | float]) -> str | None:
+    """Return the message group; a JMS producer sets it as a property, which is taken out of `headers`."""
+    # Over AMQP, Artemis and RabbitMQ do not look for it among the application properties.
+    named = headers.pop(GROUP, None)
+    if named is None:
+        return group
+    if not isinstance(named, str):
+        raise ConfigurationError(
+            f"header {GROUP!r} must be text, as it is the message group, not {type(named).__name__}",
+            option="headers",
+        )
+    if group not in (None, named):
+        raise ConfigurationError(
+            f"group= and header {GROUP!r} name two groups; leave one out", option="group"
+        )
+    return named
 
 
 def _value(value: object, what: str) -> str | int | float:
