@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from redelivery.core.printable import printable as clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -35,13 +37,6 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\ud
 _WIDE = 10_000
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
-
-
-def clean(text: str) -> str:
-    """Return `text` with control characters written as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
