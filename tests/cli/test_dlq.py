@@ -55,6 +55,39 @@ def test_summary(cli: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_a_narrow_terminal(
+    cli: Any, morgue: MemoryBroker, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """On a narrow terminal ids and causes are whole, in a line each; a long cause does not make the summary wide."""
+    monkeypatch.setenv("COLUMNS", columns)
+    headers = {"redeliveryCause": "y" * 1000, "redeliveryOriginalDestination": "queue://orders"}
+    identity = morgue.send("DLQ", "a", headers=headers | {"redeliveryOriginalId": "f" * 36})
+    lines = cli("dlq", "list", URI).out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].split() == ["id", "from", "cause", "died", "(UTC)", "redrives", "bytes"]
+    assert identity in lines[4]
+    assert "y" * 59 + "…" in lines[4]
+    assert "y" * 61 not in cli("dlq", "summary", URI).out
+
+
+def test_a_closed_stdout(cli: Any, morgue: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose stdout is closed does its work."""
+    monkeypatch.setattr("sys.stdout", None)
+    assert cli("dlq", "redrive", URI, *FAST).code == 0
+    assert morgue.depth("orders") == 3
+
+
+def test_nothing_to_purge_is_no_question(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge that matches nothing says what is there, and asks nothing."""
+    monkeypatch.setattr("redelivery.cli.dlq.answers", lambda: True)
+    ended = cli("dlq", "purge", URI, "--cause", "NoSuch", stdin=b"y\n")
+    assert (ended.code, ended.error.partition(";")[0]) == (3, "redelivery: 0 of 3 matched --cause NoSuch")
+    assert cli("dlq", "purge", URI, "empty", stdin=b"y\n").error == (
+        "redelivery: no dead letters in queue://empty: it is empty, or does not exist"
+    )
+
+
 def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
     """Listing takes nothing, sends no control character to the terminal, and indents a JSON body."""
     ended = cli("dlq", "list", URI, "--limit", "2")

@@ -46,7 +46,7 @@ def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQue
 
 
 def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """A message that dies again keeps its first id and its number of redrives; the third time it goes to quarantine."""
+    """A message that dies again keeps its first id and number of redrives; in quarantine also cause and origin."""
     policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     identity = broker.send("orders", "bad")
     with redelivery.connect(broker.uri, policies=policies) as connection:
@@ -61,6 +61,10 @@ def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
             assert (done.redriven, done.quarantined) == (1, times == 2)
     (held,) = broker.messages("quarantine")
     assert held.headers["redeliveryOriginalId"] == identity
+    with redelivery.dead_letters(broker.uri, "quarantine") as quarantine:
+        (letter,) = quarantine
+        assert (letter.cause, letter.original_destination, letter.redrives) == ("no", "queue://orders", 3)
+        assert quarantine.redrive().destinations == {"queue://orders": 1}
 
 
 def test_a_consumer_that_fails_at_once_does_not_make_it_circle(

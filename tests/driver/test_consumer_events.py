@@ -9,9 +9,10 @@ import pytest
 from tests.core.model import Arrival, Letter
 
 from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap, Report
-from redelivery.core.commands import Hold, PolicyFault, SetAside, StillAside, Subscribe
+from redelivery.core.commands import Forward, Hold, PolicyFault, SetAside, StillAside, Subscribe
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import Failed
+from redelivery.core.outgoing import Outgoing
 from redelivery.driver.breaker_log import breaker_line
 from redelivery.driver.consumer.consumer_events import ConsumerEvents
 from redelivery.driver.consumer.result_log import result_log
@@ -49,6 +50,14 @@ def test_a_message_that_is_set_aside_again_is_not_said_again(events: ConsumerEve
         events.aside(command)
     found: Sequence[Any] = events.take()
     assert [(each.name, each.still) for each in found] == [("set aside", False), ("set aside", True)]
+
+
+def test_a_redrive_is_no_dead_letter(events: ConsumerEvents) -> None:
+    """A copy that is sent again after a reconnect is reported if it is a dead letter, and not if it is redriven."""
+    delivery = Arrival(Letter(1), 1, counts=False)
+    for redrive in (False, True):
+        events.waits([Forward(delivery, Outgoing("queue://DLQ", b""), CAUSE, 1, redrive=redrive)])
+    assert names(events.take()) == ["dead-lettering"]
 
 
 def test_what_lasts_is_said_once(events: ConsumerEvents) -> None:

@@ -76,13 +76,13 @@ def test_who_is_left_is_logged(own: SyncTwin, gate: Gate, caplog: pytest.LogCapt
     first, five, ten, left, end = said(caplog)
     assert first == "draining: 12 handlers run; waiting for up to 12 s"
     for line, begins in (
-        (five, "draining: 12 handlers still run after 5 s: "),
+        (five, "draining: 12 handlers still run after 5 s; their messages: "),
         (ten, "draining: 12 handlers still "),
     ):
         assert line.startswith(begins)
         assert line.endswith(" and 2 more")
         assert len([one for one in ids if one in line]) >= 10
-    assert left.startswith("drained, but 12 handlers have not ended: ")
+    assert left.startswith("drained, but 12 handlers have not ended; their messages: ")
     assert end.endswith(": 12 running")
     gate.open.set()
 

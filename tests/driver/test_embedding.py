@@ -181,8 +181,10 @@ def test_an_application_consumes_for_its_life(broker: MemoryBroker) -> None:
     assert threads_left() == []
 
 
-def test_an_application_starts_without_its_broker(broker: MemoryBroker) -> None:
-    """An application starts without its broker, live and not ready; consuming starts when the broker is there."""
+def test_an_application_starts_without_its_broker(
+    broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An application starts without its broker, live and not ready; it consumes, with a WARNING, once that is up."""
     handled: list[str] = []
 
     async def handle(message: Message) -> None:
@@ -206,6 +208,9 @@ def test_an_application_starts_without_its_broker(broker: MemoryBroker) -> None:
             assert connection.health().ready
 
     asyncio.run(main())
+    assert caplog.messages[-1].startswith("connected to memory://"), (
+        "a log without INFO ends with the outage's end"
+    )
     assert threads_left() == []
 
 

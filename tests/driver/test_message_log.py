@@ -71,7 +71,7 @@ def test_a_failure_that_is_not_charged_promises_no_time(twin: Twin, caplog: pyte
 
 
 def test_a_log_without_info_says_that_a_loss_is_over(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
-    """The first connection is INFO; a reconnect is WARNING, as the loss before it."""
+    """The first connection at the first attempt is INFO; a reconnect is WARNING, as the loss before it."""
     caplog.set_level(logging.INFO, "redelivery")
     connection = twin.connect()
     twin.broker.cut()
@@ -191,10 +191,12 @@ def test_the_id_of_send_is_the_id_of_the_log(twin: Twin, caplog: pytest.LogCaptu
         ("a", "a", "a"),
         (None, "uuid", "uuid"),
         ("ID:1", None, "ID:1"),
+        (None, None, "no id"),
+        ("a\nb\x1b[31m", "u\r\nuid", r"a\nb\x1b[31m (sent as u\r\nuid)"),
     ],
 )
 def test_both_ids_are_named_where_they_differ(own: str | None, sent: str | None, shown: str) -> None:
-    """A line has both ids if the broker has given the message another one, as over STOMP."""
+    """A line has both ids if the broker has given the message another one; no id of a producer forges a line."""
     headers = {} if sent is None else {"redeliveryId": sent}
     delivery: Any = SimpleNamespace(destination="queue://a", message_id=own, headers=headers)
     subscribe: Any = SimpleNamespace(destination="queue://a", consumer=1)

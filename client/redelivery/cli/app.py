@@ -100,6 +100,9 @@ def cli(ctx: click.Context) -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code. A mistake is one line on stderr."""
+    # None if the shell has closed it (`>&-`): the work is done, and its output is lost.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -216,6 +216,8 @@ def purge(
             what = "the dead letters that match" if filters else "ALL dead letters"
             if tools.browses:
                 planned = tools.purge(dry_run=True, **filters)
+                if not planned.purged and planned.incomplete is None:
+                    raise nothing_matched(tools.contents(), tools.queue, filters)
                 at_least = "" if planned.incomplete is None else "at least "
                 what += f" ({at_least}{planned.purged:,})"
             click.confirm(f"Delete {what} in {tools.queue} for ever?", abort=True, err=True)

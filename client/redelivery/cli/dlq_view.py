@@ -57,7 +57,7 @@ def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
         for group in groups:
             click.echo(to_json(asdict(group)))
     elif groups:
-        rows = [(str(one.count), one.original_destination, one.cause, one.day) for one in groups]
+        rows = [(str(one.count), one.original_destination, _short(one.cause), one.day) for one in groups]
         print_table(rows, ("count", "from", "cause", "day"), right=("count",), fold=("from", "cause"))
         note(f"{total:,} dead letter{'' if total == 1 else 's'} in {queue}")
     else:

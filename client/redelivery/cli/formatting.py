@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from redelivery.core.printable import printable as clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -33,15 +35,10 @@ __all__ = [
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Columns without a terminal: in a pipe each row is one line.
 _WIDE = 10_000
+# Columns: the least width of a column that may wrap, if its texts are longer.
+_FOLDED = 20
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
-
-
-def clean(text: str) -> str:
-    """Return `text` with control characters written as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
@@ -64,13 +61,23 @@ def speaks(stream: TextIO, characters: str) -> bool:
     return True
 
 
-def console(*, err: bool = False) -> Console:
-    """Return a console on stdout or stderr that shows text as it is: no markup, no highlighting."""
+def console(*, err: bool = False, wide: bool = False) -> Console:
+    """Return a console on stdout or stderr that shows text as it is, without markup. `wide`: as in a pipe."""
     from rich.console import Console  # noqa: PLC0415 - 60 ms that JSON does not need
 
     stream = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+    width = None if (stream.isatty() or "COLUMNS" in os.environ) and not wide else _WIDE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def _least_width(rows: Sequence[Sequence[str]], headers: Sequence[str], fold: Sequence[str]) -> int:
+    """Return the width of a table in which a column of `fold` is as narrow as can be read."""
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    columns = zip(headers, *rows, strict=True)
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = (min(each, _FOLDED) if name in fold else each for name, each in zip(headers, widths, strict=True))
+    return sum(least) + 2 * (len(headers) - 1)
 
 
 def print_table(
@@ -80,7 +87,10 @@ def print_table(
     right: Sequence[str] = (),
     fold: Sequence[str] = (),
 ) -> None:
-    """Print a table without lines. `right`: headers of columns with numbers; `fold`: of those that may wrap."""
+    """Print a table without lines. `right`: headers of columns with numbers; `fold`: of those that may wrap.
+
+    On a terminal that is too narrow each row is one line, which the terminal wraps: a cut id could not be copied.
+    """
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -91,9 +101,12 @@ def print_table(
             no_wrap=header not in fold,
             overflow="fold" if header in fold else "ellipsis",
         )
-    for row in rows:
-        table.add_row(*(clean(cell) for cell in row))
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    for row in cleaned:
+        table.add_row(*row)
     out = console()
+    if _least_width(cleaned, headers, fold) > out.width:
+        out = console(wide=True)
     with out.capture() as captured:
         out.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), color=out.is_terminal)

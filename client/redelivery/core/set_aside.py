@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Release, SetAside, StillAside, Stop
 from redelivery.core.delivery import Record
+from redelivery.core.printable import NO_ID, printable
 from redelivery.core.transitions import enter
 from redelivery.errors import AdapterError
 
@@ -166,11 +167,12 @@ class SetAsides:
 
 def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
     """Return the command for a delivery that the broker cannot settle."""
+    named = printable(delivery.message_id or NO_ID)
     return SetAside(
         delivery,
         AdapterError(
             f"{broker} cannot settle a message from {delivery.destination} over this protocol, because its producer "
-            f"gave it an id ({delivery.message_id}). It stays on the broker, unacknowledged: consume this destination "
+            f"gave it an id ({named}). It stays on the broker, unacknowledged: consume this destination "
             "over AMQP, or remove the message with the broker's console"
         ),
     )

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.delivery import Cause
+from redelivery.core.printable import NO_ID, printable
 from redelivery.core.tested_versions import untested
 from redelivery.driver.breaker_log import breaker_line
 from redelivery.driver.log_groups import LogGroups
@@ -115,7 +116,8 @@ def named(event: MessageEvent) -> str:
     """Return a message's own destination and its id, and the id that `send` returned if the broker's differs."""
     own, sent = event.message_id, event.sent_as
     also = f" (sent as {sent})" if sent is not None and own is not None else ""
-    return f"{event.message_destination}: {sent if own is None else own}{also}"
+    # A producer chooses the id: it must not forge a line of the log.
+    return printable(f"{event.message_destination}: {(sent if own is None else own) or NO_ID}{also}")
 
 
 def _parked(event: Parked) -> Line:
@@ -205,8 +207,8 @@ def _policy(event: PolicyFault) -> Line:
 
 
 def _connected(event: Connected) -> Line:
-    # A reconnect is a warning, as the loss before: a log without INFO shows the end of the outage, too.
-    level = logging.WARNING if event.again else logging.INFO
+    # A warning, as the loss or the failed attempt before: a log without INFO shows the end of the outage, too.
+    level = logging.WARNING if event.again or event.late else logging.INFO
     other = untested(event.broker, event.version)
     name = f"{event.broker} {event.version}".rstrip()
     return Line(level, f"connected to {event.address} ({name}{'' if other is None else f', which {other}'})")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redelivery.core.printable import NO_ID, printable
 from redelivery.events import Finished, TakenBack
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class LogGroup:
         self.more += event.messages if isinstance(event, TakenBack) else 1
         self.last = now
         if isinstance(event, Finished) and self.dead_letters and len(self.ids) < NAMED:
-            self.ids.append(event.message_id or "None")
+            self.ids.append(event.message_id or NO_ID)
 
     @property
     def dead_letters(self) -> bool:
@@ -110,7 +111,7 @@ class LogGroup:
         """Return the line about those that were not written, at the time `now`."""
         key = self.key
         cause = "" if key.cause_type is None else f" ({key.cause_type})"
-        ids = f": {', '.join(self.ids)}, …" if self.ids else ""
+        ids = f": {printable(', '.join(self.ids))}, …" if self.ids else ""
         seconds = max(1.0, now - self.began)
         what = f"{key.what}{cause}, {THEN[key.next_step]}{ids}"
         # Without it, a group whose failures ended early would read as if they went on.

@@ -35,6 +35,8 @@ class Connected(Event):
     """Empty if the broker does not send its version."""
     again: bool
     """True after a reconnect."""
+    late: bool = False
+    """True if the broker could not be reached before."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

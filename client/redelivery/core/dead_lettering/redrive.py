@@ -41,6 +41,11 @@ REDRIVE_RUN = "redeliveryRedriveRun"
 """Property that names the redrive that sent the message last: the same redrive must not send it again."""
 REDRIVE_HEADERS = frozenset({REDRIVES, REDRIVE_RUN})
 KEPT = "redeliveryOriginalId"
+# Properties about a death that a dead letter keeps in the quarantine.
+DEATH = frozenset({
+    "redeliveryCause", "redeliveryCount", "redeliveryOriginalDeliveryMode", "redeliveryFirstFailure",
+    "redeliveryLastFailure",
+})  # fmt: skip
 # Properties in which brokers describe a dead-lettering; on a redriven message they would be wrong.
 STALE = frozenset({
     "dlqDeliveryFailureCause", "original-destination", "originalDeliveryMode", "originalDestination",
@@ -71,6 +76,20 @@ def is_stale(name: str) -> bool:
 
 def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
     """Return the original message of a dead letter, addressed to `destination`: never expiring, and persistent."""
+    return copy_of(delivery, destination, _headers(delivery, run))
+
+
+def quarantined(delivery: Delivery, destination: str, run: str, origin: str | None) -> Outgoing:
+    """Return the copy of a dead letter for the quarantine, where it is still a dead letter: why, when, from where."""
+    headers = _headers(delivery, run)
+    headers |= {name: value for name, value in delivery.headers.items() if name in DEATH}
+    # Only the origin that a redrive would follow: in the quarantine there is no record of the broker beside it.
+    if origin is not None:
+        headers["redeliveryOriginalDestination"] = origin
+    return copy_of(delivery, destination, headers)
+
+
+def _headers(delivery: Delivery, run: str) -> dict[str, Any]:
     told = delivery.headers
     headers = {name: value for name, value in told.items() if name not in OWN_HEADERS and not is_stale(name)}
     first = first_id(delivery)
@@ -78,7 +97,7 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
         headers[KEPT] = first
     headers[REDRIVES] = str(redrives_of(told) + 1)
     headers[REDRIVE_RUN] = run
-    return copy_of(delivery, destination, headers)
+    return headers
 
 
 class Redrive:
@@ -145,7 +164,10 @@ class Redrive:
             why = "" if self.refusal is None else f": {self.refusal}"
             named = f"dead letter {delivery.message_id}"
             return Stop(AdapterError(f"{named} cannot be sent to {target}{why}; it stays in its queue"))
-        copy = redriven(delivery, target, self.run)
+        if target == self.quarantine:
+            copy = quarantined(delivery, target, self.run, self.origin(delivery))
+        else:
+            copy = redriven(delivery, target, self.run)
         return Forward(delivery, copy, record.cause or Cause("redriven"), record.count, redrive=True)
 
 

@@ -154,7 +154,8 @@ class ConnectionDriver:
             self._adapter.close(0)
             raise closed()
         broker, version = self.capabilities.broker, self.capabilities.version
-        self.observers.emit((events.Connected(self._clock.time(), str(endpoint), broker, version, again),))
+        at, late = self._clock.time(), self._addresses.failed and not again
+        self.observers.emit((events.Connected(at, str(endpoint), broker, version, again, late),))
         # The new connection may be lost already.
         if self._up:
             self._standing.end(None)

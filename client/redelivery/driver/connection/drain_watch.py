@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from redelivery.core.printable import NO_ID, printable
 from redelivery.events import DrainBegun, Drained
 from redelivery.log import logger
 
@@ -77,7 +78,7 @@ class DrainWatch:
             ids = self._ids()
             if ids:
                 logger.info(
-                    "draining: %s still %s after %.0f s: %s",
+                    "draining: %s still %s after %.0f s; %s",
                     _handlers(ids),
                     "runs" if len(ids) == 1 else "run",
                     now - self._began,
@@ -89,9 +90,10 @@ class DrainWatch:
         """Log the messages of the handlers that still run when the drain stops waiting."""
         ids = self._ids()
         if ids:
+            have, them = ("has", "it") if len(ids) == 1 else ("have", "them")
             logger.warning(
-                "drained, but %s not ended: %s; the broker redelivers their messages after the connection is closed",
-                f"{_handlers(ids)} {'has' if len(ids) == 1 else 'have'}", _shown(ids),
+                "drained, but %s %s not ended; %s; the broker redelivers %s after the connection is closed",
+                _handlers(ids), have, _shown(ids), them,
             )  # fmt: skip
 
     def end(self, report: Report) -> Report:
@@ -105,7 +107,7 @@ class DrainWatch:
 
     def _ids(self) -> list[str]:
         found = [runner.run.now_running() for runner in self._runners]
-        return [str(one.delivery.message_id) for one in found if one is not None]
+        return [printable(one.delivery.message_id or NO_ID) for one in found if one is not None]
 
 
 def _handlers(ids: Sequence[str]) -> str:
@@ -114,4 +116,5 @@ def _handlers(ids: Sequence[str]) -> str:
 
 def _shown(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - IDS} more" if len(ids) > IDS else ""
-    return ", ".join(ids[:IDS]) + more
+    whose = "its message" if len(ids) == 1 else "their messages"
+    return f"{whose}: {', '.join(ids[:IDS])}{more}"

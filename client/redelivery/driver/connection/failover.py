@@ -29,6 +29,8 @@ class FailoverAddresses:
     def __init__(self, settings: Settings) -> None:
         self.current = ""
         """Address of the last connection."""
+        self.failed = False
+        """True if once no address has answered."""
         self._addresses = list(settings.endpoints)
         if settings.failover.randomize and len(self._addresses) > 1:
             Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing
@@ -60,6 +62,7 @@ class FailoverAddresses:
                 failures.append(str(error))
             else:
                 return
+        self.failed = True
         raise TransportError("; ".join(failures))
 
     def next(self) -> Endpoint:

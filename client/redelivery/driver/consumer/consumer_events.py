@@ -210,6 +210,9 @@ class ConsumerEvents:
                     self._parked(command.delivery, cause, command.delay, deferred=late, native=True)
                 case PoisonAck():
                     self._dead_lettering(command.delivery, command.cause.text, None)
+                # The copy of a redrive is no dead letter.
+                case Forward() if command.redrive:
+                    continue
                 case Forward():
                     self._dead_lettering(command.delivery, command.cause.text, command.copy.destination)
                 case Refused():
