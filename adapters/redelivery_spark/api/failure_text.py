@@ -27,6 +27,8 @@ _AROUND = re.compile(
     r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |^Caused by: "
     r"|\. Consider setting .*| SQLSTATE: \w+$"
 )
+# What Py4J puts before the first line of an error of Java. It names an object of this process, and no cause.
+_CALLED = re.compile(r"(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
 # Characters of a failure's text that are stored.
 _MOST = 300
 
@@ -37,8 +39,10 @@ def was_stopped(text: str) -> bool:
 
 
 def brief_error(error: Exception) -> str:
-    """Return the first line of an exception's text: Spark appends plans and stacks to it."""
-    said = _of_task(str(error))
+    """Return the first line of an exception's text: Spark appends plans and stacks to it. Of Java's: as `brief`."""
+    text = str(error)
+    said = text if _CALLED.match(text) else None
+    said = _of_task(text) or said
     return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST] if said is None else _most(said)
 
 
@@ -56,6 +60,7 @@ def _of_task(text: str) -> str | None:
 
 
 def _most(text: str) -> str:
+    text = _CALLED.sub("", text)
     raised = _raised(text)
     if raised is None:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
