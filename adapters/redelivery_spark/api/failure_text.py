@@ -40,9 +40,7 @@ def was_stopped(text: str) -> bool:
 
 def brief_error(error: Exception) -> str:
     """Return the first line of an exception's text: Spark appends plans and stacks to it. Of Java's: as `brief`."""
-    text = str(error)
-    said = text if _CALLED.match(text) else None
-    said = _of_task(text) or said
+    said = _of_task(str(error))
     return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST] if said is None else _most(said)
 
 
@@ -53,10 +51,12 @@ def brief(text: str) -> str:
 
 
 def _of_task(text: str) -> str | None:
-    """Return the error of the task that made a job fail, without the task's number and machine."""
+    """Return the error of the task that made a job fail, without the task's number and machine; or that of Java."""
     _, found, task = text.rpartition(_LOST)
     _, ended, said = task.partition("): ")
-    return said if found and ended else None
+    if found and ended:
+        return said
+    return text if _CALLED.match(text) else None
 
 
 def _most(text: str) -> str:
