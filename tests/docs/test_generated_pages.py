@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from difflib import unified_diff
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ from docs._generate.parts import cell, current, table, with_part
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.page}:{part.name}")
 def test_pages_are_as_the_code_is(part: Part) -> None:
     """A generated part equals what `python -m docs._generate --write` writes."""
-    assert part.path.read_text(encoding="utf-8") == current(part)
+    page, code = part.path.read_text(encoding="utf-8").splitlines(), current(part).splitlines()
+    changes = "\n".join(unified_diff(page, code, "page", "code", lineterm="", n=0))
+    assert not changes, f"run python -m docs._generate --write\n{changes}"
 
 
 @for_each(OPTIONS.values())

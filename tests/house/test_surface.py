@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import unified_diff
+
 import pytest
 from tests.house.surface import GOLDEN, SURFACES
 
@@ -11,4 +13,8 @@ def test_the_surface_is_as_it_was(name: str) -> None:
     """Public names, options, the command line's output and log lines equal the golden text."""
     if name == "api":
         pytest.importorskip("proton")
-    assert SURFACES[name]() + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    golden = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    changes = "\n".join(
+        unified_diff(golden, SURFACES[name]().splitlines(), "before", "now", lineterm="", n=0)
+    )
+    assert not changes, f"if this is on purpose, run python -m tests.house.surface\n{changes}"

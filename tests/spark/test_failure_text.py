@@ -48,6 +48,15 @@ def test_what_spark_puts_around_an_error() -> None:
     )
 
 
+def test_an_error_of_java_in_a_sink() -> None:
+    """The text of an error of Java is Java's first line, and not that Py4J called something."""
+    full = "org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: /shared/rows"
+    java = f"An error occurred while calling o239.create.\n: {full}\n\tat org.apache.hadoop.fs\n"
+    text = f'Traceback (most recent call last):\n  File "a"\npy4j.protocol.Py4JJavaError: {java}\n SQLSTATE: 39000\n'
+    assert brief(text) == full
+    assert brief_error(RuntimeError(java)) == full
+
+
 def test_an_error_of_the_driver() -> None:
     """The text is the last error of a traceback, or the first line, and has at most 300 characters."""
     assert brief("Traceback\n  x\nKeyError: a\nDuring …\nValueError: two") == "ValueError: two"

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructField, StructType
 from tests.spark.frames import source
 
+from redelivery.errors import ConfigurationError
 from redelivery_spark.api.foreach_batch import foreach_batch
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import store_at
@@ -84,3 +85,27 @@ def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCapture
     with pytest.raises(RuntimeError, match="the sink"):
         foreach_batch(write)(frame, 4)
     assert "batch 4: failed, and the failure cannot be marked in walDir" in caplog.text
+
+
+def test_a_sink_that_nothing_would_run_is_refused(tmp_path: Path) -> None:
+    """A sink that is not callable, or is `async def`, is refused; one that returns a coroutine ends the query."""
+    store_at(str(tmp_path)).prepare("failures")
+
+    async def later(*_: object) -> None:
+        raise AssertionError
+
+    for write, said in (
+        (None, "write=None: not callable"),
+        (later, "write= returns a coroutine, which nothing runs"),
+    ):
+        given: Any = write
+        with pytest.raises(ConfigurationError, match=said):
+            foreach_batch(given)
+
+    def factory(*given: object) -> object:
+        return later(*given)
+
+    frame: Any = source(tmp_path, "a")
+    with pytest.raises(ConfigurationError, match="write= returns a coroutine, which nothing runs"):
+        foreach_batch(factory)(frame, 4)
+    assert Records(store_at(str(tmp_path))).failures() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,7 @@ from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -148,6 +149,38 @@ def test_a_value_that_does_not_fit_fails_its_row(
         assert made(apply(rows, handler, columns, name=str(number))) == [1, 1]
         assert said in refused(tmp_path)["b"]
         Records(store_at(str(tmp_path))).forget(store_at(str(tmp_path)).names("verdicts"))
+
+
+def test_a_handler_that_nothing_would_run_is_refused(rows: Frame, tmp_path: Path) -> None:
+    """A handler that is not callable, `async def`, or that yields is refused: no row passes, and none is charged."""
+
+    async def later(_: object) -> None:
+        raise AssertionError
+
+    def yielding(_: object) -> Iterator[None]:
+        yield
+
+    def factory(_: object) -> object:
+        return later(_)
+
+    class GeneratorHandler:
+        def __call__(self, row: object) -> Iterator[None]:
+            return yielding(row)
+
+    refusals: list[tuple[Any, str]] = [
+        (None, "handler=None: not callable; give a function of one row"),
+        (later, "handler= returns a coroutine, which nothing runs here; write a plain function"),
+        (functools.partial(later), "handler= returns a coroutine"),
+        (yielding, "handler= returns a generator, which nothing runs here; it must not yield"),
+    ]
+    for handler, said in refusals:
+        with pytest.raises(ConfigurationError, match=re.escape(said)):
+            apply(rows, handler)
+    for handler in (factory, GeneratorHandler()):
+        with pytest.raises(ConfigurationError, match="which nothing runs here"):
+            made(apply(rows, handler))
+    assert store_at(str(tmp_path)).names("verdicts") == []
+    assert refused(tmp_path) == {}
 
 
 def test_what_a_handler_may_return(rows: Frame) -> None:

@@ -27,6 +27,8 @@ _AROUND = re.compile(
     r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: |^Caused by: "
     r"|\. Consider setting .*| SQLSTATE: \w+$"
 )
+# What Py4J puts before the first line of an error of Java. It names an object of this process, and no cause.
+_CALLED = re.compile(r"(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
 # Characters of a failure's text that are stored.
 _MOST = 300
 
@@ -37,7 +39,7 @@ def was_stopped(text: str) -> bool:
 
 
 def brief_error(error: Exception) -> str:
-    """Return the first line of an exception's text: Spark appends plans and stacks to it."""
+    """Return the first line of an exception's text: Spark appends plans and stacks to it. Of Java's: as `brief`."""
     said = _of_task(str(error))
     return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST] if said is None else _most(said)
 
@@ -49,13 +51,16 @@ def brief(text: str) -> str:
 
 
 def _of_task(text: str) -> str | None:
-    """Return the error of the task that made a job fail, without the task's number and machine."""
+    """Return the error of the task that made a job fail, without the task's number and machine; or that of Java."""
     _, found, task = text.rpartition(_LOST)
     _, ended, said = task.partition("): ")
-    return said if found and ended else None
+    if found and ended:
+        return said
+    return text if _CALLED.match(text) else None
 
 
 def _most(text: str) -> str:
+    text = _CALLED.sub("", text)
     raised = _raised(text)
     if raised is None:
         lines = [line.strip() for line in text.splitlines() if line.strip()]

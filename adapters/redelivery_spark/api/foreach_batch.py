@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery_spark.api.failure_text import brief_error, was_stopped
+from redelivery_spark.api.user_functions import check_function, check_result
 from redelivery_spark.api.wal_location import wal_dir_of
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import store_at
@@ -32,7 +33,8 @@ def foreach_batch(
     was interrupted by `query.stop()` or a cancelled job is not marked.
 
     Args:
-        write: Writes a batch. It is called again with the same batch after a failure. Its result is ignored.
+        write: Plain function that writes a batch. It is called again with the same batch after a failure. Its result
+            is ignored; a coroutine or a generator ends the query, because nothing runs it.
         wal_dir: The source's `walDir`. Default: the one that the DataFrame carries in its columns' metadata; it is
             missing after an aggregation or a `select` of other columns. The failure is then not marked, and a warning
             is logged.
@@ -40,15 +42,20 @@ def foreach_batch(
     Returns:
         The function for `foreachBatch`. It raises every error of `write` unchanged. A mark that cannot be written is
         logged as a warning and hides no error.
+
+    Raises:
+        ConfigurationError: `write` is not callable, or is `async def`.
     """
+    check_function(write, "write", "a DataFrame and the batch's number")
 
     def guarded(df: DataFrame, batch_id: int) -> None:
         try:
-            write(df, batch_id)
+            result = write(df, batch_id)
         except Exception as error:
             if not was_stopped(str(error)):
                 _mark(df, wal_dir, batch_id, error)
             raise
+        check_result(result, "write")
 
     return guarded
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from redelivery_spark.api.result_columns import result_batch
+from redelivery_spark.api.user_functions import check_result
 from redelivery_spark.schema import PLACE
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def handled(
 ) -> pa.RecordBatch:
     """Run a handler over the rows of an Arrow batch; return its results once the verdict on the rows is published.
 
-    `result`: schema of the columns that the handler returns; None: return the rows that pass, unchanged.
+    `result`: schema of the columns that the handler returns; None: return the rows that pass, unchanged. Raises
+    ConfigurationError if the handler returns a coroutine or a generator: no verdict is published.
     """
     places: list[Any] = batch.column(PLACE).to_pylist()
     counts: list[Any] = batch.column("delivery_count").to_pylist()
@@ -66,6 +68,7 @@ def handled(
             # SystemExit, a panic of native code: they end the worker process.
             crumb.keep()
             raise
+        check_result(value, "handler")
         if result is None or value is not None:
             passed.append(number)
             made.append(value)

@@ -17,6 +17,7 @@ from redelivery.classifier import Classifier, checked_errors
 from redelivery.errors import ConfigurationError
 from redelivery_spark.api.failure_text import brief
 from redelivery_spark.api.handled_rows import handled
+from redelivery_spark.api.user_functions import check_function
 from redelivery_spark.api.verdict_names import mark_of
 from redelivery_spark.api.wal_location import handlers_of, marked, wal_dir_of
 from redelivery_spark.executors.crumbs import Crumb, crumb_of, died_over
@@ -66,7 +67,8 @@ def process(
         df: Streaming DataFrame of the source `redelivery`, or the one that `foreachBatch` got of it, with at least the
             columns `_place` and `delivery_count`.
         handler: Called with a `Row` in an executor. `properties` is a dict, a timestamp an aware datetime in UTC. It
-            returns a tuple, list, dict, Row or single value that fits `result`, or None for no row.
+            returns a tuple, list, dict, Row or single value that fits `result`, or None for no row. It is a plain
+            function: nothing awaits `async def`, and it must not yield.
         result: Columns that the handler returns, as DDL or StructType. A value that does not fit fails its row. A
             datetime without a time zone is taken as UTC. None: the rows that pass, unchanged; results are ignored.
         name: Name of this handler in the write-ahead log, the same at each start. None: its qualified name and the
@@ -79,10 +81,11 @@ def process(
         A DataFrame with the columns of `result`, or of `df`.
 
     Raises:
-        ConfigurationError: `df` lacks a column; `result` is not a schema; `name` is empty, or another handler's of
-            these rows; `errors` has policies; `df` does not carry its `walDir` and `wal_dir` is None; or the handler
-            cannot be pickled.
+        ConfigurationError: `handler` is not callable, is `async def`, or cannot be pickled; `df` lacks a column; `result`
+            is not a schema; `name` is empty, or another handler's of these rows; `errors` has policies; or `df` does
+            not carry its `walDir` and `wal_dir` is None.
     """
+    check_function(handler, "handler", "one row")
     return _mapped(df, handler, result, name, wal_dir, _checked(df, errors))
 
 

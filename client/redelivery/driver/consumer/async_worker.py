@@ -9,8 +9,9 @@ from contextvars import copy_context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redelivery.core.unrun_result import is_unrun
 from redelivery.driver.asyncio_wait import call_later
-from redelivery.driver.consumer.worker import is_unrun, unrun
+from redelivery.driver.consumer.worker import unrun
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
 from redelivery.events.of_handling import ResultDetails
 from redelivery.message import message_for

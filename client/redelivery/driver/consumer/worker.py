@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from redelivery.core.unrun_result import closed, is_unrun
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
 from redelivery.errors import ConfigurationError
 from redelivery.message import Message, message_for
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.consumer.handler_run import HandlerRun
 
-__all__ = ["Worker", "attempt", "is_unrun", "unrun"]
+__all__ = ["Worker", "attempt", "unrun"]
 
 
 def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher: Dispatcher) -> Event | None:
@@ -39,14 +38,6 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher
     return message.result(None)
 
 
-def is_unrun(result: object) -> bool:
-    """True if a handler's return value still has to be run: an awaitable, a generator, or an async generator."""
-    try:
-        return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
-    except Exception:  # noqa: BLE001 - a proxy without its object raises when it is asked for its class
-        return False
-
-
 def unrun(message: Message, result: object) -> ConfigurationError:
     """Release the message and return the error of the worker.
 
@@ -54,14 +45,10 @@ def unrun(message: Message, result: object) -> ConfigurationError:
     """
     # First: a coroutine or generator that has begun may raise when it is closed.
     message.give_back()
-    if inspect.iscoroutine(result) or inspect.isgenerator(result):
-        with suppress(BaseException):
-            # Without it Python warns that the coroutine never ran.
-            result.close()
-    kind, hint = "a generator", "a handler must not yield"
-    if inspect.isawaitable(result):
-        kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"
-        hint = "use redelivery.connect_async, and await it in the handler"
+    kind = closed(result)
+    hint = "use redelivery.connect_async, and await it in the handler"
+    if kind == "a generator":
+        hint = "a handler must not yield"
     return ConfigurationError(
         f"the handler of {message.destination} returned {kind}, which nothing runs here; {hint}",
         option="handler",

@@ -1,0 +1,40 @@
+"""Checks of the functions that `process` and `foreach_batch` call: nothing awaits or iterates over their results."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+from redelivery.core.unrun_result import closed, is_unrun
+from redelivery.errors import ConfigurationError
+
+__all__ = ["check_function", "check_result"]
+
+
+def check_function(given: object, option: str, takes: str) -> None:
+    """Raise ConfigurationError if an argument is not a plain function: its rows would pass, or fail, unhandled."""
+    if not callable(given):
+        raise ConfigurationError(
+            f"{option}={given!r}: not callable; give a function of {takes}", option=option
+        )
+    function = cast("Any", given)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise _unrun(option, "a coroutine")
+    if inspect.isgeneratorfunction(function):
+        raise _unrun(option, "a generator")
+
+
+def check_result(result: object, option: str) -> None:
+    """Raise ConfigurationError if a function has returned a coroutine or a generator: nothing was done.
+
+    The query ends, and no row is charged: each delivery would end in the same way.
+    """
+    if result is not None and is_unrun(result):
+        raise _unrun(option, closed(result))
+
+
+def _unrun(option: str, kind: str) -> ConfigurationError:
+    hint = "it must not yield"
+    if kind != "a generator":
+        hint = "write a plain function, which may call asyncio.run(…)"
+    return ConfigurationError(f"{option}= returns {kind}, which nothing runs here; {hint}", option=option)
