@@ -81,9 +81,9 @@ def process(
         A DataFrame with the columns of `result`, or of `df`.
 
     Raises:
-        ConfigurationError: `handler` is not callable, is `async def`, or cannot be pickled; `df` lacks a column; `result`
-            is not a schema; `name` is empty, or another handler's of these rows; `errors` has policies; or `df` does
-            not carry its `walDir` and `wal_dir` is None.
+        ConfigurationError: `handler` is not callable, is `async def`, or cannot be pickled; `df` lacks a column;
+            `result` is not a schema; `name` is empty, or another handler's of these rows; `errors` has policies; or
+            `df` does not carry its `walDir` and `wal_dir` is None.
     """
     check_function(handler, "handler", "one row")
     return _mapped(df, handler, result, name, wal_dir, _checked(df, errors))
