@@ -119,7 +119,7 @@ def test_to_uri(cli: Any, broker: Path) -> None:
         (["explain", "broker.xml", "--plot", "a.png"], 2, "--destination"),
         (["explain", "broker.xml", "--destination", "queu://a"], 78, "queue://"),
         (["explain", "bad.xml"], 78, "bad.xml:1:1: the XML is not well-formed"),
-        (["explain", "notes.yaml"], 78, "an unknown kind of file"),
+        (["explain", "notes.yaml"], 78, "Java properties and YAML are not read"),
         (["convert"], 2, "needs URI|FILE"),
         (
             ["convert", "broker.xml", "--to", "tmol"],

@@ -53,3 +53,27 @@ def test_placeholders_in_the_policy_of_a_broker_url(imported: Any) -> None:
     found = imported(f'<beans><connectionFactory brokerURL="{url}"/></beans>')
     assert found.policies.default == RedeliveryPolicy(maximum_redeliveries=3)
     assert [note.left_out for note in found.notes] == [False, True]
+
+
+ONE = (
+    "<policyEntry {}><deadLetterStrategy><individualDeadLetterStrategy queuePrefix='D.'/>"
+    "</deadLetterStrategy></policyEntry>"
+)
+
+
+@pytest.mark.parametrize(
+    ("entries", "strategy", "noted"),
+    [
+        ('<policyEntry><deadLetterStrategy><sharedDeadLetterStrategy deadLetterQueue="X"/></deadLetterStrategy>'
+         "</policyEntry>" + ONE.format('queue=">"'), "individual", "all destinations"),
+        (ONE.format('queue=">"') + '<policyEntry queue="A.>" memoryLimit="1mb"/>', "individual", "queue://A.>"),
+        (ONE.format("") + '<policyEntry queue=">"/>', None, "all destinations"),
+        (ONE.format('queue="A"') + '<policyEntry queue=">"/>', None, "queue://A"),
+    ],
+    ids=["the default first", "an entry without", "queues without", "one queue"],
+)  # fmt: skip
+def test_which_strategy_counts(imported: Any, entries: str, strategy: str | None, noted: str) -> None:
+    """An entry of queues precedes the default entry; an entry without a strategy has the default one, as in Classic."""
+    found = imported(f"<broker {CORE}>{entries}</broker>")
+    assert found.dead_letters.get("redelivery.deadLetterStrategy") == strategy
+    assert f"dead letters of {noted}" in [note.what for note in found.notes]

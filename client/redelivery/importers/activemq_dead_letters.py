@@ -30,6 +30,7 @@ _DEFAULTS = {
     "dropTemporaryTopics": "true", "dropTemporaryQueues": "true", "reportInterval": "1000",
 }  # fmt: skip
 """Values that need not be carried over, because they are the default on both sides."""
+_EVERYWHERE = "all destinations"
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
 # Each suffix is added before its prefix, which can be empty only where there is a suffix.
 _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix", "topicSuffix")
@@ -38,6 +39,7 @@ _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix
 def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> dict[str, str]:
     """Return the URI options that treat dead letters as the broker does; note the rest."""
     found: list[Strategy] = []
+    without: list[Element] = []
     plugins: list[Strategy] = []
     flags: dict[str, Value] = {}
     for element in root.walk():
@@ -46,10 +48,14 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
             item = beans.properties(element).get("deadLetterStrategy")
             if item is not None:
                 found.append(_entry(element, item, beans, reader, notes))
+            else:
+                without.append(element)
         elif kind == "discardingDLQBrokerPlugin":
             plugins.append(_discarding_plugin(element, beans, notes))
         elif kind == "redeliveryPlugin":
             flags |= _redelivery_plugin(element, beans, notes)
+    if found:
+        found = _by_rank([*found, *(_without_strategy(element, reader) for element in without)])
     # A plugin that drops everything precedes all strategies. One that drops some only must not replace a strategy.
     drops_all = [plugin for plugin in plugins if "discard" not in plugin.options]
     drops_some = [plugin for plugin in plugins if "discard" in plugin.options]
@@ -59,7 +65,7 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
 def _entry(entry: Element, item: Property, beans: Beans, reader: PolicyReader, notes: Notes) -> Strategy:
     place = reader.place(entry)
     everything = place in (None, "queue://>")
-    pattern = "all destinations" if place is None else place or "a pattern that is not understood"
+    pattern = _EVERYWHERE if place is None else place or "a pattern that is not understood"
     options: dict[str, Value] = {}
     strategy = item.beans[0] if item.beans else None
     kind = _STRATEGIES.get(beans.type_of(strategy)) if strategy is not None else None
@@ -78,6 +84,17 @@ def _entry(entry: Element, item: Property, beans: Beans, reader: PolicyReader, n
         elif (value := settled(name, held.value, notes)) is not None:
             _put(options, name, value)
     return Strategy(pattern, everything, strategy.line, _ordered(options))
+
+
+def _without_strategy(entry: Element, reader: PolicyReader) -> Strategy:
+    """Return the strategy of an entry that has none: the default, also where a wider entry has a strategy."""
+    place = reader.place(entry)
+    return Strategy(place or _EVERYWHERE, place in (None, "queue://>"), entry.line, {})
+
+
+def _by_rank(strategies: list[Strategy]) -> list[Strategy]:
+    """Return strategies, the default entry last: an entry of queues precedes it in Classic."""
+    return sorted(strategies, key=lambda strategy: strategy.pattern == _EVERYWHERE)
 
 
 def _put(options: dict[str, Value], name: str, value: Value) -> None:

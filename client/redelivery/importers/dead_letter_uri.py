@@ -56,7 +56,7 @@ def one_for_all(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
     for strategy in strategies:
         options = _plain(strategy)
         if strategy is not chosen and options != wanted:
-            said = " ".join(f"{_PREFIX}{name}={value}" for name, value in options.items()) or "defaults"
+            said = " ".join(f"{_PREFIX}{name}={value}" for name, value in options.items()) or "the default"
             notes.add(
                 strategy.line,
                 f"dead letters of {strategy.pattern}",
