@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import count
+from typing import TYPE_CHECKING
 
+import pytest
+from tests.core.bench import CAUSE, Bench
+from tests.core.credit_world import WINDOW
+from tests.core.model import Letter
+
+from redelivery.core.breaker import Breaker
 from redelivery.core.commands import Credit
 from redelivery.core.credit import CreditWindow
+from redelivery.core.events import Continued, Failed, Paused, Succeeded, Tick
+
+if TYPE_CHECKING:
+    from redelivery.core.events import Event
 
 
 def asked(credit: int, max_parked: int, *parked: int) -> list[int]:
@@ -66,3 +77,32 @@ def test_nothing_is_granted_by_taking_credit_back() -> None:
     window.arrived += 4
     assert window.withdrawn() == (Credit(1, 0),)
     assert window.late == 0
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["breaker", "pause"])
+def test_parked_messages_get_their_room_also_after_handling_paused(*, paused: bool) -> None:
+    """A window is not granted for arrivals while handling pauses; afterwards parked messages get room as before."""
+    bench = Bench(able=WINDOW, credit=4, max_parked=1000, breaker=Breaker(told=2))
+    numbers = count()
+
+    def asked(*events: Event) -> list[int]:
+        found = [command for event in events for command in bench.feed(event)]
+        return [command.messages for command in found if isinstance(command, Credit)]
+
+    for _ in range(100):
+        bench.succeed(bench.run(Letter(next(numbers))))
+    first, second = (bench.run(Letter(next(numbers))) for _ in range(2))
+    assert asked(Failed(first, CAUSE, weight="outage")) == [1]
+    if paused:
+        assert asked(Failed(second, CAUSE), Paused(), Tick(), Continued()) == [1]
+    else:
+        assert asked(Failed(second, CAUSE, weight="outage")) == [1]
+    # Each parked one is handled when it is due, and fresh ones between them.
+    bench.now += 3600
+    while bench.engine.load.parked or bench.engine.load.breaker_state != "closed":
+        if (delivery := bench.want()) is None:
+            bench.arrive(Letter(next(numbers)))
+        else:
+            assert not [each for each in asked(Succeeded(delivery), Tick()) if each > 0]
+    parked = [bench.run(Letter(next(numbers))) for _ in range(2)]
+    assert sum(asked(*(Failed(each, CAUSE) for each in parked))) == 2

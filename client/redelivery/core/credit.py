@@ -93,6 +93,11 @@ class CreditWindow:
         # How many messages may still arrive that the broker sent before the credit was withdrawn.
         self.late = 0
 
+    @property
+    def by_command(self) -> bool:
+        """True with flow: nothing arrives that was not granted. A window's credit is granted again by the broker."""
+        return self.active and not self.grows
+
     def set_aside(self, messages: int) -> None:
         """Note that `messages` more are set aside (fewer, if negative). They use none of the credit."""
         if not self._widens:
@@ -173,7 +178,7 @@ class CreditWindow:
     def limited(self, ready: int, most: int) -> Credit | None:
         """Return the credit to grant while at most `most` messages may be here; `ready` of them are here already.
 
-        For flow only.
+        For flow only: of a window, each arrival would count as room for a parked message.
         """
         # Messages that arrived after the credit was withdrawn had been sent before.
         self._granted = max(self._granted, self.arrived)
@@ -185,7 +190,7 @@ class CreditWindow:
 
     def withdrawn(self) -> Sequence[Credit]:
         """Return the command that takes back the unused credit: messages that arrived now would only be released."""
-        if self.grows or not self.active:
+        if not self.by_command:
             return ()
         # More messages may have arrived than were granted, after an earlier withdrawal. That grants nothing.
         left = self.late = max(0, self._granted - self.arrived)

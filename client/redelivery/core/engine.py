@@ -230,7 +230,7 @@ class Engine:
         flow = self._flow
         if self._gate.closed or not (flow.active or flow.grows):
             return commands
-        if self._gate.withholds and flow.active:
+        if self._gate.withholds and flow.by_command:
             credit = flow.limited(self._schedule.ready(), self._gate.wanted)
         else:
             due = flow.settled >= flow.due_at or now >= flow.due_by
