@@ -183,12 +183,15 @@ class ConnectionBase(Listening, Generic[RunnerT]):
     def _check_open(self) -> None:
         self._check_process()
         if not self._entered or self._closed:
-            raise not_open(closed=self._closed)
+            raise self._not_open(closed=self._closed)
 
     def _check_entered(self) -> None:
         self._check_process()
         if not self._entered:
-            raise not_open(closed=False)
+            raise self._not_open(closed=False)
+
+    def _not_open(self, *, closed: bool) -> ConfigurationError:
+        return not_open(closed=closed, made_by=f"redelivery.{self._maker}", awaits=self._awaits)
 
     def _check_fresh(self) -> None:
         """Raise ConfigurationError if the connection has been drained: it would handle no message."""
