@@ -372,8 +372,8 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         Args:
             drain_timeout: Seconds that running handlers get at its end. Default 30.
             required: True: a broker that cannot be reached at the start raises TransportError. False: the
-                block begins without the broker; connecting and starting go on in the background, and
-                `health()` is not ready until then.
+                block begins without the broker after one try of each address (10 s at most); connecting and
+                starting go on in the background, and `health()` is not ready until then.
 
         Returns:
             The context manager; its value is the connection. It raises what `async with`, `start` and `drain`
@@ -406,8 +406,8 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         It is `running` with these arguments. The connection is `app.state.redelivery`.
 
         Args:
-            drain_timeout: Seconds that running handlers get at its end. Default 25, which leaves 5 of the 30
-                seconds that Kubernetes gives a pod.
+            drain_timeout: Seconds that running handlers get at its end. Default 25. Requests that wait for the
+                broker, and closing, add up to 10: give a pod 40 instead of Kubernetes' 30.
             required: As for `running`. Default False.
 
         Returns:

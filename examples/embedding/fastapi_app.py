@@ -20,7 +20,7 @@ async def handle(message: redelivery.Message) -> None:
     handled.append(message.text)
 
 
-# Connects in the background, drains at the end: 25 s of the 30 that Kubernetes gives a pod.
+# Connects in the background, drains for up to 25 s at the end: give a pod 40 s.
 app = FastAPI(lifespan=connection.lifespan(drain_timeout=25))
 app.mount("/health", health.asgi(connection))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import traceback
 from pathlib import Path
@@ -273,10 +274,11 @@ def test_draining_while_reconnecting(twin: Twin) -> None:
 
 
 def test_used_outside_of_with(twin: Twin) -> None:
-    """A connection that is used before or after its `with` says that it must be used inside."""
+    """A connection that is used before or after its `with` says that it must be used inside, and how it is made."""
     connection = twin.make()
+    block = "`async with redelivery.connect_async" if twin.asynchronous else "`with redelivery.connect"
     for state in ("not open yet", "closed"):
-        with pytest.raises(ConfigurationError, match=state):
+        with pytest.raises(ConfigurationError, match=re.escape(f"{state}; use it inside {block}(...)`")):
             twin.call(connection.consumer("orders"))
         with pytest.raises(ConfigurationError, match=state):
             twin.call(connection.send("orders", "x"))

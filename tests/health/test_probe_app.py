@@ -69,8 +69,12 @@ def test_by_itself(source: Source) -> None:
 
 
 def test_an_open_breaker_leaves_it_ready_by_default(source: Source) -> None:
-    """An open breaker leaves the application ready by default; a wrong `ready_when` is refused at once."""
+    """An open breaker leaves the application ready by default; a wrong argument is refused at once."""
     health.asgi(source)
     assert source.asked[0][0] == "connected"
     with pytest.raises(redelivery.ConfigurationError, match="ready_when"):
         health.asgi(redelivery.connect("memory://x"), ready_when="conected")  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in (True, "text"):
+        with pytest.raises(redelivery.ConfigurationError, match=f"metrics={wrong!r}: must be a function"):
+            health.asgi(redelivery.connect("memory://x"), metrics=wrong)

@@ -36,7 +36,7 @@ class Connected(Event):
     again: bool
     """True after a reconnect."""
     late: bool = False
-    """True if the broker could not be reached before."""
+    """True if once before it no address has answered."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -47,8 +47,13 @@ class ProbeAnswers:
     def __init__(
         self, connection: HealthSource, metrics: Callable[[], bytes] | None, ready_when: ReadyWhen
     ) -> None:
-        """Set the sources of the answers. Raises ConfigurationError if the connection refuses `ready_when`."""
+        """Set the sources of the answers. Raises ConfigurationError for a wrong `ready_when` or `metrics`."""
         connection.health(ready_when)
+        if metrics is not None and not callable(metrics):
+            raise ConfigurationError(
+                f"metrics={metrics!r}: must be a function that returns bytes, as redelivery.prometheus.text",
+                option="metrics",
+            )
         self._connection = connection
         self._metrics = metrics
         self._ready_when: ReadyWhen = ready_when

@@ -36,7 +36,7 @@ def asgi(
         The ASGI application.
 
     Raises:
-        ConfigurationError: `ready_when` has another value.
+        ConfigurationError: `ready_when` has another value, or `metrics` is no function.
     """
     return ProbeApp(ProbeAnswers(connection, metrics, ready_when))
 

@@ -68,7 +68,8 @@ def serve(
         The server, a context manager. It runs until `close()`, or until the program ends.
 
     Raises:
-        ConfigurationError: The port is in use, or the server cannot listen there; or `ready_when` has another value.
+        ConfigurationError: The port is in use, or the server cannot listen there; `ready_when` has another value; or
+            `metrics` is no function.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(

@@ -183,12 +183,12 @@ class ConnectionBase(Listening, Generic[RunnerT]):
     def _check_open(self) -> None:
         self._check_process()
         if not self._entered or self._closed:
-            raise not_open(closed=self._closed)
+            raise not_open(closed=self._closed, made_by=f"redelivery.{self._maker}", awaits=self._awaits)
 
     def _check_entered(self) -> None:
         self._check_process()
         if not self._entered:
-            raise not_open(closed=False)
+            raise not_open(closed=False, made_by=f"redelivery.{self._maker}", awaits=self._awaits)
 
     def _check_fresh(self) -> None:
         """Raise ConfigurationError if the connection has been drained: it would handle no message."""

@@ -153,9 +153,8 @@ class ConnectionDriver:
             # The thread that closes the driver did not wait for this connection.
             self._adapter.close(0)
             raise closed()
-        broker, version = self.capabilities.broker, self.capabilities.version
-        at, late = self._clock.time(), self._addresses.failed and not again
-        self.observers.emit((events.Connected(at, str(endpoint), broker, version, again, late),))
+        named, late = (self.capabilities.broker, self.capabilities.version), self._addresses.failed
+        self.observers.emit((events.Connected(self._clock.time(), str(endpoint), *named, again, late),))
         # The new connection may be lost already.
         if self._up:
             self._standing.end(None)

@@ -107,7 +107,11 @@ def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
     return None if found is None else next((clock for clock in found if clock is not None), None)
 
 
-def not_open(*, closed: bool, made_by: str = "redelivery.connect") -> ConfigurationError:
+def not_open(*, closed: bool, made_by: str, awaits: bool = False) -> ConfigurationError:
     """Return the error for a call that needs an open connection. `made_by`: the function that makes the connection."""
-    state = "closed" if closed else "not open yet"
-    return ConfigurationError(f"the connection is {state}; use it inside `with {made_by}(...)`")
+    inside = f"use it inside `{'async ' if awaits else ''}with {made_by}(...)`"
+    if closed:
+        return ConfigurationError(
+            f"the connection is closed; {inside}, which makes a new one: each opens only once"
+        )
+    return ConfigurationError(f"the connection is not open yet; {inside}")
