@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ def test_a_closed_stdout(cli: Any, morgue: MemoryBroker, monkeypatch: pytest.Mon
     """A command whose stdout is closed does its work."""
     monkeypatch.setattr("sys.stdout", None)
     assert cli("dlq", "redrive", URI, *FAST).code == 0
+    sys.stdout.close()
     assert morgue.depth("orders") == 3
 
 
