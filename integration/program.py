@@ -39,7 +39,9 @@ class Program(Running):
         self._arguments = [sys.executable, *arguments]
         self._folder = folder
         sources = [str(ROOT / name) for name in ("client", "adapters")]
-        inherited = {name: value for name, value in os.environ.items() if name != "REDELIVERY_URL"}
+        # Unbuffered, `print` writes a line's end by itself: the lines of two processes run into each other.
+        left_out = ("REDELIVERY_URL", "PYTHONUNBUFFERED")
+        inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         path = os.pathsep.join([*sources, str(folder), str(EXAMPLES)])
         self._environment = {**inherited, "PYTHONPATH": path, **(environment or {})}
         self._output, name = tempfile.mkstemp()
