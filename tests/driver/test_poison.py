@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.driver.twins import eventually
 
 import redelivery
 from redelivery import ConfigurationError
@@ -169,6 +170,8 @@ def test_a_cut_while_poisoning_keeps_the_verdict(twin: Twin) -> None:
     twin.receive(consumer).poison("bad")
     twin.broker.cut()
     assert twin.receive(consumer, 1) is None
+    # A copy that was refused before the connection was lost waits 1 s.
+    eventually(twin, lambda: connection.report().poisoned)
     assert [letter.cause for letter in twin.broker.dead_letters()] == ["bad"]
     assert connection.report().poisoned == 1
 
