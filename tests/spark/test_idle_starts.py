@@ -17,6 +17,8 @@ from redelivery_spark.wal.object_store import ObjectStore
 from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.spark.query import Row
 
     from redelivery.testing import ManualClock, MemoryBroker
@@ -24,9 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["stores"]
 
 
-def a_query(broker: MemoryBroker) -> Query:
-    """Return a query whose log has no lock."""
-    return Query(broker, "sound://bucket/log", uri=FAST)
+@pytest.fixture
+def a_query(redelivery_broker: MemoryBroker) -> Iterator[Callable[[], Query]]:
+    """Make queries whose logs have no lock; each is closed after the test."""
+    made: list[Query] = []
+
+    def make() -> Query:
+        made.append(Query(redelivery_broker, "sound://bucket/log", uri=FAST))
+        return made[-1]
+
+    yield make
+    for query in made:
+        query.die()
 
 
 def idle_starts(query: Query, count: int) -> None:
@@ -48,10 +59,10 @@ def numbers(query: Query, lane: int = 0) -> list[int]:
 
 
 def test_starts_without_a_message_leave_two_segments(
-    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+    a_query: Callable[[], Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Starts without messages leave two segments; numbers continue, and a start reads only those two, each once."""
-    query = a_query(redelivery_broker)
+    query = a_query()
     idle_starts(query, 9)
     read, real = list[str](), ObjectStore.read
 
@@ -65,9 +76,11 @@ def test_starts_without_a_message_leave_two_segments(
     assert sum(name.startswith("s0/") for name in read) == 2
 
 
-def test_a_batch_that_names_numbers_which_are_gone_has_its_rows(redelivery_broker: MemoryBroker) -> None:
+def test_a_batch_that_names_numbers_which_are_gone_has_its_rows(
+    a_query: Callable[[], Query], redelivery_broker: MemoryBroker
+) -> None:
     """A batch that Spark planned before is replayed with the same rows, and a later batch follows it."""
-    query = a_query(redelivery_broker)
+    query = a_query()
     idle_starts(query, 4)
     redelivery_broker.send("orders", "one")
     query.plan()
@@ -83,10 +96,10 @@ def test_a_batch_that_names_numbers_which_are_gone_has_its_rows(redelivery_broke
 
 
 def test_rows_that_are_delivered_again_stay_behind_starts_without_any(
-    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+    a_query: Callable[[], Query], redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
     """No segment is removed from the first one with rows on."""
-    query = a_query(redelivery_broker)
+    query = a_query()
     redelivery_broker.send("orders", "late")
     query.step(fails_first)
     query.plan()
@@ -105,11 +118,11 @@ def test_rows_that_are_delivered_again_stay_behind_starts_without_any(
 
 
 def test_an_old_runner_that_finds_a_number_free_again_delivers_nothing(
-    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+    a_query: Callable[[], Query], redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
     """A later start does not read segments of a runner that stood still over several starts."""
     redelivery_broker.send("orders", "late")
-    old, new = a_query(redelivery_broker), a_query(redelivery_broker)
+    old, new = a_query(), a_query()
     old.step(fails_first)
     old.step(fails_first)
     new.planned, new.committed, new.batch = old.planned, old.committed, old.batch
