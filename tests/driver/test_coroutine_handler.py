@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,30 @@ def test_awaitable_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> 
         with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
             connection.run()
     with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
+        asyncio.run(run_async())
+    assert redelivery_broker.depth("orders") == 1
+
+
+def test_future_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
+    """A handler that returns the Future of a pool ends the run on both connections; its message stays on the broker."""
+    begun = Future[None]()
+
+    async def handle(message: redelivery.Message) -> object:
+        return begun
+
+    async def run_async() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", handle)
+            await connection.run()
+
+    redelivery_broker.send("orders", "body")
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.listen("orders", lambda message: begun)
+        with pytest.raises(
+            redelivery.ConfigurationError, match=r"a Future, which nothing waits for here; return its"
+        ):
+            connection.run()
+    with pytest.raises(redelivery.ConfigurationError, match="a Future"):
         asyncio.run(run_async())
     assert redelivery_broker.depth("orders") == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
-from redelivery.core.unrun_result import closed, is_unrun
+from redelivery.core.unrun_result import FUTURE, GENERATOR, closed, is_unrun
 from redelivery.errors import ConfigurationError
 
 __all__ = ["check_function", "check_result"]
@@ -19,13 +19,13 @@ def check_function(given: object, option: str, takes: str) -> None:
         )
     function = cast("Any", given)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise _unrun(option, "a coroutine")
+        raise _unrun(option, "a coroutine, which nothing runs here")
     if inspect.isgeneratorfunction(function):
-        raise _unrun(option, "a generator")
+        raise _unrun(option, GENERATOR)
 
 
 def check_result(result: object, option: str) -> None:
-    """Raise ConfigurationError if a function has returned a coroutine or a generator: nothing was done.
+    """Raise ConfigurationError if a function has returned a coroutine, a generator or a Future: its work is not done.
 
     The query ends, and no row is charged: each delivery would end in the same way.
     """
@@ -34,7 +34,6 @@ def check_result(result: object, option: str) -> None:
 
 
 def _unrun(option: str, kind: str) -> ConfigurationError:
-    hint = "it must not yield"
-    if kind != "a generator":
-        hint = "write a plain function, which may call asyncio.run(…)"
-    return ConfigurationError(f"{option}= returns {kind}, which nothing runs here; {hint}", option=option)
+    hints = {GENERATOR: "it must not yield", FUTURE: "return its result()"}
+    hint = hints.get(kind, "write a plain function, which may call asyncio.run(…)")
+    return ConfigurationError(f"{option}= returns {kind}; {hint}", option=option)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.unrun_result import closed, is_unrun
+from redelivery.core.unrun_result import FUTURE, GENERATOR, closed, is_unrun
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
 from redelivery.errors import ConfigurationError
 from redelivery.message import Message, message_for
@@ -41,17 +41,15 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher
 def unrun(message: Message, result: object) -> ConfigurationError:
     """Release the message and return the error of the worker.
 
-    Nothing has run: accepting the message would lose it, and a redelivery would end in the same way.
+    Its work is not done: accepting the message could lose it, and a redelivery would end in the same way.
     """
     # First: a coroutine or generator that has begun may raise when it is closed.
     message.give_back()
     kind = closed(result)
-    hint = "use redelivery.connect_async, and await it in the handler"
-    if kind == "a generator":
-        hint = "a handler must not yield"
+    hints = {GENERATOR: "a handler must not yield", FUTURE: "return its result()"}
+    hint = hints.get(kind, "use redelivery.connect_async, and await it in the handler")
     return ConfigurationError(
-        f"the handler of {message.destination} returned {kind}, which nothing runs here; {hint}",
-        option="handler",
+        f"the handler of {message.destination} returned {kind}; {hint}", option="handler"
     )
 
 
