@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,39 @@ def test_python(
             printed = capsys.readouterr().out
             if block.output is not None:
                 assert printed == block.output, str(block)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any("def test_" in block.text for block in PYTHON[page])],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_functions_of_pytest(page: Path, tmp_path: Path) -> None:
+    """The test functions that a page shows pass, each after the page's blocks before it."""
+    run = [block.text for block in PYTHON[page] if block.reason is None]
+    written = tmp_path / "test_page.py"
+    written.write_text("\n".join(run), encoding="utf-8")
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(written),
+    ]
+    ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"{sum(text.count('def test_') for text in run)} passed" in ended.stdout, ended.stdout
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.kind in ("", "text")], ids=str)
+def test_text_is_no_program(block: Block) -> None:
+    """A block of Python is not shown as text: it would not be run."""
+    assert not re.search(
+        r"^(import \w|from \w+ import|(async )?def \w+\(|class \w+[:(]|@\w)", block.text, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("block", [block for page in sorted(SPARK) for block in PYTHON[page]], ids=str)
