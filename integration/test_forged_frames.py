@@ -87,7 +87,10 @@ def test_what_a_producer_forges_is_not_obeyed(
     assert set(seen) <= {VICTIM, b"after it"}
     left = taken(activemq, queue)
     dead = taken(activemq, dead_letters)
-    assert (left + dead).count(VICTIM) == 1, f"left {left}, dead letters {dead}"
+    # Both exist if the forged frame ends the connection between the copy and its confirmation: at least once.
+    assert (left.count(VICTIM), dead.count(VICTIM)) in [(1, 0), (0, 1), (1, 1)], (
+        f"left {left}, dead letters {dead}"
+    )
     assert sum(body.startswith(b"a") for body in left + dead) == 2
 
 
