@@ -42,25 +42,36 @@ class Request:
         yield
 
 
+def ends_both(
+    broker: MemoryBroker,
+    handler: Callable[[redelivery.Message], object],
+    asynchronous: Callable[[redelivery.Message], object],
+    match: str,
+) -> None:
+    """Assert that a handler ends the run of a connection of each kind, and that its message stays on the broker."""
+
+    async def run_async() -> None:
+        async with redelivery.connect_async(broker.uri) as connection:
+            connection.listen("orders", asynchronous)
+            await connection.run()
+
+    broker.send("orders", "body")
+    with redelivery.connect(broker.uri) as connection:
+        connection.listen("orders", handler)
+        with pytest.raises(redelivery.ConfigurationError, match=match):
+            connection.run()
+    with pytest.raises(redelivery.ConfigurationError, match=match):
+        asyncio.run(run_async())
+    assert broker.depth("orders") == 1
+
+
 def test_awaitable_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
     """A handler that returns an awaitable ends the run on both connections; its message stays on the broker."""
 
     async def handle(message: redelivery.Message) -> Request:
         return Request()
 
-    async def run_async() -> None:
-        async with redelivery.connect_async(redelivery_broker.uri) as connection:
-            connection.listen("orders", handle)
-            await connection.run()
-
-    redelivery_broker.send("orders", "body")
-    with redelivery.connect(redelivery_broker.uri) as connection:
-        connection.listen("orders", lambda message: Request())
-        with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
-            connection.run()
-    with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
-        asyncio.run(run_async())
-    assert redelivery_broker.depth("orders") == 1
+    ends_both(redelivery_broker, lambda message: Request(), handle, r"an awaitable \(Request\)")
 
 
 def test_future_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
@@ -70,21 +81,8 @@ def test_future_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> Non
     async def handle(message: redelivery.Message) -> object:
         return begun
 
-    async def run_async() -> None:
-        async with redelivery.connect_async(redelivery_broker.uri) as connection:
-            connection.listen("orders", handle)
-            await connection.run()
-
-    redelivery_broker.send("orders", "body")
-    with redelivery.connect(redelivery_broker.uri) as connection:
-        connection.listen("orders", lambda message: begun)
-        with pytest.raises(
-            redelivery.ConfigurationError, match=r"a Future, which nothing waits for here; return its"
-        ):
-            connection.run()
-    with pytest.raises(redelivery.ConfigurationError, match="a Future"):
-        asyncio.run(run_async())
-    assert redelivery_broker.depth("orders") == 1
+    match = "a Future, which nothing waits for here; return its"
+    ends_both(redelivery_broker, lambda message: begun, handle, match)
 
 
 def generator(message: redelivery.Message) -> Iterator[None]:
@@ -102,21 +100,7 @@ def test_generator_is_not_taken_for_success(
     redelivery_broker: MemoryBroker, handler: Callable[[redelivery.Message], object]
 ) -> None:
     """A generator as a handler ends the run on both connections; its message stays on the broker."""
-
-    async def run_async() -> None:
-        async with redelivery.connect_async(redelivery_broker.uri) as connection:
-            connection.listen("orders", handler)
-            await connection.run()
-
-    redelivery_broker.send("orders", "body")
-    with redelivery.connect(redelivery_broker.uri) as connection:
-        connection.listen("orders", handler)
-        with pytest.raises(redelivery.ConfigurationError, match="a generator"):
-            connection.run()
-    with pytest.raises(redelivery.ConfigurationError, match="a generator"):
-        asyncio.run(run_async())
-
-    assert redelivery_broker.depth("orders") == 1
+    ends_both(redelivery_broker, handler, handler, "a generator")
 
 
 class Unspeakable(Exception):

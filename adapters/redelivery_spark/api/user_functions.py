@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
-from redelivery.core.unrun_result import FUTURE, GENERATOR, closed, is_unrun
+from redelivery.core.unrun_result import COROUTINE, FUTURE, GENERATOR, closed, is_unrun
 from redelivery.errors import ConfigurationError
 
 __all__ = ["check_function", "check_result"]
@@ -19,7 +19,7 @@ def check_function(given: object, option: str, takes: str) -> None:
         )
     function = cast("Any", given)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise _unrun(option, "a coroutine, which nothing runs here")
+        raise _unrun(option, COROUTINE)
     if inspect.isgeneratorfunction(function):
         raise _unrun(option, GENERATOR)
 

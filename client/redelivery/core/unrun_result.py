@@ -7,9 +7,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import cast
 
-__all__ = ["FUTURE", "GENERATOR", "closed", "is_unrun"]
+__all__ = ["COROUTINE", "FUTURE", "GENERATOR", "closed", "is_unrun"]
 
-# Kinds that need different advice.
+# Kinds of return values, as errors name them.
+COROUTINE = "a coroutine, which nothing runs here"
 GENERATOR = "a generator, which nothing runs here"
 FUTURE = "a Future, which nothing waits for here"
 
@@ -28,7 +29,7 @@ def is_unrun(result: object) -> bool:
 
 
 def closed(result: object) -> str:
-    """Close a return value whose work is not done; return its kind: "a coroutine, which nothing runs here".
+    """Close a return value whose work is not done; return its kind, such as `COROUTINE`.
 
     The work of a Future may have begun, and may still fail.
     """
@@ -37,7 +38,7 @@ def closed(result: object) -> str:
             # Without it Python warns that the coroutine never ran.
             result.close()
     if inspect.iscoroutine(result):
-        return "a coroutine, which nothing runs here"
+        return COROUTINE
     if inspect.isawaitable(result):
         return f"an awaitable ({type(result).__name__}), which nothing runs here"
     if isinstance(result, Future):
