@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redelivery.core.delivery import Cause
-from redelivery.core.printable import NO_ID, printable
+from redelivery.core.printable import printable_id
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery.log import loggers
 
@@ -49,19 +49,15 @@ def log_failure(message: Handled, error: BaseException) -> None:
     if message.outcome is not None:
         _log.warning(
             "%s: %s: handler raised after it settled the message (%s); the message stays %s",
-            message.destination, _id(message), Cause.of(error).text, message.outcome,
+            message.destination, printable_id(message.message_id), Cause.of(error).text, message.outcome,
             extra=_fields("raised after it was settled", message),
         )  # fmt: skip
     if not isinstance(error, Poison | Discard | Defer):
         _log.debug(
             "%s: %s: traceback of delivery %d",
-            message.destination, _id(message), message.delivery_count, exc_info=error,
+            message.destination, printable_id(message.message_id), message.delivery_count, exc_info=error,
             extra=_fields("traceback", message),
         )  # fmt: skip
-
-
-def _id(message: Handled) -> str:
-    return printable(message.message_id or NO_ID)
 
 
 def _fields(event: str, message: Handled) -> dict[str, Any]:

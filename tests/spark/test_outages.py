@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tests.spark.conftest import FAST
 from tests.spark.query import KillsQuery, Query, Row, dead_bodies, fails_bad
 
+from redelivery_spark.stream.logged_delivery import LoggedDelivery
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -143,3 +145,21 @@ def test_dead_letters_without_a_broker_share_a_line(
     redelivery_broker.refuse_sends(0)
     query.drain()
     assert len(dead_bodies(redelivery_broker)) == 100
+
+
+def test_no_id_of_a_producer_forges_a_line(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message id with a line end is escaped in the log of a query."""
+    monkeypatch.setattr(LoggedDelivery, "message_id", property(lambda _: "a\nb"))
+    query = make_query(uri="jms.redeliveryPolicy.maximumRedeliveries=0")
+    redelivery_broker.send("orders", "bad")
+    redelivery_broker.refuse_sends(10**9)
+    for _ in range(5):
+        query.step(fails_bad)
+    lines = [each.getMessage() for each in caplog.records if "was not confirmed" in each.getMessage()]
+    assert lines
+    assert all(line.startswith("queue://orders: a\\nb: ") for line in lines)

@@ -49,6 +49,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
+from redelivery.core.printable import printable_id
 from redelivery_spark.stream.logged_delivery import CONSUMER, LOG_EPOCH, LoggedDelivery
 from redelivery_spark.wal.records import DIED
 
@@ -179,7 +180,7 @@ class EngineDriver:
         logger.error(
             "%s: its batch failed, and no other batch has succeeded since (%s); check the sink, which may be the "
             "cause; the message is tried again alone",
-            row.message_id,
+            printable_id(row.message_id),
             cause.text,
         )
         before = 0 if row.record is None else row.record.deferrals
@@ -214,7 +215,7 @@ class EngineDriver:
             logger.warning(
                 "%s: %s: its dead letter was not confirmed (%s); it is sent again%s",
                 first.destination,
-                first.message_id,
+                printable_id(first.message_id),
                 text,
                 f", as are those of {len(others)} other messages" if others else "",
             )
@@ -271,9 +272,11 @@ class EngineDriver:
             case Stop():
                 self.error = command.error
             case Dropped():
-                logger.info("%s: dropped: %s", command.delivery.message_id, command.cause.text)
+                logger.info("%s: dropped: %s", printable_id(command.delivery.message_id), command.cause.text)
             case Unanswered(unanswered, lasted):
-                logger.warning("%s: no answer to its dead letter for %g s", unanswered.message_id, lasted)
+                logger.warning(
+                    "%s: no answer to its dead letter for %g s", printable_id(unanswered.message_id), lasted
+                )
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
             # A row runs with its batch and stays in the log. A port's plan has no breaker, and sets nothing aside.

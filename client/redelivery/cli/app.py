@@ -21,6 +21,7 @@ from redelivery.cli.exit_codes import (
     Failure,
 )
 from redelivery.cli.usage_errors import SuggestingGroup, sentence
+from redelivery.core.printable import printable
 from redelivery.errors import BreakerOpen, ConfigurationError, HandlerTimeout, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -156,20 +157,14 @@ def _line_for(error: Exception) -> tuple[str, int]:
     if isinstance(error, ConfigurationError) and len(error.errors) > 1:
         return "\n".join(_lines(where, text)), code
     text = " ".join(part.strip() for part in text.splitlines() if part.strip())
-    return f"{where}: {_printable(text[:1].lower() + text[1:] if _is_click(error) else text)}{hint}", code
+    return f"{where}: {printable(text[:1].lower() + text[1:] if _is_click(error) else text)}{hint}", code
 
 
 def _lines(where: str, text: str) -> list[str]:
     """Return the lines of several mistakes: a head, and each mistake on a line of its own."""
     head, *mistakes = text.splitlines()
-    return [f"{where}: {_printable(head)}", *(f"  {_printable(line)}" for line in mistakes)]
+    return [f"{where}: {printable(head)}", *(f"  {printable(line)}" for line in mistakes)]
 
 
 def _is_click(error: Exception) -> bool:
     return isinstance(error, click.ClickException)
-
-
-def _printable(text: str) -> str:
-    from redelivery.cli.formatting import clean  # noqa: PLC0415
-
-    return clean(text)

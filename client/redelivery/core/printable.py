@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_ID", "printable"]
+__all__ = ["NO_ID", "printable", "printable_id"]
 
 NO_ID = "no id"
 """Written in the place of an id that a message does not have."""
@@ -13,3 +13,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_id(message_id: str | None) -> str:
+    """Return the id of a message as a line of a log has it."""
+    return printable(message_id or NO_ID)

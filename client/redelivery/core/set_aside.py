@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Release, SetAside, StillAside, Stop
 from redelivery.core.delivery import Record
-from redelivery.core.printable import NO_ID, printable
+from redelivery.core.printable import printable_id
 from redelivery.core.transitions import enter
 from redelivery.errors import AdapterError
 
@@ -167,7 +167,7 @@ class SetAsides:
 
 def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
     """Return the command for a delivery that the broker cannot settle."""
-    named = printable(delivery.message_id or NO_ID)
+    named = printable_id(delivery.message_id)
     return SetAside(
         delivery,
         AdapterError(

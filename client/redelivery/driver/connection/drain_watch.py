@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redelivery.core.printable import NO_ID, printable
+from redelivery.core.printable import printable_id
 from redelivery.events import DrainBegun, Drained
 from redelivery.log import logger
 
@@ -107,7 +107,7 @@ class DrainWatch:
 
     def _ids(self) -> list[str]:
         found = [runner.run.now_running() for runner in self._runners]
-        return [printable(one.delivery.message_id or NO_ID) for one in found if one is not None]
+        return [printable_id(one.delivery.message_id) for one in found if one is not None]
 
 
 def _handlers(ids: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.clock import join_within
-from redelivery.core.printable import NO_ID, printable
+from redelivery.core.printable import printable_id
 from redelivery.driver.consumer.handler_run import stack_of
 from redelivery.errors import LedgerError
 from redelivery.events import HandlerOverdue
@@ -146,7 +146,7 @@ class HandlerWatch:
         except LedgerError as failed:
             logger.warning(
                 "%s: %s: its handler hangs, and the ledger cannot record that: %s",
-                run.dispatcher.subscribe.destination, printable(found.delivery.message_id or NO_ID), failed,
+                run.dispatcher.subscribe.destination, printable_id(found.delivery.message_id), failed,
             )  # fmt: skip
         finally:
             self._given_up(error)

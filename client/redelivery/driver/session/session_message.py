@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Released, Succeeded
-from redelivery.core.printable import NO_ID, printable
+from redelivery.core.printable import printable_id
 from redelivery.errors import ConfigurationError
 from redelivery.failure_log import log_failure
 from redelivery.log import logger
@@ -86,7 +86,7 @@ class SessionMessage(Message):
             cause = self._state.cause = Cause.of(error)
             logger.warning(
                 "%s: %s: delivery %d failed (%s); it stays unsettled until its session settles it",
-                self.destination, printable(self.message_id or NO_ID), self.delivery_count, cause.text,
+                self.destination, printable_id(self.message_id), self.delivery_count, cause.text,
             )  # fmt: skip
         return None
 
