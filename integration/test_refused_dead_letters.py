@@ -44,7 +44,7 @@ class SmallQueue:
             raw.send(self.name, FILLER)
 
     def drain(self, count: int) -> list[str]:
-        """Make room; return the first `count` dead letters."""
+        """Make room; return the dead letters until there are `count` different ones."""
         if isinstance(self._broker, RabbitMQ):
             self._broker.control("clear_policy", self.name)
         found: list[str] = []
@@ -54,7 +54,7 @@ class SmallQueue:
                 found.extend(
                     text for each in raw.receive(self.name, 1, 1.0) if (text := _text(each)) != FILLER
                 )
-            return len(found) >= count
+            return len(set(found)) >= count
 
         eventually(came, 90, message="the dead letters come")
         return found
@@ -96,7 +96,9 @@ def test_others_are_handled_while_dead_letters_are_refused(
             lost = sum("connection lost" in line for line in lines)
             refused = [line for line in lines if "its dead letter is not confirmed" in line]
             print(f"\n{broker.name} over {protocol}: {lost} connections lost in {GOOD} s; {refused}")
-            assert sorted(dead.drain(BAD)) == [f"bad-{number}" for number in range(BAD)]
+            found = dead.drain(BAD)
+            print(f"dead letters: {found}")
+            assert sorted(found) == [f"bad-{number}" for number in range(BAD)]
             eventually(lambda: connection.health().consumers[0].unconfirmed_cause is None)
         assert running.error is None
     counts = work.counts()
