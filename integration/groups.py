@@ -18,6 +18,7 @@ import pytest
 
 from integration.brokers import ALL_BROKERS
 from integration.matrix import FULL
+from integration.rotation import selected, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -84,7 +85,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Find the group of each test, which reports of the run may also read."""
+    """Leave out cases as REDELIVERY_PAIRS says; find the group of each test, which reports of the run may also read."""
+    items[:], left_out = selected(items, _pair, wanted())
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     groups: dict[str, str] = {}
     for item in items:
         group = group_of(item) if isinstance(item, pytest.Function) else None
@@ -139,6 +143,12 @@ def pair_of(item: pytest.Function) -> tuple[str, str] | None:
     """Return the broker and the protocol of a test, or None."""
     broker = next(_named(_asked(item), ALL_BROKERS), None)
     return None if broker is None else (broker, _protocol(item, broker))
+
+
+def _pair(item: pytest.Item) -> tuple[str, str] | None:
+    if isinstance(item, pytest.Function) and item.path.parent.name == "integration":
+        return pair_of(item)
+    return None
 
 
 def _spark(item: pytest.Function) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from integration import matrix
 from integration.brokers import BROKERS
 from integration.groups import group_of, longest_first
+from integration.rotation import kept_pairs, selected, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +50,44 @@ def test_few_stand_for_all(*, full: bool) -> None:
     assert matrix.some("abc", "b") == (["a", "b", "c"] if full else ["b"])
     with pytest.raises(AssertionError):
         matrix.some("abc", "d")
+
+
+def test_each_pair_keeps_about_as_many_tests() -> None:
+    """Two pairs of each test are kept, of two brokers where there are two, and each pair for about as many tests."""
+    pairs = [(broker, protocol) for broker in "abc" for protocol in ("amqp", "stomp")]
+    found = [kept_pairs(f"test_{number}", pairs, 2) for number in range(600)]
+    assert all(len({broker for broker, _ in each}) == 2 for each in found)
+    counts = Counter(pair for each in found for pair in each)
+    assert set(counts) == set(pairs)
+    assert all(150 <= count <= 250 for count in counts.values())
+
+
+def test_a_test_that_has_few_pairs_keeps_them_all(request: pytest.FixtureRequest) -> None:
+    """A test of one or two pairs, or of none, runs; of the others all cases of two pairs do. The order is kept."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    cases = dict(
+        zip(items, itertools.cycle([None, ("a", "amqp"), ("b", "amqp"), ("c", "amqp")]), strict=False)
+    )
+    run, left_out = selected(items, cases.__getitem__, 2)
+    assert sorted([*run, *left_out], key=items.index) == items
+    tests = {item: item.nodeid.partition("[")[0] for item in items}
+    for test in {*tests.values()}:
+        pairs = {cases[item] for item in items if tests[item] == test} - {None}
+        kept = {cases[item] for item in run if tests[item] == test} - {None}
+        assert len(kept) == min(len(pairs), 2)
+        assert [item for item in run if tests[item] == test] == [
+            item for item in items if tests[item] == test and cases[item] in {None, *kept}
+        ]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_a_number_of_pairs_that_makes_no_sense_is_an_error(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REDELIVERY_PAIRS is a number of 1 or more, or all."""
+    monkeypatch.setenv("REDELIVERY_PAIRS", text)
+    with pytest.raises(pytest.UsageError, match="must be a number of pairs, or all"):
+        wanted()
 
 
 def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> None:
