@@ -31,7 +31,8 @@ OPTIONS = {
     "jms__redeliveryPolicy__redeliveryDelay": 600,
 }
 DEFERRED = 0.6  # seconds
-TOLERANCE = 0.3  # seconds
+# Seconds in which the first deliveries come before the first redelivery is due; and of rounded times.
+TOLERANCE, ROUNDING = 0.25, 0.002
 
 
 class Attempt(NamedTuple):
@@ -56,6 +57,7 @@ EXPECTED_LOG = [
     Attempt("later", 1, "accepted", 0.6),
     Attempt("bad", 3, "poisoned", 0.9),
 ]
+FIRST = EXPECTED_LOG[: len(PROGRAM)]
 
 
 def attempt_log(broker: BrokerUnderTest) -> list[Attempt]:
@@ -102,8 +104,19 @@ class AttemptLog(Suite):
     """All pairs have the same log."""
 
     def test_the_attempt_log_is_the_same_everywhere(self, broker_under_test: BrokerUnderTest) -> None:
-        """The log has the expected deliveries, in order, with their outcomes; times within 0.3 s."""
+        """Each message has its expected deliveries and outcomes, none early or too late; in order if none is late."""
         log = attempt_log(broker_under_test)
-        assert [attempt[:3] for attempt in log] == [attempt[:3] for attempt in EXPECTED_LOG]
-        for attempt, expected in zip(log, EXPECTED_LOG, strict=True):
-            assert abs(attempt.at - expected.at) <= TOLERANCE, attempt
+        for body in PROGRAM:
+            own = [each for each in log if each.body == body]
+            expected = [each for each in EXPECTED_LOG if each.body == body]
+            assert [each[:3] for each in own] == [each[:3] for each in expected]
+            for attempt, wanted in zip(own, expected, strict=True):
+                assert wanted.at - ROUNDING <= attempt.at, attempt
+                # Each redelivery may be late, and with it the ones behind it.
+                assert attempt.at <= wanted.at + broker_under_test.late * attempt.delivery_count, attempt
+        expected_first = [each[:3] for each in FIRST]
+        firsts = [each for each in log if each[:3] in expected_first]
+        assert [each[:3] for each in firsts] == expected_first
+        # On a machine that stands still, a redelivery may be due before the last message was handled.
+        if firsts[-1].at <= TOLERANCE:
+            assert log[: len(firsts)] == firsts
