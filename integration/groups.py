@@ -12,13 +12,13 @@ import os
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
 
 from integration.brokers import ALL_BROKERS
 from integration.matrix import FULL
-from integration.rotation import selected, wanted
+from integration.rotation import left_out, pairs_of_each_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -86,12 +86,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases as REDELIVERY_PAIRS says; find the group of each test, which reports of the run may also read."""
-    items[:], left_out = selected(items, _pair, wanted())
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+    gone = left_out(
+        {item.nodeid: pair for item in items if (pair := pair_of(item)) is not None}, pairs_of_each_test()
+    )
+    if gone:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])
+        items[:] = [item for item in items if item.nodeid not in gone]
     groups: dict[str, str] = {}
     for item in items:
-        group = group_of(item) if isinstance(item, pytest.Function) else None
+        group = group_of(item)
         if group is not None:
             groups[item.nodeid] = item.stash[_GROUP] = group
             item.user_properties.append(("group", group))
@@ -129,9 +132,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
-def group_of(item: pytest.Function) -> str | None:
+def group_of(item: pytest.Item) -> str | None:
     """Return the name of a test's group, or None."""
-    if item.path.parent.name != "integration":
+    if not _is_ours(item):
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
         return _spark(item)
@@ -139,16 +142,17 @@ def group_of(item: pytest.Function) -> str | None:
     return None if pair is None else "-".join(pair)
 
 
-def pair_of(item: pytest.Function) -> tuple[str, str] | None:
+def pair_of(item: pytest.Item) -> tuple[str, str] | None:
     """Return the broker and the protocol of a test, or None."""
+    if not _is_ours(item):
+        return None
     broker = next(_named(_asked(item), ALL_BROKERS), None)
     return None if broker is None else (broker, _protocol(item, broker))
 
 
-def _pair(item: pytest.Item) -> tuple[str, str] | None:
-    if isinstance(item, pytest.Function) and item.path.parent.name == "integration":
-        return pair_of(item)
-    return None
+def _is_ours(item: pytest.Item) -> TypeGuard[pytest.Function]:
+    """Return True for an integration test. Unit tests also have names of brokers, but no broker."""
+    return isinstance(item, pytest.Function) and item.path.parent.name == "integration"
 
 
 def _spark(item: pytest.Function) -> str:

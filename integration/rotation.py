@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import os
 import zlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["kept_pairs", "selected", "wanted"]
+__all__ = ["kept_pairs", "left_out", "pairs_of_each_test"]
 
 Pair = tuple[str, str]
-Item = TypeVar("Item", bound=pytest.Item)
 
 
-def wanted() -> int | None:
+def pairs_of_each_test() -> int | None:
     """Return the number of pairs of each test that REDELIVERY_PAIRS asks for, or None: all."""
     text = os.environ.get("REDELIVERY_PAIRS") or "all"
     if text == "all":
@@ -31,32 +30,25 @@ def wanted() -> int | None:
     return int(text)
 
 
+def left_out(pairs: Mapping[str, Pair], count: int | None) -> set[str]:
+    """Return the cases that do not run, of the ids of all cases of brokers and their pairs."""
+    if count is None:
+        return set()
+    of_tests: dict[str, set[Pair]] = {}
+    for case, pair in pairs.items():
+        of_tests.setdefault(_test(case), set()).add(pair)
+    kept = {test: kept_pairs(test, own, count) for test, own in of_tests.items()}
+    return {case for case, pair in pairs.items() if pair not in kept[_test(case)]}
+
+
 def kept_pairs(test: str, pairs: Iterable[Pair], count: int) -> set[Pair]:
-    """Return `count` of a test's pairs: the same in each run, others for the next test, far apart in their order."""
+    """Return `count` of a test's pairs, or all if it has fewer: the same in each run, others for the next test."""
     ordered = sorted(pairs)
-    # Not `hash`, which differs from process to process.
+    # Not `hash`, which differs from process to process. Far apart in their order: pairs of several brokers.
     begin = zlib.crc32(test.encode())
     return {ordered[(begin + number * len(ordered) // count) % len(ordered)] for number in range(count)}
 
 
-def selected(
-    items: Sequence[Item], pair_of: Callable[[Item], Pair | None], count: int | None
-) -> tuple[list[Item], list[Item]]:
-    """Return the tests that run, and those that are left out."""
-    pairs: dict[str, set[Pair]] = {}
-    found = {item: pair_of(item) for item in items}
-    for item, pair in found.items():
-        if pair is not None:
-            pairs.setdefault(_test(item), set()).add(pair)
-    kept = {
-        test: of_test if count is None or len(of_test) <= count else kept_pairs(test, of_test, count)
-        for test, of_test in pairs.items()
-    }
-    run = [item for item, pair in found.items() if pair is None or pair in kept[_test(item)]]
-    going = set(run)
-    return run, [item for item in items if item not in going]
-
-
-def _test(item: pytest.Item) -> str:
+def _test(case: str) -> str:
     """Return the id of a test without its parameters."""
-    return item.nodeid.partition("[")[0]
+    return case.partition("[")[0]

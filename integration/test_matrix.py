@@ -12,7 +12,7 @@ import pytest
 from integration import matrix
 from integration.brokers import BROKERS
 from integration.groups import group_of, longest_first
-from integration.rotation import kept_pairs, selected, wanted
+from integration.rotation import kept_pairs, left_out, pairs_of_each_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,22 +62,20 @@ def test_each_pair_keeps_about_as_many_tests() -> None:
     assert all(150 <= count <= 250 for count in counts.values())
 
 
-def test_a_test_that_has_few_pairs_keeps_them_all(request: pytest.FixtureRequest) -> None:
-    """A test of one or two pairs, or of none, runs; of the others all cases of two pairs do. The order is kept."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    cases = dict(
-        zip(items, itertools.cycle([None, ("a", "amqp"), ("b", "amqp"), ("c", "amqp")]), strict=False)
-    )
-    run, left_out = selected(items, cases.__getitem__, 2)
-    assert sorted([*run, *left_out], key=items.index) == items
-    tests = {item: item.nodeid.partition("[")[0] for item in items}
-    for test in {*tests.values()}:
-        pairs = {cases[item] for item in items if tests[item] == test} - {None}
-        kept = {cases[item] for item in run if tests[item] == test} - {None}
-        assert len(kept) == min(len(pairs), 2)
-        assert [item for item in run if tests[item] == test] == [
-            item for item in items if tests[item] == test and cases[item] in {None, *kept}
-        ]
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_test_of_more_pairs_loses_all_cases_of_the_others(count: int) -> None:
+    """A test with as many pairs as asked for, or fewer, keeps all cases; of another one, all cases of that many."""
+    pairs = [("a", "amqp"), ("b", "amqp"), ("c", "amqp")]
+    cases = {
+        f"test_{size}[{pair[0]}-{case}]": pair for size in (1, 2, 3) for pair in pairs[:size] for case in "xy"
+    }
+    gone = left_out(cases, count)
+    for size in (1, 2, 3):
+        own = {case: pair for case, pair in cases.items() if case.startswith(f"test_{size}[")}
+        kept = {own[case] for case in own if case not in gone}
+        assert len(kept) == min(size, count)
+        assert {case for case in own if case in gone} == {case for case in own if own[case] not in kept}
+    assert left_out(cases, None) == set()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
@@ -87,7 +85,7 @@ def test_a_number_of_pairs_that_makes_no_sense_is_an_error(
     """REDELIVERY_PAIRS is a number of 1 or more, or all."""
     monkeypatch.setenv("REDELIVERY_PAIRS", text)
     with pytest.raises(pytest.UsageError, match="must be a number of pairs, or all"):
-        wanted()
+        pairs_of_each_test()
 
 
 def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> None:

@@ -55,7 +55,7 @@ class Recorder:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Add broker, version and protocol of each test to its report."""
         for item in items:
-            pair = pair_of(item) if isinstance(item, pytest.Function) else None
+            pair = pair_of(item)
             if pair is None:
                 continue
             broker, protocol = pair
