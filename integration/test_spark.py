@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from integration.conftest import Session
+    from integration.proxy import LinkProxy
 
 ALL = os.environ.get("REDELIVERY_SPARK") == "all"
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
@@ -158,3 +159,41 @@ def test_the_driver_is_killed(
     assert replays(tmp_path)[1] == 0, "a batch that is tried again has the same rows"
     assert 0 < again <= 100 if sink == "lines" else again == 0
     assert session.client(broker, peer[1]).drain(queue) == []
+
+
+@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
+def test_a_query_that_fails_again_and_again_repeats_no_dead_letter(
+    session: Session,
+    peer: tuple[str, str],
+    unique_queue: str,
+    tmp_path: Path,
+    make_proxy: Callable[..., LinkProxy],
+) -> None:
+    """Messages that are poison just before a batch whose sink fails at each start are dead letters once.
+
+    The broker's answers take 0.2 s.
+    """
+    broker = session.broker(peer[0])
+    proxy = make_proxy(broker.ports[peer[1]])
+    proxy.delay(0.2, "to_client")
+    kinds = {number: "bad" if number < 5 else "good" for number in range(100)} | {70: "killer"}
+    fill(broker, peer[1], unique_queue, made(kinds))
+    dead = f"{unique_queue}.dead"
+    run = SparkRun(
+        tmp_path, broker, peer[1], unique_queue, options={"maxRowsPerTrigger": "50"},
+        uri={
+            "jms__redeliveryPolicy__maximumRedeliveries": 0,
+            "redelivery__deadLetterDestination": dead,
+            "port": proxy.port,
+        },
+        # Its segments have 50 rows: the second batch is there when the first one is settled.
+        more={"format": "redelivery-crashing", "restarts": 1},
+    )  # fmt: skip
+    assert run.end(run.begin()) == 1, run.printed[-3000:]
+    assert "the sink does not like it" in run.printed
+    begun = (tmp_path / "begun").read_text(encoding="utf-8").split()
+    assert (begun.count("0"), begun.count("1")) == (1, 2)
+    letters = session.client(broker, peer[1]).drain(dead)
+    assert sorted((letter.body or b"").rstrip(b"x") for letter in letters) == [
+        f"bad-{number}-".encode() for number in range(5)
+    ]

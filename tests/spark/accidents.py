@@ -71,7 +71,7 @@ class Accidents:
         elif event == "lost":
             broker.drop_accepts(3)
         elif event == "restart":
-            query.die()
+            query.end()
         elif event == "old":
             self._old_ones()
         elif event == "partitions":

@@ -112,7 +112,13 @@ class Query:
         self.die()
 
     def die(self) -> None:
-        """End the process: its lock and its connection end, too."""
+        """Kill the process: its lock and its connection end, too, and it writes nothing more."""
+        if self.source is not None:
+            self.source._at_rest = False
+        self.end()
+
+    def end(self) -> None:
+        """End the process as Spark does when a query ends, or has failed."""
         source, self.source = self.source, None
         if source is not None:
             source.close()

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
-from redelivery.errors import ConfigurationError, TransportError
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 from redelivery_spark.stream.available_now import LAST_CALL, LONGEST_DRAIN, AvailableNow
 from redelivery_spark.stream.batch_composer import composed
 from redelivery_spark.stream.left_lanes import LeftLanes
@@ -40,6 +40,10 @@ MOMENT = 0.03
 MANY = 5_000
 # Seconds of one turn of the wait: in between, rows become due.
 TURN = 0.1
+# Seconds to wait for the broker's answers to dead letters: before a new batch, and before a repeated one or the end.
+# Answers are milliseconds away, and a batch can take minutes: a query that dies meanwhile sends each dead letter again
+# whose answer is not in the log. A repeated batch has failed or died, and may do so at each start.
+ANSWERS, LAST_ANSWERS = 0.1, 1.0
 
 
 class Coordinator:
@@ -74,6 +78,8 @@ class Coordinator:
         # True while so many rows wait that batches get no new messages.
         self._full = False
         self._begun = False
+        # True between two calls of Spark: the state is whole, and can be saved.
+        self._at_rest = False
 
     @property
     def log(self) -> str:
@@ -96,6 +102,7 @@ class Coordinator:
         Raises:
             RedeliveryError: The query cannot continue.
         """
+        self._at_rest = False
         self._journal.settle(start)
         self.begin(start)
         self._readers.settled()
@@ -103,13 +110,18 @@ class Coordinator:
         self._readers.want(wanted=True)
         try:
             batch = self._next(start, most)
+        except RedeliveryError:
+            # The state is whole after each turn, and after what raises such an error in one.
+            self._at_rest = True
+            raise
         finally:
             self._readers.want(wanted=False)
-        if batch is None:
-            return start
-        self._given, self._alone = batch.end, batch.alone
-        self._size.gave(batch.rows)
-        return batch.end
+        if batch is not None:
+            self._given, self._alone = batch.end, batch.alone
+            self._size.gave(batch.rows)
+            self._record_answers(ANSWERS)
+        self._at_rest = True
+        return start if batch is None else batch.end
 
     def available_now(self) -> None:
         """End the query once the messages that are there now have been processed."""
@@ -118,15 +130,18 @@ class Coordinator:
 
     def segments(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
         """Return the segments of a batch. A batch that was not given out here is one that Spark replays."""
+        self._at_rest = False
         self.begin(end)
         if self._given != end:
             self._given = end
             self._replay(start, end)
+            self._record_answers(LAST_ANSWERS)
         given_up = self._journal.state.given_up
-        if given_up is not None and given_up.end == end:
+        is_split = given_up is not None and given_up.end == end
+        if is_split:
             self._journal.regroup(start)
-            return []
-        return self._journal.lanes.batch(start, end)
+        self._at_rest = True
+        return [] if is_split else self._journal.lanes.batch(start, end)
 
     def check_new(self) -> None:
         """Refuse a log with settled rows for a query with a new checkpoint. Raises ConfigurationError."""
@@ -139,8 +154,14 @@ class Coordinator:
 
     def close(self) -> None:
         """Stop reading, close the connection, unlock the log. The broker takes back messages that were not accepted."""
-        self._readers.stop()
-        self._leave()
+        try:
+            if self._at_rest:
+                self._record_answers(LAST_ANSWERS)
+        except Exception as error:  # noqa: BLE001 - an object store has its own; Spark would report none but this one
+            logger.info("the broker's last answers to dead letters are not in the log (%s)", error)
+        finally:
+            self._readers.stop()
+            self._leave()
 
     def report(self) -> dict[str, object] | None:
         """Return the source's part of a query's progress, once it has begun; docs/spark/monitor.md lists its keys."""
@@ -194,6 +215,13 @@ class Coordinator:
         journal.redeliver()
         if journal.redeliveries.changed:
             journal.save()
+
+    def _record_answers(self, patience: float) -> None:
+        """Write into the log which dead letters the broker has confirmed."""
+        redeliveries = self._journal.redeliveries
+        redeliveries.wait_answered(patience)
+        if redeliveries.changed:
+            self._journal.save()
 
     def _composed(self, start: Vector, most: int) -> Composed:
         waiting = dict(self._journal.lanes.waiting(start))

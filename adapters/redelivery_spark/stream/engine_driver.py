@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from redelivery.clock import pass_time
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
@@ -73,6 +74,8 @@ __all__ = ["EngineDriver"]
 logger = logging.getLogger("redelivery.spark")
 # Rows restored together: fewer than an engine remembers.
 CHUNK = 1000
+# Seconds between two looks at the broker's answers.
+POLL = 0.005
 DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
 """Seconds that a row waits whose batch failed while no other batch succeeded: doubled from the first to the last."""
 
@@ -202,8 +205,29 @@ class EngineDriver:
             for name in ("redelivered", "deferred", "poisoned", "discarded")
         }
 
+    def wait_answered(self, timeout: float) -> None:
+        """Wait until the broker has answered all dead letters, or for `timeout` seconds; then take the answers.
+
+        It sends nothing: a dead letter that was refused is not sent again here.
+        """
+        deadline = self._clock.monotonic() + timeout
+        while len(self._answers) < self.engine.load.in_doubt:
+            if (left := deadline - self._clock.monotonic()) <= 0:
+                break
+            # SIGTERM raises SystemExit on this thread, at any point: a lock that the connection needs could stay taken.
+            pass_time(self._clock, min(left, POLL))
+        self._take_answers()
+
     def pump(self) -> None:
         """Handle answers to dead letters, and run the engine's timers. Raises the error that must end the query."""
+        self._take_answers()
+        alarm = self.engine.next_alarm()
+        if alarm is not None and alarm <= self._clock.monotonic():
+            self._feed(Tick())
+        if self.error is not None:
+            raise self.error
+
+    def _take_answers(self) -> None:
         unconfirmed: dict[str, list[Delivery]] = {}
         while self._answers:
             delivery, error = self._answers.popleft()
@@ -219,11 +243,6 @@ class EngineDriver:
                 text,
                 f", as are those of {len(others)} other messages" if others else "",
             )
-        alarm = self.engine.next_alarm()
-        if alarm is not None and alarm <= self._clock.monotonic():
-            self._feed(Tick())
-        if self.error is not None:
-            raise self.error
 
     # The engine.
 

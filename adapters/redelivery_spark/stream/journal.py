@@ -150,11 +150,12 @@ class Journal:
         Raises:
             ConfigurationError: The log and the checkpoint do not belong together.
         """
-        self.resume()
         state = self.state
+        # Before the rows are there: each start with a wrong checkpoint would send their dead letters again.
+        self._check(upto)
+        self.resume()
         if upto == state.settled:
             return
-        self._check(upto)
         names, refused = self.records.settled_by(state.settled, upto)
         given_up = state.given_up is not None and state.given_up.end == upto
         if given_up:

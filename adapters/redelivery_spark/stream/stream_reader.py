@@ -31,6 +31,8 @@ __all__ = ["RedeliveryStreamReader"]
 
 
 def _end(*_: object) -> None:
+    # Spark sends the signal twice within a millisecond. The second one would end `stop` before it has written anything.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
 
