@@ -1,4 +1,4 @@
-"""Groups of tests for the processes of a parallel run: one for each broker and protocol, and two for Spark.
+"""Groups of tests for the processes of a parallel run: one for each broker and protocol, two for Spark, the site.
 
 A process of the run starts every broker that its tests use. That is why tests of one group stay together: a broker that
 a test kills, stops or freezes is used by no other process.
@@ -53,6 +53,7 @@ QUERIES = {
     "test_spark_recipes_killed.py",
 }
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # needs the package, and starts no Spark
+SITE = "test_site.py"  # each process would build the site for its own tests
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -138,6 +139,8 @@ def group_of(item: pytest.Item) -> str | None:
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
         return _spark(item)
+    if item.path.name == SITE:
+        return "site"
     pair = pair_of(item)
     return None if pair is None else "-".join(pair)
 

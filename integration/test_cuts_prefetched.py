@@ -102,7 +102,7 @@ def test_artemis_counts_lost_links(
     make_proxy: Callable[[int], LinkProxy],
     unique_queue: str,
 ) -> None:
-    """Artemis counts each lost connection for its first unsettled message, and some for all the others, too."""
+    """Artemis counts each lost connection for its first unsettled message, and some for others, too: all, or most."""
     cuts, proxy = 5, make_proxy(artemis.stomp_port)
     with RawAmqp(artemis) as raw:
         for _ in range(PREFETCHED):
@@ -117,7 +117,8 @@ def test_artemis_counts_lost_links(
     )
     assert len(counts) == PREFETCHED
     assert counts[0] >= cuts
-    assert len(set(counts[1:])) == 1
+    # A link may be cut before the last messages have arrived.
+    assert max(counts[1:]) - min(counts[1:]) <= cuts
 
 
 def test_artemis_dead_letters_what_nobody_saw(

@@ -107,9 +107,13 @@ class Destinations(Suite):
         consumer = connection.consumer(bench.queue, selector=selector)
         first = bench.pull(consumer)
         assert (first.text, first.fail("no")) == ("red", True)
-        for count in (1, 2):
-            message = bench.pull(consumer)
-            assert (message.text, message.delivery_count, message.accept()) == ("red", count, True)
+        # The redelivery may come before the second message: the broker may send that one later.
+        others = [bench.pull(consumer) for _ in range(2)]
+        assert sorted((message.text, message.delivery_count) for message in others) == [
+            ("red", 1),
+            ("red", 2),
+        ]
+        assert all(message.accept() for message in others)
         bench.nothing(consumer)
         assert [found.text for found in bench.left()] == ["blue"]
 
