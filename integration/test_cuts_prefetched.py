@@ -117,8 +117,9 @@ def test_artemis_counts_lost_links(
     )
     assert len(counts) == PREFETCHED
     assert counts[0] >= cuts
-    # A link may be cut before the last messages have arrived.
-    assert max(counts[1:]) - min(counts[1:]) <= cuts
+    assert max(counts[1:]) <= counts[0]
+    # One link may have been cut before the last messages had arrived.
+    assert max(counts[1:]) - min(counts[1:]) <= 1
 
 
 def test_artemis_dead_letters_what_nobody_saw(

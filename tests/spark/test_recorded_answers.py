@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.query import Query, dead_bodies, fails_bad, readers_of
 
+from redelivery.clock import pass_time
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.stream.source_connection import SourceConnection
 
@@ -47,13 +48,33 @@ def answer_after(redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch)
     return slow
 
 
-def poisoned(broker: MemoryBroker, query: Query) -> None:
-    """Fail five messages for good; the next one is there when they are settled."""
+def fail_all(broker: MemoryBroker, query: Query) -> None:
+    """Fail five messages for good; they are not settled yet."""
     for body in BAD:
         broker.send("orders", body)
     query.step(fails_bad)
+
+
+def poisoned(broker: MemoryBroker, query: Query) -> None:
+    """Fail five messages for good; the next one is there when they are settled."""
+    fail_all(broker, query)
     broker.send("orders", "good")
     query.read_ahead()
+
+
+def letters_of_failures(
+    broker: MemoryBroker, query: Query, end: Callable[[Query], None], lasts: float = 0.0
+) -> list[bytes]:
+    """Return all dead letters of a query whose next batch lasts so long and fails, at each of four starts."""
+    poisoned(broker, query)
+    for _ in range(4):
+        assert query.plan()
+        query.read()
+        pass_time(query.start()._clock, lasts)
+        end(query)
+    query.drain(fails_bad)
+    assert query.bodies() == ["good"]
+    return dead_bodies(broker)
 
 
 @pytest.mark.parametrize("end", [Query.die, Query.end], ids=["killed", "failed"])
@@ -66,54 +87,32 @@ def test_a_sink_that_is_down_repeats_no_dead_letter(
     """A query that fails or dies again and again sends each dead letter once: no batch begins before the answers."""
     answer_after(lambda _: 0.05)
     query = make_query(uri=POISON)
-    poisoned(redelivery_broker, query)
-    for _ in range(4):
-        assert query.plan()
-        query.read()
-        end(query)
-    query.drain(fails_bad)
-    assert dead_bodies(redelivery_broker) == BAD
-    assert query.bodies() == ["good"]
+    assert letters_of_failures(redelivery_broker, query, end) == BAD
 
 
 @pytest.mark.parametrize("seconds", [0.5, 3.0])
 def test_an_answer_while_a_batch_runs_is_recorded_when_the_query_fails(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
-    redelivery_clock: ManualClock,
     answer_after: AnswerAfter,
     seconds: float,
 ) -> None:
     """Answers that take longer than a batch waits for them are in the log if they come before the query ends."""
     answer_after(lambda _: seconds)
     query = make_query(uri=POISON)
-    poisoned(redelivery_broker, query)
-    for _ in range(4):
-        assert query.plan()
-        query.read()
-        redelivery_clock.advance(5)
-        query.end()
-    query.drain(fails_bad)
-    assert dead_bodies(redelivery_broker) == BAD
+    assert letters_of_failures(redelivery_broker, query, Query.end, lasts=5.0) == BAD
 
 
 def test_a_query_that_is_killed_repeats_slow_dead_letters_once(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
-    redelivery_clock: ManualClock,
     answer_after: AnswerAfter,
 ) -> None:
     """Answers that come while a batch runs that is then killed are lost; the repeated batch waits longer for them."""
     answer_after(lambda _: 0.5)
     query = make_query(uri=POISON)
-    poisoned(redelivery_broker, query)
-    for _ in range(4):
-        assert query.plan()
-        query.read()
-        redelivery_clock.advance(5)
-        query.die()
-    query.drain(fails_bad)
-    assert dead_bodies(redelivery_broker) == sorted([*BAD, *BAD])
+    found = letters_of_failures(redelivery_broker, query, Query.die, lasts=5.0)
+    assert found == sorted([*BAD, *BAD])
 
 
 def test_the_end_of_a_query_sends_no_dead_letter(
@@ -161,9 +160,7 @@ def test_a_reader_that_fails_at_each_start_repeats_no_dead_letter(
     """A query that fails between two batches records the answers, too."""
     answer_after(lambda _: 0.2)
     query = make_query(uri=POISON)
-    for body in BAD:
-        redelivery_broker.send("orders", body)
-    query.step(fails_bad)
+    fail_all(redelivery_broker, query)
 
     def fails() -> int:
         raise RedeliveryError("reading has stopped")
