@@ -69,7 +69,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
             transport.disconnect_socket()
             raise
         if not transport.is_connected():
-            raise ConnectFailed
+            raise ConnectFailed(f"no CONNECTED; closed={self.closed}; errors={self.errors}")
         return self
 
     def subscribe(self, queue: str, subscription: str = "1", **headers: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from integration.eventually import eventually
 from integration.peers import pour
+from integration.raw_stomp import ConnectFailed
 from integration.spark_sinks import replays, tries
 from integration.stranded import give_back
 
@@ -87,9 +88,23 @@ class Stream:
     def _send(self) -> None:
         try:
             for some in self._chunks():
-                pour(self._broker, self._protocol, self._queue, some)
+                self._pour(some)
         except BaseException as error:
             self._error = error
+
+    def _pour(self, some: Sequence[tuple[bytes, str, dict[str, str]]]) -> None:
+        """Send; connect up to three times: Artemis refused a sender once in 40 runs while others were cut.
+
+        Nothing of the chunk has been sent then.
+        """
+        for last in (False, False, True):
+            try:
+                pour(self._broker, self._protocol, self._queue, some)
+            except ConnectFailed:
+                if last:
+                    raise
+            else:
+                return
 
     def _chunks(self) -> Iterator[list[tuple[bytes, str, dict[str, str]]]]:
         """Yield a quarter of a second's messages each: proton sends nothing by itself."""

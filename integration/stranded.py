@@ -79,17 +79,22 @@ def give_back(broker: Broker, queue: str) -> int:
 
 
 def eventually_given_back(
-    predicate: Callable[[int], object], broker: Broker, queue: str, interval: float = 0.05, message: str = ""
+    predicate: Callable[[int], object],
+    broker: Broker,
+    queue: str,
+    interval: float = 0.05,
+    message: str = "",
+    timeout: float = STANDSTILL,
 ) -> int:
-    """Wait as `eventually` does, for twice 30 s; in between, restart Artemis if it has stranded messages.
+    """Wait as `eventually` does, for twice `timeout`; in between, restart Artemis if it has stranded messages.
 
     Return their number. The predicate gets it, too: non-persistent messages are not redelivered.
     """
     try:
-        eventually(lambda: predicate(0), STANDSTILL, interval, message)
+        eventually(lambda: predicate(0), timeout, interval, message)
     except AssertionError:
         count = give_back(broker, queue)
         told = f"{message} ({count} were stranded)"
-        eventually(lambda: predicate(count), STANDSTILL, interval, told)
+        eventually(lambda: predicate(count), timeout, interval, told)
         return count
     return 0

@@ -21,6 +21,7 @@ from integration.peers import fill
 from integration.spark_campaign import Stream
 from integration.spark_run import SparkRun
 from integration.spark_sinks import replays
+from integration.stranded import eventually_given_back
 from integration.test_spark_killed import PAIRS, POLICY
 
 if TYPE_CHECKING:
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-CUTS = 10
+# A reader that has little of the processor accepts nothing between two cuts, and Artemis dead-letters a message at its
+# tenth delivery: docs/measured/artemis-stomp.md, "Lost connections and max-delivery-attempts". A connection may end for
+# another reason, too.
+CUTS = 6
+AT_FIRST = 4000  # messages until the query has written something
 STARTS = 6
 
 
@@ -42,7 +47,7 @@ def test_links_are_cut(
     tmp_path: Path,
     make_proxy: Callable[..., LinkProxy],
 ) -> None:
-    """Messages that arrive during ten cuts are in the output once each, and the query never ended."""
+    """Messages that arrive while connections are cut are in the output once each, and the query never ended."""
     broker, dead = session.broker(peer[0]), f"{unique_queue}.dead"
     proxy = make_proxy(broker.ports[peer[1]])
     run = SparkRun(
@@ -51,19 +56,21 @@ def test_links_are_cut(
         more={"trigger": "0 seconds", "restarts": 0, "noted": True},
     )  # fmt: skip
     stream, draw = Stream(broker, peer[1], unique_queue, 1000.0), random.Random(7)
-    stream.allow(1_000_000)
+    stream.allow(AT_FIRST)
     stream.start()
     process = run.begin(quiet=True)
     try:
         eventually(lambda: run.out.exists() and run.bodies(), 240, interval=0.5)
+        stream.allow(1_000_000)
         for _ in range(CUTS):
             threading.Event().wait(draw.uniform(0.5, 3.0))
             proxy.cut()
         stream.close()
         wanted = Counter(body for body in stream.sent if not body.startswith("bad"))
-        eventually(
-            lambda: set(run.bodies()) >= set(wanted), 240, interval=1.0, message="all is in the output"
-        )
+        eventually_given_back(
+            lambda _: set(run.bodies()) >= set(wanted),
+            broker, unique_queue, interval=1.0, message="all is in the output", timeout=120.0,
+        )  # fmt: skip
         assert process.poll() is None, "the query goes on"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
