@@ -94,7 +94,6 @@ def eventually_given_back(
         eventually(lambda: predicate(0), timeout, interval, message)
     except AssertionError:
         count = give_back(broker, queue)
-        told = f"{message} ({count} were stranded)"
-        eventually(lambda: predicate(count), timeout, interval, told)
+        eventually(lambda: predicate(count), timeout, interval, f"{message} ({count} were stranded)")
         return count
     return 0
