@@ -102,3 +102,9 @@ class Running:
         self.connection.stop()
         self._thread.join(self._drain + 20.0)
         assert self.ended or error is not None, "run() has not ended"
+
+
+def at_rest(connection: redelivery.Connection) -> bool:
+    """True if the connection is open, and no message is parked, unconfirmed or in doubt."""
+    engines = [dispatcher.engine for dispatcher in connection._dispatchers]
+    return connection.connected and not any(engine.load.parked or engine.load.running for engine in engines)
