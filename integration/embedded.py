@@ -41,11 +41,11 @@ def uri(artemis: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     left(artemis.uri(), QUEUE)
 
 
-def left(uri: str, queue: str) -> list[str]:
-    """Receive all messages of a queue, and return their bodies."""
+def left(uri: str, queue: str, expected: int = 0) -> list[str]:
+    """Receive all messages of a queue, and return their bodies; the first `expected` may take a minute each."""
     found: list[str] = []
     with redelivery.connect(uri) as connection, connection.consumer(queue) as consumer:
-        while (message := consumer.receive(timeout=0.5)) is not None:
+        while (message := consumer.receive(PATIENCE if len(found) < expected else 0.5)) is not None:
             message.accept()
             found.append(message.text)
     return found

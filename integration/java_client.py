@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import queue
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from integration.brokers import ActiveMQ
 from integration.brokers.toolchain import BrokerError, Distribution, classes, missing
+from integration.eventually import eventually
 from integration.running import Running
 
 if TYPE_CHECKING:
@@ -173,14 +175,31 @@ class JavaClient(Running):
         return [_message(item) for item in self._look("browse", queue, selector)]
 
     def drain(
-        self, queue: str, *, timeout: float = 1.0, selector: str | None = None, limit: int | None = None
+        self,
+        queue: str,
+        *,
+        timeout: float = 1.0,
+        selector: str | None = None,
+        limit: int | None = None,
+        expected: int = 0,
     ) -> list[JmsMessage]:
-        """Receive until no message arrives for `timeout` seconds (0: the queue is empty), or `limit` have arrived."""
+        """Receive until no message arrives for `timeout` seconds (0: the queue is empty), or `limit` have arrived.
+
+        Where fewer than `expected` have arrived, more are waited for: the broker or this client may stand still for
+        longer than `timeout`. Also then it ends with a silence of `timeout`: one too many is found, too.
+        """
         wait = int(timeout * 1000)
         name = self._name(queue)
         if not wait and self.kind == "openwire" and name is not None:
             name += "?consumer.prefetchSize=0"  # else 0 s would return prefetched messages only
-        found = self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit)
+        found: list[Any] = []
+
+        def enough() -> bool:
+            found.extend(self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit))
+            return len(found) >= expected
+
+        with contextlib.suppress(AssertionError):  # what is missing is for the caller to find
+            eventually(enough)
         return [_message(item) for item in found]
 
     def move(self, queue: str, target: str, *, limit: int = 1, timeout: float = 10.0) -> int:

@@ -108,15 +108,19 @@ class RawAmqp(Running):
             receiver.close()
         return found
 
-    def fail(self, queue: str, limit: int, timeout: float = 2.0) -> list[int]:
-        """Return a message as failed until its `limit`-th delivery, or until none follows; return the counts."""
+    def fail(self, queue: str, limit: int, timeout: float = 2.0, *, expected: int = 1) -> list[int]:
+        """Return a message as failed until its `limit`-th delivery, or until none follows; return the counts.
+
+        The first `expected` deliveries may take a minute each.
+        """
         receiver = self.connection.create_receiver(
             self.broker.address(queue), credit=1, name=_name(), options=self._options("source")
         )
         counts: list[int] = []
         with suppress(proton.Timeout):
             while len(counts) < limit:
-                counts.append(receiver.receive(timeout).delivery_count)
+                received = receiver.receive(60.0 if len(counts) < expected else timeout)
+                counts.append(received.delivery_count)
                 receiver.fetcher.unsettled[0].local.failed = True
                 receiver.release(delivered=True)
         return counts

@@ -8,7 +8,7 @@ import queue
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from integration.eventually import eventually
+from integration.eventually import PATIENCE, eventually
 from integration.running import Running
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         self.connection.send(self.broker.destination(queue), body, headers=extra)
         self.confirmed(receipt)
 
-    def confirmed(self, receipt: str, timeout: float = 10.0) -> None:
+    def confirmed(self, receipt: str, timeout: float = PATIENCE) -> None:
         """Wait for a RECEIPT. Raises AssertionError with the last ERROR if none arrives."""
         eventually(
             lambda: receipt in self.receipts or self.closed or self.errors,

@@ -203,6 +203,11 @@ class Campaign:
                 os.kill(pid, signal.SIGKILL)
         process.wait(30)
 
+    @property
+    def bad(self) -> int:
+        """Number of messages that are to end as dead letters."""
+        return sum(body.startswith("bad") for body in self.stream.sent)
+
     def check(self, letters: Sequence[bytes | None], *, once: bool) -> str:
         """Check that no message is lost, and each row is there once; return the figures. `once`: dead letters, too."""
         sent = Counter(self.stream.sent)

@@ -68,9 +68,9 @@ class Recipe:
 
         redelivery_spark.run(start, max_restarts=times, wal_dir=self.wal)
 
-    def letters(self, session: Session) -> dict[str, tuple[int, str]]:
+    def letters(self, session: Session, expected: int = 1) -> dict[str, tuple[int, str]]:
         """Return the dead letters: count and cause by body. None is duplicated."""
-        drained = session.client(self._broker, "stomp").drain(self.dead)
+        drained = session.client(self._broker, "stomp").drain(self.dead, expected=expected)
         told = [
             (
                 (each.body or b"").decode(),

@@ -12,6 +12,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+from integration.eventually import PATIENCE
 from integration.java_client import JmsMessage
 from integration.raw_stomp import RawStomp
 from integration.running import Running
@@ -90,8 +91,11 @@ class StompClient(Running):
         """Return the number of messages that `browse` would return."""
         return len(self.browse(queue, selector))
 
-    def drain(self, queue: str, *, timeout: float = QUIET, selector: str | None = None) -> list[JmsMessage]:
-        """Receive all messages, until none arrives for `timeout` seconds."""
+    def drain(
+        self, queue: str, *, timeout: float = QUIET, selector: str | None = None, expected: int = 0
+    ) -> list[JmsMessage]:
+        """Receive all messages, until none arrives for `timeout` seconds. `expected`: all are found in any case."""
+        del expected
         return self._look(queue, selector, take=True, quiet=min(timeout, QUIET))
 
     def close(self) -> None:
@@ -107,7 +111,7 @@ class StompClient(Running):
             raw.send_frame(queue, end, {})
             raw.subscribe(queue)
             frames: list[Frame] = []
-            while (frame := raw.next(10.0)) is not None and frame.body != end:
+            while (frame := raw.next(PATIENCE)) is not None and frame.body != end:
                 frames.append(frame)
             assert frame is not None, f"what was sent to {queue} has not come"
             frames += raw.messages(quiet)

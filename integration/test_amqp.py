@@ -197,19 +197,19 @@ def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
 
 
 def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queue: str) -> None:
-    """A handler of 5 s with heart-beats of 1 s keeps its connection, and another message is redelivered meanwhile."""
+    """A handler of 15 s with heart-beats of 3 s keeps its connection, and another message is redelivered meanwhile."""
     over = threading.Event()
     times: list[float] = []
     policy = redelivery.RedeliveryPolicy(
         maximum_redeliveries=5, initial_redelivery_delay=0.5, redelivery_delay=0.5
     )
     policies = redelivery.RedeliveryPolicyMap(default=policy)
-    uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=1000)
+    uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=3000)
     with redelivery.connect(uri, policies=policies) as connection:
 
         def handle(message: redelivery.Message) -> None:
             if message.text == "long":
-                threading.Event().wait(5.0)
+                threading.Event().wait(15.0)
                 assert over.wait(60), "the redeliveries have waited for this handler"
                 return
             times.append(time.monotonic())

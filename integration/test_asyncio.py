@@ -60,6 +60,6 @@ def test_consume_fail_poison_and_send(broker: Broker, java: JavaClient, unique_q
         first, second = (at for found, at in seen if found == body)
         assert DELAY <= second - first <= DELAY + SLACK
     assert beats >= 10, "the loop was never blocked for long"
-    (dead,) = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'")
+    (dead,) = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'", expected=1)
     assert (dead.body, dead.properties["redeliveryCause"]) == (b"bad", "ValueError: bad")
     assert java.count(unique_queue) == 0

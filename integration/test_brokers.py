@@ -52,7 +52,7 @@ def test_java_client_gives_back_what_it_sent(
     )
     if broker.browsable:
         assert java.count(unique_queue) == 1
-    (seen,) = java.drain(unique_queue)
+    (seen,) = java.drain(unique_queue, expected=1)
     assert (seen.kind, seen.body, seen.persistent) == (kind, body, True)
     assert {"flag": True, "count": 3, "ratio": 0.5, "name": "ü"}.items() <= seen.properties.items()
     assert (seen.correlation_id, seen.priority, seen.type) == ("c-1", 7, "order")
@@ -102,7 +102,7 @@ def test_tls_with_the_brokers_certificate(session: Session, name: str, service: 
 
 
 def _handshake(context: ssl.SSLContext, broker: Broker, port: int, name: str) -> bool:
-    with socket.create_connection((broker.host, port), timeout=5.0) as plain:
+    with socket.create_connection((broker.host, port), timeout=30.0) as plain:
         try:
             with context.wrap_socket(plain, server_hostname=name):
                 return True
@@ -140,6 +140,7 @@ def test_a_frozen_amqp_link_goes_on(any_broker: Broker, unique_queue: str) -> No
         raw.connection.timeout = 0.5
         with pytest.raises(AmqpError):
             raw.send(unique_queue, b"too early")
+        raw.connection.timeout = 60.0
         any_broker.resume()
     put(any_broker, "amqp", unique_queue, b"later")
     assert take(any_broker, "amqp", unique_queue) is not None

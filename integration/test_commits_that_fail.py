@@ -47,8 +47,8 @@ def test_a_broker_frozen_in_a_commit(
     """A frozen commit is an error; after that each message is either committed with its result, or redelivered."""
     broker, protocol = pair
     queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
-    heartbeat = 20_000 if end == "answered late" else 1000
-    uri = broker.uri(protocol=protocol, redelivery__heartbeat=heartbeat, redelivery__connectTimeout=3000)
+    heartbeat = 20_000 if end == "answered late" else 5000
+    uri = broker.uri(protocol=protocol, redelivery__heartbeat=heartbeat)
     uri = re.sub(r"^(\w+://[^?]*)\?", r"failover:(\1)?maxReconnectDelay=500&", uri)
     with redelivery.connect(uri, policies=POLICIES) as connection:
         for body in BODIES:

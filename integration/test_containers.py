@@ -50,6 +50,7 @@ def test_a_frozen_link_goes_on(contained: Broker) -> None:
         raw.connection.timeout = 0.5
         with pytest.raises(AmqpError):
             raw.send("frozen", b"too early")
+        raw.connection.timeout = 60.0
         contained.resume()
     put(contained, "amqp", "frozen", b"later")
     assert take(contained, "amqp", "frozen") is not None

@@ -65,12 +65,12 @@ def losses() -> Iterator[Losses]:
     logger.setLevel(level)
 
 
-def secure(broker: Broker, *, tls: bool) -> str:
+def secure(broker: Broker, *, tls: bool, **options: Any) -> str:
     """Return the URI, with short heart-beats."""
-    options: dict[str, Any] = {"redelivery__tlsCaFile": broker.ca_pem} if tls else {}
+    options |= {"redelivery__tlsCaFile": broker.ca_pem} if tls else {}
     return broker.uri(
         tls=tls, redelivery__heartbeat=HEARTBEAT, redelivery__connectTimeout=3000, maxReconnectDelay=500,
-        **options,
+        startupMaxReconnectAttempts=5, **options,
     ).replace("stomp", "failover:(stomp", 1).replace("?", ")?", 1)  # fmt: skip
 
 
@@ -179,9 +179,7 @@ def test_a_write_that_a_frozen_broker_blocks_ends(broker: Broker, unique_queue: 
 
 def test_a_link_that_stalls_is_given_up(broker: Broker, proxy: LinkProxy, unique_queue: str) -> None:
     """A stalled connection ends with a TransportError, and a new one is made when it flows again."""
-    with redelivery.connect(
-        broker.uri(port=proxy.port, redelivery__heartbeat=HEARTBEAT, redelivery__connectTimeout=2000)
-    ) as connection:
+    with redelivery.connect(secure(broker, tls=False, port=proxy.port)) as connection:
         connection.send(unique_queue, "before")
         proxy.stall()
         began = time.monotonic()

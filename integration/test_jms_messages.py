@@ -170,7 +170,7 @@ def check_dead_letters(
     run: str,
 ) -> None:
     """Check that exactly these are in the dead-letter queue, as a JMS client gets them."""
-    dead = java.drain(broker.dead_letter_queue, selector=f"run = '{run}'")
+    dead = java.drain(broker.dead_letter_queue, selector=f"run = '{run}'", expected=len(ids))
     assert sorted(m.properties["key"] for m in dead) == sorted(ids)
     for message in dead:
         shape, name = ids[message.properties["key"]]

@@ -84,8 +84,8 @@ def test_nothing_is_lost_when_the_broker_is_killed(
         running.join(60)
         report = connection.report()
     assert not running.is_alive()
-    dead = Counter(text(m.body) for m in java.drain(dead_letters))
     wanted = {body for body in sent if body.startswith("bad")}
+    dead = Counter(text(m.body) for m in java.drain(dead_letters, expected=len(wanted)))
     duplicates = sum(n - 1 for n in work.done.values()) + sum(n - 1 for n in dead.values())
     print(
         f"\n{broker.name} over {protocol}: {ROUNDS} kills, {len(sent)} messages, {duplicates} duplicates, {report}"

@@ -165,10 +165,11 @@ def test_what_is_sent_again_on_purpose_is_handled(
             send_one(broker, protocol, queue)
             eventually(partial(seen.has, Counter({"order": 1})), message="the first is handled")
             threading.Event().wait(1.0)
-            for links in range(1 if why == "it was long ago" else 2):
+            for _ in range(1 if why == "it was long ago" else 2):
+                links = proxy.links_ever
                 proxy.cut()
                 # In this order: the connection may not know the loss before the next connection.
-                eventually(lambda: proxy.links_ever == links + 2, message="another link")  # noqa: B023
+                eventually(lambda: proxy.links_ever > links, message="another link")  # noqa: B023
                 eventually(lambda: connection.connected, message="the next connection")
             send_one(broker, protocol, queue)
             eventually(partial(seen.has, Counter({"order": 2})), message="so is the second")
@@ -204,7 +205,7 @@ def test_an_equal_message_that_went_back_is_handled(
         blocker.release()
         texts = set[str]()
         while texts != {"order", "blocker"}:
-            message = one.receive(timeout=20)
+            message = one.receive(timeout=60)
             assert message is not None, f"only {texts} came"
             texts.add(message.text)
             message.accept()

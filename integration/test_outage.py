@@ -171,7 +171,7 @@ def test_a_pause_in_the_middle_of_arrivals_ends_with_all(pair: tuple[Broker, str
             eventually(partial(reached, service, many), interval=0.001, message="messages are handled")
             connection.pause()
             # Messages on the wire arrive, and are released if that is possible.
-            time.sleep(0.3)
+            eventually(lambda: connection.report().running == 0)
             stands = len(service.done)
             time.sleep(0.2)
             assert len(service.done) == stands, "nothing is dispatched while it is paused"

@@ -90,9 +90,10 @@ def test_the_references_scenarios_end_as_there(
 
         deliveries, dead = expected(vector)
         seen = play(vector, Stage(queue, connect, drop, SystemClock(), quiet=0.5))
-        letters = sorted((letter.body or b"").decode() for letter in java.drain(activemq.dead_letter_queue))
-        left = [(message.body or b"").decode() for message in java.drain(queue)]
         wanted = deliveries, dead, [each["body"] for each in vector["left_on_queue"]]
+        found = java.drain(activemq.dead_letter_queue, expected=len(dead))
+        letters = sorted((letter.body or b"").decode() for letter in found)
+        left = [(message.body or b"").decode() for message in java.drain(queue, expected=len(wanted[2]))]
         if (seen, letters, left) != wanted:
             wrong[f"{number} {vector['scenario']} {vector['maximumRedeliveries']}"] = (
                 (seen, letters, left),

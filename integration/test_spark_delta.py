@@ -45,7 +45,7 @@ def test_a_second_sink_fails(session: Session, unique_queue: str, tmp_path: Path
     fill(run.broker, "stomp", unique_queue, [body.encode() for body in sent])
     run.run()
     assert run.bodies() == Counter(sent) - Counter(["bad-10"])
-    letters = session.client(run.broker, "stomp").drain(f"{unique_queue}.dead")
+    letters = session.client(run.broker, "stomp").drain(f"{unique_queue}.dead", expected=1)
     assert [letter.body for letter in letters] == [b"bad-10"]
     assert len(run.told()[-1]["starts"]) == times + 1
 
@@ -56,5 +56,6 @@ def test_processes_are_killed(session: Session, unique_queue: str, tmp_path: Pat
     campaign = Campaign(run, ("driver", "all", "jvm"), min(KILLS, MOST), rate=1000.0, seed=3)
     campaign.fight()
     client = session.client(run.broker, "stomp")
-    campaign.check([letter.body for letter in client.drain(f"{unique_queue}.dead")], once=True)
+    letters = client.drain(f"{unique_queue}.dead", expected=campaign.bad)
+    campaign.check([letter.body for letter in letters], once=True)
     assert client.drain(unique_queue) == []

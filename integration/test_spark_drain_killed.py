@@ -38,14 +38,17 @@ def test_a_killed_drain_is_gone_on_with(
     broker = session.broker(pair[0])
     sent = [b"%d" % number for number in range(MESSAGES)]
     fill(broker, pair[1], unique_queue, sent)
+    # Artemis may stand still for 10 s after a killed STOMP connection, before it gives back what that connection had
+    # (docs/measured/artemis-stomp-cuts.md).
+    idle = 15.0 if pair == ("artemis", "stomp") else SLACK
     options = {
-        "url": address(broker, pair[1]),
+        "url": address(broker, pair[1], redelivery__connectTimeout=60_000),
         "credentialsfile": credentials(broker, tmp_path),
         "destination": unique_queue,
         "mode": "drain",
         "waldir": str(tmp_path / "wal"),
         # A busy broker takes more than a second to give back what the killed process had.
-        "idle": f"{SLACK:.0f}s",
+        "idle": f"{idle:.0f}s",
     }
     config = tmp_path / "options.json"
     config.write_text(json.dumps(options), encoding="utf-8")

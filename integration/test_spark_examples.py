@@ -66,7 +66,7 @@ def test_the_first_program(
     runpy.run_path(str(EXAMPLES / "spark_stream.py"), run_name="__main__")
     totals = sorted(row.total for row in spark.read.parquet(str(out)).collect())
     assert totals == [2.0 * number for number in range(20)]
-    letters = session.client(artemis, "stomp").drain(dead)
+    letters = session.client(artemis, "stomp").drain(dead, expected=2)
     assert {letter.body: letter.properties["redeliveryCause"] for letter in letters} == {
         b'{"price": 2}': "KeyError: 'count'",
         b"no order": "Poison: it is not JSON",

@@ -49,7 +49,7 @@ def test_a_message_waits_while_nothing_else_happens(
         uri={
             "port": proxy.port,
             "jms__redeliveryPolicy__initialRedeliveryDelay": int(IDLE * 1000),
-            "redelivery__heartbeat": 2000,
+            "redelivery__heartbeat": 5000,
         },
         more={"trigger": "1 second"},
     )

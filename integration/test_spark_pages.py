@@ -204,5 +204,5 @@ def test_writes(programs: Programs, session: Session) -> None:
     for query in programs.spark.streams.active:
         query.processAllAvailable()
         query.stop()
-    found = session.client(programs.broker, "stomp").drain(programs.queue)
+    found = session.client(programs.broker, "stomp").drain(programs.queue, expected=2)
     assert [each.body for each in found] == [b"a", b"a"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.eventually import PATIENCE, SLACK, eventually, never, settled
+from integration.eventually import PATIENCE, SLACK, eventually, never
 from integration.work import POLICY, Running, Work
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_failing_topic_message_is_redelivered_to_who_failed(broker: Broker, un
         connection.listen(topic, lambda message: fine.attempts[message.text].append(None))  # type: ignore[arg-type]
         connection.start()
         connection.send(topic, "once")
-        eventually(lambda: fails.done["once"])
+        eventually(lambda: fails.done["once"] and fine.attempts["once"])
         assert len(fine.attempts["once"]) == 1
 
 
@@ -93,7 +93,7 @@ def test_selectors(broker: Broker, java: JavaClient, unique_queue: str) -> None:
         consumer = connection.consumer(unique_queue, selector="colour = 'red' AND size > 2")
         assert [pull(consumer).text for _ in range(2)] == ["red", "red"]
         assert consumer.receive(timeout=0.3) is None
-    assert [message.body for message in java.drain(unique_queue)] == [b"blue"]
+    assert [message.body for message in java.drain(unique_queue, expected=1)] == [b"blue"]
 
 
 @pytest.mark.parametrize("credit", [1, 3])
@@ -137,7 +137,7 @@ def test_bodies_of_a_megabyte(broker: Broker, java: JavaClient, unique_queue: st
     with redelivery.connect(broker.uri()) as connection:
         connection.send(unique_queue, content)
         connection.send(unique_queue, text.decode())
-        seen = java.drain(unique_queue)
+        seen = java.drain(unique_queue, expected=2)
         assert [(m.kind, m.body) for m in seen] == [("bytes", content), ("text", text)]
         java.send(unique_queue, content, kind="bytes")
         java.send(unique_queue, text)
@@ -157,7 +157,7 @@ def test_str_is_text_and_bytes_are_bytes_for_java(
         kind = "bytes"
     with redelivery.connect(broker.uri()) as connection:
         connection.send(unique_queue, body)
-    (seen,) = java.drain(unique_queue)
+    (seen,) = java.drain(unique_queue, expected=1)
     assert (seen.kind, seen.body) == (kind, body.encode() if isinstance(body, str) else body)
 
 
@@ -168,7 +168,7 @@ def test_headers_both_ways(broker: Broker, java: JavaClient, unique_queue: str) 
             unique_queue, "x", headers={**HEADERS, "number": 3, "flag": True}, correlation_id="c:\\1",
             reply_to="answers", priority=8, content_type="text/plain",
         )  # fmt: skip
-        (seen,) = java.drain(unique_queue)
+        (seen,) = java.drain(unique_queue, expected=1)
         assert {
             **HEADERS,
             "number": "3",
@@ -219,9 +219,9 @@ def test_expired_messages_are_never_dispatched(
             never(lambda: work.done["late"], 4.5)
             gate.set()
             eventually(lambda: work.done["slow"])
-            settled(connection.report, 0.3)
+            eventually(lambda: connection.report().poisoned + connection.report().discarded == 1)
     assert work.counts() == {"slow": 1}
-    dead = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'")
+    dead = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'", expected=int(process))
     assert [m.properties["redeliveryCause"] for m in dead] == ["expired"] * process
     assert java.count(unique_queue) == 0
 

@@ -50,7 +50,8 @@ class JmsUnderTest(BrokerUnderTest):
         self.kinds = pair.kinds
         self.features = pair.features
         self.typed_headers = pair.typed_headers
-        self.options = {"jms.userName": broker.user, "jms.password": broker.password, **pair.options}
+        login = {"jms.userName": broker.user, "jms.password": broker.password}
+        self.options = {**login, "startupMaxReconnectAttempts": "3", **pair.options}
         self.holds_back = pair.holds_back
         self.persistence = pair.persistence
         self.prefix = pair.prefix

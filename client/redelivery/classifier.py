@@ -139,7 +139,7 @@ class Classifier:
     def trip(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
         """Treat these exceptions as an outage of a service: open the breaker, charge no redelivery.
 
-        Three failures in a row open it (`Breaker.told`). Before that, the message is redelivered after the
+        Three failures in a row open it (`Breaker.named`). Before that, the message is redelivered after the
         delay of `policy`. A message that fails with such an exception again, although others succeeded in
         between, is charged a redelivery: the service is not down then. Without a breaker this is the same as
         `retry`.

@@ -49,13 +49,14 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
     Args:
         uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…`, `amqp://…`, `amqps://…` or `failover:(…)`,
             with options.
-        policies: Redelivery policies by destination. None: those of the URI.
+        policies: Redelivery policies by destination; refused if the URI has policies, too. None: those of the
+            URI.
         errors: `redelivery.Classifier` that decides by the type of an exception what becomes of the message.
             None: every exception follows the policy.
-        breaker: `redelivery.Breaker` that pauses consumers while every message fails, instead of the URI's.
-            On by default; None: never pause.
-        ledger: `redelivery.SqliteLedger`, or its URL, that counts attempts durably. None: `redelivery.ledger`
-            of the URI.
+        breaker: `redelivery.Breaker` that pauses consumers while every message fails; refused if the URI has
+            options of a breaker, too. On by default; None: never pause.
+        ledger: `redelivery.SqliteLedger`, or its URL, that counts attempts durably; refused if the URI names
+            one, too. None: `redelivery.ledger` of the URI.
         observers: Observers (`redelivery.events.Observer`), or functions of one event, called in this order
             with each event of the connection. No lock is held during a call. They must not block. An
             exception of an observer is logged and has no other effect.

@@ -66,6 +66,9 @@ class Message:
 
     Settle it once: by leaving `with message:`, by returning from a handler, or by `accept`, `fail`, `poison`
     or `release`. A message that is never settled stays unacknowledged until its consumer closes.
+
+    An `Exception` in `with message:` is charged as a failure, and ends there: the program goes on after the block. Put
+    what depends on success into the block, or look at `outcome`. In a transacted session the exception is raised.
     """
 
     __slots__ = ("_delivery", "_outcome", "_settler", "body", "redelivery_count")

@@ -76,7 +76,7 @@ def _scheduling(able: Capabilities) -> str:
         "atomic": "copy, in one transaction",
         "confirmed": "copy, confirmed first",
     }[able.reschedule]
-    return kind if able.longest_delay is None else f"{kind}; {able.longest_delay / 86400:.0f} days at most"
+    return kind if able.longest_delay is None else f"{kind}; {able.longest_delay // 86400:.0f} days at most"
 
 
 def _prefetch(able: Capabilities) -> str:
@@ -89,7 +89,7 @@ def _prefetch(able: Capabilities) -> str:
 
 def _release(able: Capabilities) -> str:
     if not able.release:
-        return "at the end of the connection"
+        return "when the consumer closes"
     return "yes; some queues count it" if able.release_counts else "yes, uncounted"
 
 
@@ -119,12 +119,12 @@ FEATURES = (
     Feature(
         "reports a delivery count",
         lambda able: _yes(able.counts),
-        "With it, the count survives a new process. Without it, a new connection counts from 1, unless a ledger counts.",
+        "The broker counts lost connections, not failures of your handler. After a drain the next process counts from 1, unless a ledger or `redelivery.scheduler=broker` keeps the count.",
     ),
     Feature(
         "`redelivery.scheduler=broker`",
         _scheduling,
-        "Where it is possible, a delayed message waits at the broker, over restarts. Otherwise it waits in the process, unacknowledged.",
+        "With the option a delayed message waits at the broker, over restarts. `no`: a consumer with the option is refused at the start.",
     ),
     Feature(
         "credit",

@@ -58,7 +58,7 @@ _UNITS = {
     "Percent": "percent",
     "Attempts": "rounds",
     ".breakerFailures": "failures",
-    ".breakerTold": "failures",
+    ".breakerNamed": "failures",
     ".breakerReopen": "failures",
 }
 _INDIVIDUAL, _DISCARDING = "`individualDeadLetterStrategy` {}", "`discardingDLQBrokerPlugin` {}"

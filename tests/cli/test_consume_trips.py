@@ -31,7 +31,7 @@ async def handle_async(message):
 number = 7
 """
 # The breaker opens for the named exceptions only, and its first probe is at once.
-FAST = "&redelivery.breakerTold=3&redelivery.breakerProbeDelay=1&redelivery.breakerRamp=1"
+FAST = "&redelivery.breakerNamed=3&redelivery.breakerProbeDelay=1&redelivery.breakerRamp=1"
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,7 @@ def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
 
 def test_a_told_failure_is_spared_from_the_first() -> None:
     """A failure registered as an outage is spared while the breaker is closed; three in a row open it."""
-    breaker = circuit(told=3)
+    breaker = circuit(named=3)
     assert [fail(breaker, mail(f"m{n}"), 0.0, "outage") for n in range(3)] == [True, True, True]
     assert breaker.state == "open"
 
@@ -193,7 +193,7 @@ def test_hung_handlers_do_not_stop_the_ramp() -> None:
 
 def test_a_blocking_consumer_opens_only_by_told_failures() -> None:
     """In strict order only the head can be tried: failures not registered as outages are charged in every state."""
-    breaker = Circuit(Breaker(failures=4, messages=1, told=2), blocking=True)
+    breaker = Circuit(Breaker(failures=4, messages=1, named=2), blocking=True)
     assert not any(fail(breaker, mail(), 0.0) for _ in range(9))
     assert [fail(breaker, mail(), 1.0, "outage") for _ in range(2)] == [True, True]
     assert breaker.state == "open"
@@ -251,7 +251,7 @@ RESULTS = st.lists(
 def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float]], blocking: bool) -> None:
     """After any order of results, one message may be dispatched within a minute; a value's error is never spared."""
     breaker = Circuit(
-        Breaker(failures=3, messages=2, told=2, reopen=2, ramp=2, maximum_open=300), blocking=blocking
+        Breaker(failures=3, messages=2, named=2, reopen=2, ramp=2, maximum_open=300), blocking=blocking
     )
     mails, now = [mail(f"m{n}") for n in range(6)], 0.0
     for what, which, passed in steps:
@@ -285,7 +285,7 @@ def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float
         ({"failures": -1}, "Breaker.failures must be a whole number from 0"),
         ({"failures": True}, "Breaker.failures must be a whole number"),
         ({"messages": 0}, "Breaker.messages must be a whole number from 1"),
-        ({"told": 2.5}, "Breaker.told must be a whole number"),
+        ({"named": 2.5}, "Breaker.named must be a whole number"),
         ({"probe": 0}, "Breaker.probe must be more than 0 seconds"),
         ({"maximum_probe": "10"}, "Breaker.maximum_probe must be a number of seconds"),
         ({"maximum_open": 0}, "Breaker.maximum_open must be more than 0 seconds"),
@@ -307,7 +307,7 @@ def test_times_may_be_timedeltas() -> None:
 def test_the_defaults_are_as_documented() -> None:
     """The defaults are 200 failures of 100 messages, 3 registered ones, 12 hours, then charged."""
     made = Breaker()
-    assert (made.failures, made.messages, made.told, made.maximum_open) == (200, 100, 3, 43200.0)
+    assert (made.failures, made.messages, made.named, made.maximum_open) == (200, 100, 3, 43200.0)
     assert (made.probe, made.maximum_probe, made.ramp, made.reopen, made.at_maximum) == (
         1.0,
         10.0,

@@ -82,7 +82,7 @@ def test_nothing_is_granted_by_taking_credit_back() -> None:
 @pytest.mark.parametrize("paused", [False, True], ids=["breaker", "pause"])
 def test_parked_messages_get_their_room_also_after_handling_paused(*, paused: bool) -> None:
     """A window is not granted for arrivals while handling pauses; afterwards parked messages get room as before."""
-    bench = Bench(able=WINDOW, credit=4, max_parked=1000, breaker=Breaker(told=2))
+    bench = Bench(able=WINDOW, credit=4, max_parked=1000, breaker=Breaker(named=2))
     numbers = count()
 
     def asked(*events: Event) -> list[int]:

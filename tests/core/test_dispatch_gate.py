@@ -29,7 +29,7 @@ from redelivery.core.ledger_entry import Entry
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 FLOW = replace(NATIVE, flow=True)
-ONE = Breaker(failures=1, messages=1, told=1)
+ONE = Breaker(failures=1, messages=1, named=1)
 COUNTED = replace(FLOW, release_counts=True)
 
 

@@ -10,7 +10,7 @@ from redelivery.core.commands import Dispatch, LookUp, Mark
 from redelivery.core.events import Alone, Deferred, Known, Wanted
 from redelivery.core.ledger_entry import Entry
 
-ONE = Breaker(failures=1, messages=1, told=1)
+ONE = Breaker(failures=1, messages=1, named=1)
 
 
 def test_a_crash_suspect_is_tried_when_nothing_else_is_there() -> None:

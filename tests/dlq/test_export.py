@@ -68,7 +68,7 @@ def test_a_half_file_never_has_the_name(
                 raise redelivery.TransportError("gone")
 
         with pytest.raises(redelivery.TransportError):
-            tools.export(file, form, told=fail)
+            tools.export(file, form, progress=fail)
         assert file.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
     link = tmp_path / "link"

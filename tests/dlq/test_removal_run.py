@@ -31,7 +31,7 @@ def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQue
     planned = tools.redrive(cause="ValueError", dry_run=True)
     assert planned == Redriven(2, expected, skipped=1, dry_run=True)
     assert broker.depth("DLQ") == 3
-    assert tools.redrive(cause="ValueError", told=told.append) == Redriven(2, expected, skipped=1)
+    assert tools.redrive(cause="ValueError", progress=told.append) == Redriven(2, expected, skipped=1)
     assert told[-1] == 2
     (order,), (bill,), (left,) = broker.messages("orders"), broker.messages("bills"), broker.dead_letters()
     run = order.headers[REDRIVE_RUN]
@@ -138,7 +138,7 @@ def test_one_refusal_among_many(broker: MemoryBroker, tools: DeadLetterQueue, bu
     broker.refuse_settlements(lambda message: message.body == b"bad")
     told: list[int] = []
     with pytest.raises(redelivery.AdapterError, match=f"{refused} cannot be sent to"):
-        tools.redrive(told=told.append)
+        tools.redrive(progress=told.append)
     assert (broker.depth("orders"), broker.depth("DLQ")) == (100, 1)
     assert max(told) <= 100, "only what is confirmed is told"
 
@@ -180,7 +180,7 @@ def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
             at = next(cuts, -1)
 
     with redelivery.dead_letters(broker.uri) as tools:
-        assert tools.redrive(told=told).redriven == 50, "what came again is counted once"
+        assert tools.redrive(progress=told).redriven == 50, "what came again is counted once"
     assert sorted(int(held.text) for held in broker.messages("orders")) == list(range(50))
     assert broker.depth("DLQ") == 0
 

@@ -89,7 +89,7 @@ def test_an_outage_with_default_options_dead_letters_nothing(
 
 @pytest.mark.parametrize(
     ("options", "arguments"),
-    [("?redelivery.breaker=off", {}), ("", {"breaker": None}), ("?redelivery.breaker=told", {})],
+    [("?redelivery.breaker=off", {}), ("", {"breaker": None}), ("?redelivery.breaker=named", {})],
 )
 def test_without_a_breaker_the_policy_alone_decides(
     twin: Twin, options: str, arguments: dict[str, Any]
@@ -253,10 +253,10 @@ def test_sessions_that_settle_by_themselves_have_none(twin: Twin, mode: str) -> 
     [
         ("", {"breaker": 3}, "breaker= must be a redelivery.Breaker, or None"),
         ("", {"breaker": Breaker}, r"did you mean redelivery.Breaker\(\)"),
-        ("?redelivery.breaker=told", {"breaker": SMALL}, "give one of them"),
-        ("?redelivery.breaker=off&redelivery.breakerTold=1", {}, "off contradicts redelivery.breakerTold"),
+        ("?redelivery.breaker=named", {"breaker": SMALL}, "give one of them"),
+        ("?redelivery.breaker=off&redelivery.breakerNamed=1", {}, "off contradicts redelivery.breakerNamed"),
         (
-            "?redelivery.breaker=told&redelivery.breakerFailures=9",
+            "?redelivery.breaker=named&redelivery.breakerFailures=9",
             {},
             "contradicts redelivery.breakerFailures",
         ),

@@ -259,7 +259,7 @@ def test_a_header_that_an_observer_adds_is_sent(twin: Twin) -> None:
 def test_the_breakers_changes_are_shown(twin: Twin) -> None:
     """Each change of a breaker is shown with the cause and the numbers of the log."""
     seen: list[Event] = []
-    breaker = redelivery.Breaker(told=2)
+    breaker = redelivery.Breaker(named=2)
     errors = redelivery.Classifier().trip(OSError)
     connection = twin.connect(observers=[seen.append], breaker=breaker, errors=errors)
 
@@ -271,7 +271,7 @@ def test_the_breakers_changes_are_shown(twin: Twin) -> None:
         twin.broker.send("orders", "a")
     eventually(twin, lambda: any(isinstance(each, BreakerChanged) for each in seen))
     opened = next(each for each in seen if isinstance(each, BreakerChanged))
-    assert (opened.old, opened.new, opened.cause, opened.told) == ("closed", "open", "OSError: down", True)
+    assert (opened.old, opened.new, opened.cause, opened.named) == ("closed", "open", "OSError: down", True)
 
 
 def test_an_event_is_plain_and_bare(twin: Twin) -> None:

@@ -18,9 +18,9 @@ from redelivery import (
 )
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
 from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.importers import to_uri_options
 from redelivery.importers.toml_reader import read_toml
 from redelivery.importers.toml_writer import to_toml
-from redelivery.importers.uri_writer import to_uri_options
 
 if TYPE_CHECKING:
     from pathlib import Path

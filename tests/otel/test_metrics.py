@@ -95,7 +95,7 @@ def test_reconnects_and_the_breaker(twin: Twin, recorded: Recorded) -> None:
         raise OSError("down")
 
     connection = twin.connect(
-        observers=[recorded.telemetry()], breaker=redelivery.Breaker(told=2), errors=errors
+        observers=[recorded.telemetry()], breaker=redelivery.Breaker(named=2), errors=errors
     )
     assert recorded.points("redelivery.reconnects") == []
     twin.broker.cut()

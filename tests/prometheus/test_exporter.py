@@ -86,7 +86,7 @@ def test_the_worst_of_several_consumers_and_connections_is_shown(
 
     errors = redelivery.Classifier().trip(OSError)
     metrics = Metrics(registry)
-    first = twin.connect(observers=[metrics], breaker=redelivery.Breaker(told=1), errors=errors)
+    first = twin.connect(observers=[metrics], breaker=redelivery.Breaker(named=1), errors=errors)
     twin.listen(first, "orders", down)
     twin.broker.send("orders", "a")
     eventually(twin, lambda: first.health().consumers[0].breaker == "open")

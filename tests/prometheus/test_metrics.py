@@ -173,7 +173,7 @@ def test_an_outage_is_seen(twin: Twin, registry: CollectorRegistry) -> None:
 
 def test_the_breaker_is_a_gauge_and_counts(twin: Twin, registry: CollectorRegistry) -> None:
     """An open breaker is 2, and its change is counted once in an outage, however many probes fail."""
-    options = {"breaker": redelivery.Breaker(told=2), "errors": redelivery.Classifier().trip(OSError)}
+    options = {"breaker": redelivery.Breaker(named=2), "errors": redelivery.Classifier().trip(OSError)}
     connection = twin.connect(observers=[Metrics(registry)], **options)
 
     def down(_: Message) -> None:

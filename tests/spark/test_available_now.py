@@ -11,6 +11,7 @@ from tests.spark.query import Query, fails_bad, readers_of
 
 from redelivery.errors import TransportError
 from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.stream.available_now import AvailableNow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,16 @@ def run(query: Query, clock: ManualClock) -> float:
         began = clock.monotonic()
         if query.step(fails_bad) is None:
             return clock.monotonic() - began
+
+
+def test_a_process_that_stands_still_does_not_end_a_query(redelivery_clock: ManualClock) -> None:
+    """A silence counts by looks: messages may have arrived while the process stood still."""
+    available = AvailableNow(redelivery_clock)
+    for _ in range(4):
+        redelivery_clock.advance(60)
+        assert not available.exhausted
+        available.saw([], 60.0)
+    assert available.exhausted
 
 
 def test_a_dead_letter_destination_that_refuses(

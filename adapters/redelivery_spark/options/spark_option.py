@@ -66,7 +66,7 @@ TABLE: tuple[SparkOption, ...] = (
                 "limit the source stops receiving.", 1),
     SparkOption("readers", "integer", "1", "Connections that consume in parallel. More than 1 are processes, and for "
                 "queues only.", 1, 31),
-    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Tasks of a batch.", 1),
+    SparkOption("partitions", "integer", "the Spark driver's processors, 8 at most", "Tasks of a batch.", 1),
     SparkOption("isolate", "choice", "never", "Handling of a batch that fails without evidence against a row: `never` "
                 "replays it, `split` splits it into 8 groups or more. Splitting can write rows twice in "
                 "some sinks.",

@@ -25,6 +25,8 @@ STEADY = 1.0
 # Seconds without a message after which the destination counts as empty. A broker that pauses for longer ends a run too
 # early, and the next run has the rest.
 GAP = 1.0
+# Of the time between two looks only so much counts: a process that stood still has read nothing meanwhile.
+LONGEST_LOOK = 0.25
 
 
 class AvailableNow:
@@ -32,7 +34,7 @@ class AvailableNow:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began, self._quiet_since = clock.time(), clock.monotonic()
+        self._began, self._looked, self._quiet = clock.time(), clock.monotonic(), 0.0
         self._until = clock.monotonic() + LONGEST_INTAKE
         self.exhausted = False
         """True once all messages that were there have been taken."""
@@ -40,21 +42,23 @@ class AvailableNow:
     def saw(self, taken: Sequence[Delivery], age: float | None) -> None:
         """Note the messages just taken over a connection that has been up for `age` seconds; None: it is down."""
         now = self._clock.monotonic()
+        self._quiet += min(now - self._looked, LONGEST_LOOK)
+        self._looked = now
         if taken:
-            self._quiet_since = now
+            self._quiet = 0.0
             # The last one is checked first: reading the times of all of them takes longer than all the rest.
             late = self._late(taken[-1].timestamp) and not self.wants([each.timestamp for each in taken])
             self.exhausted = self.exhausted or late
-        elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
+        elif age is not None and age >= STEADY and self._quiet >= GAP:
             self.exhausted = True
 
     def go_on(self) -> None:
         """Reopen the intake: some messages may arrive only now, because another reader had taken them."""
-        self._quiet_since, self.exhausted = self._clock.monotonic(), False
+        self._looked, self._quiet, self.exhausted = self._clock.monotonic(), 0.0, False
 
     def accepted(self) -> None:
         """Note that messages were accepted: a broker can have waited for that before it sends the next ones."""
-        self._quiet_since = self._clock.monotonic()
+        self._looked, self._quiet = self._clock.monotonic(), 0.0
 
     def wants(self, times: Sequence[datetime | None]) -> bool:
         """True if one of these messages was there at the beginning, by its send time."""

@@ -56,13 +56,19 @@ _CORRELATION_ID, _REPLY_TO, _CONTENT_TYPE, _PRIORITY, _GROUP, _TIMESTAMP,
 _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
-Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
-a handler ended the program, 2 usage, 3 handlers were still running, or dead
-letters not confirmed, at the end of --drain-timeout, or a message was set
-aside, 69 broker unreachable, 70 a handler is stuck (--timeout), 75 the
-breaker was open for too long (redelivery.breakerAtMaximum=stop), 77 log-in
-refused, 78 bad configuration, 130 and 143 interrupted before it was
-connected.""",
+Exit codes:
+  0    drained
+  1    the broker ended the consumer, the ledger failed, or a handler ended
+       the program
+  2    usage
+  3    at the end of --drain-timeout handlers were still running, or dead
+       letters were not confirmed; or a message was set aside
+  69   broker unreachable
+  70   a handler is stuck (--timeout)
+  75   the breaker was open for too long (redelivery.breakerAtMaximum=stop)
+  77   log-in refused
+  78   bad configuration
+  130, 143  interrupted before it was connected""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -73,7 +79,12 @@ connected.""",
 )  # fmt: skip
 @failure_options
 @click.option(
-    "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
+    "--workers",
+    type=number(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Messages handled at the same time.",
 )
 @click.option("--count", type=number(1), metavar="N", help="Stop after this number of messages.")
 @click.option(

@@ -87,7 +87,7 @@ def summary(
 @dlq.command("list", short_help="List dead letters.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
-@click.option("--limit", type=number(1), metavar="N", help="Most dead letters to list.")
+@click.option("--limit", type=number(1), metavar="N", help="List N dead letters at most.")
 @ledger_option
 @output_option
 @verbose_option
@@ -184,7 +184,7 @@ def redrive(
             planned = tools.redrive(**options, dry_run=True)
             if planned.incomplete is None:
                 steps.expect(planned.redriven)
-        done = tools.redrive(**options, dry_run=given["dry_run"], told=steps)
+        done = tools.redrive(**options, dry_run=given["dry_run"], progress=steps)
         nothing = (
             None
             if done.matched or done.incomplete
@@ -222,7 +222,7 @@ def purge(
                 what += f" ({at_least}{planned.purged:,})"
             click.confirm(f"Delete {what} in {tools.queue} for ever?", abort=True, err=True)
         with steps.shown():
-            done = tools.purge(dry_run=dry_run, told=steps, **filters)
+            done = tools.purge(dry_run=dry_run, progress=steps, **filters)
         nothing = (
             None
             if done.purged or done.incomplete
@@ -274,7 +274,7 @@ def export(
         steps.shown(),
     ):
         where = click.open_file("-", "wb") if target == "-" else target
-        count = tools.export(where, form, told=steps, **filters_of(given))
+        count = tools.export(where, form, progress=steps, **filters_of(given))
         nothing = None if count else nothing_matched(tools.contents(), tools.queue, filters_of(given))
     note(f"{count:,} exported")
     if nothing is not None:

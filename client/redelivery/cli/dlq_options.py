@@ -34,7 +34,7 @@ def reading_options(command: Command) -> Command:
         ),
         click.option(
             "--idle", type=seconds(positive=True), default=f"{IDLE:g}s", show_default=True, metavar="DURATION",
-            help="On brokers that do not mark a queue's end: time without a message after which it is at its end.",
+            help="On brokers that do not mark a queue's end: time without a message after which it is read.",
         ),
     ):  # fmt: skip
         command = option(command)

@@ -74,7 +74,7 @@ class Breaker:
     """Failures in a row, with no success between, that open the breaker. 0: only `Classifier.trip` failures open it."""
     messages: int = 100
     """Least number of different messages among those failures. Fewer may be bad messages and follow their policy."""
-    told: int = 3
+    named: int = 3
     """Failures in a row of exceptions registered with `Classifier.trip` that open the breaker."""
     probe: float | timedelta = 1.0
     """Time from the opening to the first probe. It doubles for each further probe."""
@@ -91,7 +91,7 @@ class Breaker:
     `BreakerOpen`, and its messages stay on the broker."""
 
     def __post_init__(self) -> None:
-        for name, low in (("failures", 0), ("messages", 1), ("told", 1), ("ramp", 1), ("reopen", 1)):
+        for name, low in (("failures", 0), ("messages", 1), ("named", 1), ("ramp", 1), ("reopen", 1)):
             whole(getattr(self, name), f"Breaker.{name}", low)
         for name in ("probe", "maximum_probe", "maximum_open"):
             value: object = getattr(self, name)
@@ -122,8 +122,8 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_before", "_closed_at", "_delay", "_ended", "_extra", "_longest", "_most_open", "_openings",
-        "_past", "_proven", "_random", "_row_began", "_rules", "_shortest", "_strict", "_told", "alert",
+        "_allowed", "_before", "_closed_at", "_delay", "_ended", "_extra", "_longest", "_most_open", "_named",
+        "_openings", "_past", "_proven", "_random", "_row_began", "_rules", "_shortest", "_strict", "alert",
         "charging", "cut_short", "failures", "messages", "opened", "probe", "since", "spared", "state", "until",
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ class Circuit:
         """True if a success changes the breaker."""
         self.charging = False
         """True if the breaker was open for too long: every failure is charged until one message succeeds."""
-        self.failures = self.messages = self._told = 0
+        self.failures = self.messages = self._named = 0
         """Failures in a row; number of different messages among them."""
         # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
         self._ended = -inf
@@ -201,7 +201,7 @@ class Circuit:
                 return False
             self.failures += 1
             self.messages += 1 if first else 0
-            self._told += 1 if weight == "outage" else 0
+            self._named += 1 if weight == "outage" else 0
             opens = self._is_outage(now)
             if opens:
                 self._open(now)
@@ -221,7 +221,7 @@ class Circuit:
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
         """Record a success. `running`: the deliveries whose handlers run, this one included."""
-        self.failures = self.messages = self._told = 0
+        self.failures = self.messages = self._named = 0
         self._before.discard(delivery)
         self._exculpate(delivery.record)
         if self.state == "closed":
@@ -313,7 +313,7 @@ class Circuit:
         if self._openings and now - self._closed_at > FORGET:
             self._openings = 0
         rules, doubled = self._rules, min(self._openings, MOST_DOUBLED)
-        if self._told >= rules.told:
+        if self._named >= rules.named:
             return True
         most = rules.failures << doubled
         return 0 < most <= self.failures and self.messages >= rules.messages
@@ -328,10 +328,10 @@ class Circuit:
         spread = 0.0 if self._random is None else SPREAD * (2 * self._random.random() - 1)
         self.until = now + self._delay * (1 + spread)
         self.state, self.probe = "open", None
-        self.failures = self.messages = self._told = 0
+        self.failures = self.messages = self._named = 0
 
     def _charge_again(self, now: float) -> None:
         """Close, and charge every failure until one message succeeds: bad messages must not be retried for ever."""
         self._close(now)
         self.charging = self.alert = True
-        self.failures = self.messages = self._told = 0
+        self.failures = self.messages = self._named = 0

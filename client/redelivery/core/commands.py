@@ -342,7 +342,7 @@ class BreakerChanged:
 
     `cause`: of the last failure. `failures`: the failures in a row, of `messages` different messages, that opened it.
     `delay`: seconds until the next probe. `spared`: failures not charged in the `seconds` since it was closed.
-    `charging`: it has closed because nothing succeeded for too long, and every failure is charged. `told`: the
+    `charging`: it has closed because nothing succeeded for too long, and every failure is charged. `named`: the
     exception was registered as an outage. `reminds`: the log is to report an open breaker again.
     """
 
@@ -355,7 +355,7 @@ class BreakerChanged:
     spared: int
     seconds: float
     charging: bool = False
-    told: bool = False
+    named: bool = False
     reminds: bool = False
 
 

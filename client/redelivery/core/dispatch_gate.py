@@ -33,7 +33,7 @@ class DispatchGate:
     """Credit, breaker, pause, rate limit and end of one consumer, combined for the decision to dispatch."""
 
     __slots__ = (
-        "_bucket", "_credit", "_known", "_reminded", "_returns", "_told", "_unasked", "alert", "cause", "circuit",
+        "_bucket", "_credit", "_known", "_named", "_reminded", "_returns", "_unasked", "alert", "cause", "circuit",
         "closed", "held_since", "most", "paused", "watches", "withholds", "yields",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class DispatchGate:
         """True if one may be dispatched, and only a crash suspect is there."""
         self.cause: Cause | None = None
         """Cause of the last failure."""
-        self._told = False
+        self._named = False
         self._reminded = 0.0
         # How often all withheld messages were released since the breaker was closed.
         self._returns = 0
@@ -186,7 +186,7 @@ class DispatchGate:
             messages += 1
         spared = circuit.failed(delivery, record, event.weight, now)
         if event.weight != "own":
-            self.cause, self._told = event.cause, event.weight == "outage"
+            self.cause, self._named = event.cause, event.weight == "outage"
         self._update(now)
         if spared and circuit.stops and circuit.over(now):
             self.close()
@@ -252,6 +252,6 @@ class DispatchGate:
         return (
             BreakerChanged(
                 known, circuit.state, self.cause, failures, messages, max(0.0, circuit.until - now), circuit.spared,
-                now - circuit.since, charging=circuit.charging, told=self._told, reminds=reminds,
+                now - circuit.since, charging=circuit.charging, named=self._named, reminds=reminds,
             ),
         )  # fmt: skip

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redelivery.dlq.ledger_causes import CauseOf
     from redelivery.ledger import Ledger
 
-    Told = Callable[[int], None]
+    Progress = Callable[[int], None]
 
 __all__ = ["DeadLetterQueue", "dead_letters"]
 
@@ -176,7 +176,7 @@ class DeadLetterQueue:
         target: IO[bytes] | str | os.PathLike[str],
         form: str = "jsonl",
         *,
-        told: Told | None = None,
+        progress: Progress | None = None,
         **filters: Unpack[Filters],
     ) -> int:
         """Write dead letters to a file. They stay on the queue.
@@ -184,7 +184,7 @@ class DeadLetterQueue:
         Args:
             target: Binary file, or the name of one. A named file is replaced only when all of it is written.
             form: `jsonl` (default), or `parquet`, which needs pyarrow. The columns are in `redelivery.dlq.export`.
-            told: Called with the number written so far; None: no calls.
+            progress: Called with the number written so far; None: no calls.
             cause, destination, id, older_than, younger_than: Filters, as for `list`.
 
         Returns:
@@ -196,9 +196,9 @@ class DeadLetterQueue:
         """
         export.check(form)
         if not isinstance(target, str | os.PathLike):
-            return export.write(self.list(**filters), target, form, told)
+            return export.write(self.list(**filters), target, form, progress)
         with export.published(target) as file:
-            return export.write(self.list(**filters), file, form, told)
+            return export.write(self.list(**filters), file, form, progress)
 
     # Removing.
 
@@ -213,7 +213,7 @@ class DeadLetterQueue:
         topics: bool = False,
         native: bool = False,
         dry_run: bool = False,
-        told: Told | None = None,
+        progress: Progress | None = None,
         **filters: Unpack[Filters],
     ) -> Redriven:
         """Send dead letters back to where they came from. Each leaves only after the broker has confirmed its copy.
@@ -232,7 +232,7 @@ class DeadLetterQueue:
             topics: True: also redrive what came from a topic; each of its subscribers gets it.
             native: True: also redrive to an address of the broker's own (`native://…`), which cannot be checked.
             dry_run: True: send nothing, and report what would be done.
-            told: Called with the number of messages redriven so far; None: no calls.
+            progress: Called with the number of messages redriven so far; None: no calls.
             cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
 
         Returns:
@@ -248,14 +248,16 @@ class DeadLetterQueue:
         redrive = self._routing(to, quarantine, maximum_redrives, native=native)
         plan = RemovalPlan(self.queue, selection, redrive, topics=topics or to is not None)
         check_in_flight(in_flight, self._reading.capabilities)
-        return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run, in_flight=in_flight))
+        return cast("Redriven", self._done(plan, rate, progress, dry_run=dry_run, in_flight=in_flight))
 
-    def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
+    def purge(
+        self, *, dry_run: bool = False, progress: Progress | None = None, **filters: Unpack[Filters]
+    ) -> Purged:
         """Delete dead letters for ever.
 
         Args:
             dry_run: True: delete nothing, and report what would be deleted.
-            told: Called with the number deleted so far; None: no calls.
+            progress: Called with the number deleted so far; None: no calls.
             cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
 
         Returns:
@@ -267,7 +269,7 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
-        return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
+        return cast("Purged", self._done(plan, None, progress, dry_run=dry_run))
 
     def _routing(
         self, to: str | None, quarantine: str | None, maximum_redrives: int, *, native: bool
@@ -275,16 +277,15 @@ class DeadLetterQueue:
         """Return where dead letters go. Raises ConfigurationError."""
         places = self._other("to", to), self._other("quarantine", quarantine)
         if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
-            raise ConfigurationError(
-                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
-            )
+            what = f"maximum_redrives must be 1 or more, not {maximum_redrives!r}"
+            raise ConfigurationError(what, option="maximum_redrives")
         return Redrive(new_run(), *places, maximum_redrives, native=native)
 
     def _done(
         self,
         plan: RemovalPlan,
         rate: float | None,
-        told: Told | None,
+        progress: Progress | None,
         *,
         dry_run: bool,
         in_flight: int | None = None,
@@ -303,7 +304,7 @@ class DeadLetterQueue:
                 self._browser.read,
                 rate=rate,
                 idle=self._idle,
-                told=told,
+                progress=progress,
                 in_flight=in_flight,
             )
             return plan.report(run.carry_out())

@@ -160,18 +160,18 @@ def _check_link(path: Path) -> None:
 
 
 def write(
-    letters: Iterable[DeadLetter], target: IO[bytes], form: str, told: Callable[[int], None] | None = None
+    letters: Iterable[DeadLetter], target: IO[bytes], form: str, progress: Callable[[int], None] | None = None
 ) -> int:
     """Write dead letters in the format `form`; return their number. Raises ConfigurationError."""
     check(form)
     if form == "parquet":
-        return _parquet(letters, target, told)
+        return _parquet(letters, target, progress)
     count = 0
     for count, letter in enumerate(letters, 1):
         line = json.dumps(row_of(letter), ensure_ascii=False, default=str)
         target.write(line.encode("utf-8", "backslashreplace") + b"\n")
-        if told is not None:
-            told(count)
+        if progress is not None:
+            progress(count)
     return count
 
 
@@ -187,7 +187,7 @@ def _schema(arrow: Any) -> Any:
     return arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
 
 
-def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], told: Callable[[int], None] | None) -> int:
+def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], progress: Callable[[int], None] | None) -> int:
     arrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     schema, count, size = _schema(arrow), 0, 0
@@ -201,8 +201,8 @@ def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], told: Callable[[i
                 rows.clear()
                 size = 0
             count += 1
-            if told is not None:
-                told(count)
+            if progress is not None:
+                progress(count)
         writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
     return count
 

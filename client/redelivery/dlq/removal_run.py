@@ -114,7 +114,7 @@ class RemovalRun:
         *,
         rate: float | None,
         idle: float,
-        told: Callable[[int], None] | None,
+        progress: Callable[[int], None] | None,
         in_flight: int | None = None,
     ) -> None:
         self._reading = reading
@@ -122,7 +122,7 @@ class RemovalRun:
         self._read = read
         self._rate = rate
         self._idle = idle
-        self._told = told
+        self._progress = progress
         self._sent = 0
         self._began = reading.clock.monotonic()
         able = reading.capabilities
@@ -273,8 +273,8 @@ class RemovalRun:
 
     def _tell(self) -> None:
         """Report how many are removed; of a redrive, those whose copies are confirmed."""
-        if self._told is not None:
-            self._told(self._plan.destinations.total())
+        if self._progress is not None:
+            self._progress(self._plan.destinations.total())
 
 
 def check_in_flight(given: int | None, able: Capabilities) -> None:

@@ -53,13 +53,13 @@ class ConnectOptions(TypedDict, total=False):
     """Keyword arguments of a connection; the default of each is None, except for `breaker`."""
 
     policies: RedeliveryPolicyMap | None
-    """Redelivery policies, instead of policies in the URI. None: those of the URI."""
+    """Redelivery policies by destination; refused if the URI has policies, too. None: those of the URI."""
     errors: Classifier | None
     """Rules for exceptions by their type. None: the policy decides on every exception."""
     breaker: Breaker | None
     """Circuit breaker of consumers. None: no breaker. Default: `redelivery.breaker…` of the URI, else `Breaker()`."""
     ledger: Ledger | str | None
-    """Ledger that counts attempts, or its URL, instead of `redelivery.ledger` in the URI. None: that of the URI."""
+    """Ledger that counts attempts, or its URL; refused if the URI names one, too. None: that of the URI."""
     observers: Sequence[Observer | Callable[[Event], object]] | None
     """Observers that get the events of the connection; see `redelivery.events`. None: no observer."""
     send_timeout: float | timedelta | None

@@ -55,7 +55,7 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
 
 
 def _opened(change: BreakerChanged, cause: str) -> str:
-    if change.told:
+    if change.named:
         return (
             f"{change.failures} failures in a row ({cause}): handling pauses, one message is tried at growing "
             "intervals, nothing is charged"

@@ -110,7 +110,7 @@ class BreakerChanged(ConsumerEvent):
     """Seconds since it was last closed."""
     charging: bool
     """True if it has closed because nothing succeeded for `breakerMaximumOpen`: failures are charged again."""
-    told: bool
+    named: bool
     """True if `Classifier.trip` names the exception as an outage."""
     reminds: bool
     """True if it has been open for long: the log repeats that."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from redelivery.errors import ConfigurationError
 from redelivery.importers.file_syntax import decoded, name_of, read_file, syntax_of
 from redelivery.importers.imported import ClientSettings, Imported, Kind, Note, Notes
+from redelivery.importers.uri_writer import UriOptions, to_uri_options
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
-__all__ = ["Imported", "Kind", "Note", "policies_of", "read"]
+__all__ = ["Imported", "Kind", "Note", "UriOptions", "policies_of", "read", "to_uri_options"]
 
 
 def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:

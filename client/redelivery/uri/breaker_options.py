@@ -30,12 +30,12 @@ def breaker(read: OptionsReader) -> BreakerFields:
     values = [name for name in given if name != SWITCH]
     if switch == "off" and values:
         raise ConfigurationError(f"{SWITCH}=off contradicts {values[0]}", option=values[0])
-    untold = [name for name in values if name in (f"{SWITCH}Failures", f"{SWITCH}Messages")]
-    if switch == "told" and untold:
+    counted = [name for name in values if name in (f"{SWITCH}Failures", f"{SWITCH}Messages")]
+    if switch == "named" and counted:
         raise ConfigurationError(
-            f"{SWITCH}=told contradicts {untold[0]}: with it, only exceptions of Classifier().trip() open the breaker; "
-            "remove one of the two",
-            option=untold[0],
+            f"{SWITCH}=named contradicts {counted[0]}: with it, only exceptions of Classifier().trip() open the "
+            "breaker; remove one of the two",
+            option=counted[0],
         )
     return {"breaker": None if switch == "off" else _read(read, switch), "has_breaker": bool(given)}
 
@@ -44,9 +44,9 @@ def _read(read: OptionsReader, switch: str) -> Breaker:
     plain = Breaker()
     longest = read.seconds(f"{SWITCH}MaximumOpen", 43200.0)
     made = Breaker(
-        failures=0 if switch == "told" else read.whole(f"{SWITCH}Failures", plain.failures),
+        failures=0 if switch == "named" else read.whole(f"{SWITCH}Failures", plain.failures),
         messages=read.whole(f"{SWITCH}Messages", plain.messages),
-        told=read.whole(f"{SWITCH}Told", plain.told),
+        named=read.whole(f"{SWITCH}Named", plain.named),
         probe=read.seconds(f"{SWITCH}ProbeDelay", 1.0),
         maximum_probe=read.seconds(f"{SWITCH}MaximumProbeDelay", 10.0),
         ramp=read.whole(f"{SWITCH}Ramp", plain.ramp),

@@ -16,10 +16,9 @@ from pathlib import Path
 from tests.fuzz.target import Target
 
 from redelivery.errors import ConfigurationError
-from redelivery.importers import Imported, read
+from redelivery.importers import Imported, read, to_uri_options
 from redelivery.importers.toml_reader import read_toml
 from redelivery.importers.toml_writer import to_toml
-from redelivery.importers.uri_writer import to_uri_options
 from redelivery.uri.parser import parse_uri
 
 __all__ = ["TARGETS"]

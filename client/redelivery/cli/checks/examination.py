@@ -190,13 +190,13 @@ def _breaker(settings: Settings) -> Finding:
         return note(
             "breaker", "off: in an outage of a service each message is dead-lettered as its policy says"
         )
-    told = f"{breaker.told} failures in a row of what Classifier().trip() names"
-    untold = (
+    named = f"{breaker.named} failures in a row of what Classifier().trip() names"
+    others = (
         f", or {breaker.failures} of any kind of at least {breaker.messages} messages"
         if breaker.failures
         else ""
     )
-    return ok("breaker", f"handling pauses, uncharged, after {told}{untold}")
+    return ok("breaker", f"handling pauses, uncharged, after {named}{others}")
 
 
 def _credit(settings: Settings) -> Finding:

@@ -284,7 +284,7 @@ class ConsumerEvents:
         cause = None if change.cause is None else change.cause.text
         self._note(
             public.BreakerChanged, change.old, change.new, cause, change.failures, change.messages, change.delay,
-            change.spared, change.seconds, change.charging, change.told, change.reminds,
+            change.spared, change.seconds, change.charging, change.named, change.reminds,
         )  # fmt: skip
 
     def stopped(self, error: BaseException) -> None:

@@ -120,9 +120,11 @@ class Bench:
 
     def prefetched(self, connection: Connection, count: int) -> None:
         """Wait until this number of deliveries has arrived on this connection, dispatched or not."""
-        self.eventually(
-            lambda: sum(engine.arrived for engine in _engines(connection)) >= count, f"{count} are prefetched"
-        )
+        self.eventually(lambda: self.arrived(connection) >= count, f"{count} are prefetched")
+
+    def arrived(self, connection: Connection) -> int:
+        """Return the number of deliveries that have arrived on this connection, dispatched or not."""
+        return sum(engine.arrived for engine in _engines(connection))
 
     def unsettled(self, connection: Connection) -> bool:
         """True if poison acknowledgements are not confirmed yet."""
@@ -132,12 +134,12 @@ class Bench:
         """Cut the connections; return when this one has noticed it and is open again."""
         before = {engine: engine.epoch for engine in _engines(connection) if engine.epoch != -1}
         assert self.broker.cut() >= 1, "there was no link to cut"
-        self._cut_at = self.clock.monotonic()
 
         def again() -> bool:
             return connection.connected and all(e.epoch not in (-1, old) for e, old in before.items())
 
         self.eventually(again, "the connection stands again")
+        self._cut_at = self.clock.monotonic()
 
     def gate(self) -> Gate:
         """Return a gate. The end of the test opens it."""
@@ -157,10 +159,15 @@ class Bench:
         """Send a marked message to a queue by the other client."""
         self.broker.send(queue or self.queue, body, headers={**(headers or {}), MARK: self.run}, **options)
 
-    def left(self, queue: str | None = None) -> list[Found]:
-        """Close all connections, and return all messages that were found on the test's queue so far."""
+    def left(self, queue: str | None = None, at_least: int = 0) -> list[Found]:
+        """Close all connections, and return all messages that were found on the test's queue so far.
+
+        Args:
+            queue: Name of another queue.
+            at_least: Number of messages to wait for.
+        """
         self.leave()
-        return self._look(queue or self.queue)
+        return self._look(queue or self.queue, at_least)
 
     def found(self) -> list[Found]:
         """Return all messages that were found on the test's queue so far; connections stay open."""
@@ -175,11 +182,16 @@ class Bench:
         self.eventually(lambda: connection.report().poisoned >= count, f"{count} poisoned")
         self.eventually(lambda: not self.unsettled(connection), "no poison acknowledgement is in doubt")
         self.leave()
-        return self._look(queue or self.dead_letter_queue)
+        return self._look(queue or self.dead_letter_queue, count)
 
-    def _look(self, queue: str) -> list[Found]:
+    def _look(self, queue: str, at_least: int = 0) -> list[Found]:
         found = self._found.setdefault(queue, [])
-        found += [one for one in self.broker.take(queue) if one.headers.get(MARK) == self.run]
+
+        def enough() -> bool:
+            found.extend(one for one in self.broker.take(queue) if one.headers.get(MARK) == self.run)
+            return len(found) >= at_least
+
+        self.eventually(enough, f"{at_least} messages are on {queue}")
         return found
 
     # Time.

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import redelivery
-from redelivery.testing.conformance.bench import MARK, Suite
+from redelivery.testing.conformance.bench import MARK, PATIENCE, Suite
 
 if TYPE_CHECKING:
     from redelivery import Message
@@ -70,7 +70,7 @@ def attempt_log(broker: BrokerUnderTest) -> list[Attempt]:
     with redelivery.connect(broker.uri(**OPTIONS), clock=broker.clock) as connection:
         consumer = connection.consumer(queue)
         began = None
-        while (message := consumer.receive(timeout=2.0 if any(left.values()) else 0.2)) is not None:
+        while (message := consumer.receive(PATIENCE if any(left.values()) else 0.2)) is not None:
             now = broker.clock.monotonic()
             began = now if began is None else began
             steps = left[message.text]

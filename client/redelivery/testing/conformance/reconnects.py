@@ -9,6 +9,7 @@ import pytest
 
 import redelivery
 from redelivery.testing.conformance.bench import GIVEN_AGAIN, PATIENCE, QUIET, Suite
+from redelivery.testing.conformance.poisoning import is_native
 
 if TYPE_CHECKING:
     from redelivery import Connection, Consumer, Message
@@ -53,10 +54,13 @@ class Reconnects(Suite):
         failed = bench.clock.monotonic()
         message.fail("no")
         bench.cut(connection)
+        # A broker may notice late that a connection is gone, and redelivers the message only then.
+        bench.prefetched(connection, 2)
+        arrived = bench.clock.monotonic() - failed
         again = bench.pull(consumer)
         wait = bench.clock.monotonic() - failed
         assert (again.text, again.delivery_count, again.redelivered) == ("bad", 2, True)
-        assert 0.3 - 1e-6 <= wait <= 0.3 + bench.broker.late
+        assert 0.3 - 1e-6 <= wait <= max(0.3, arrived) + bench.broker.late
         assert again.accept() is True
         bench.nothing(consumer)
         assert bench.left() == []
@@ -235,6 +239,11 @@ class Reconnects(Suite):
         bench.perhaps(bench.letters)
         bench.cut(connection)
         bench.eventually(bench.letters, "the dead letter is there")
+        if bench.capabilities.forward == "confirmed" and not is_native(
+            "auto", bench.capabilities, persistent=persistent
+        ):
+            # Only the confirmation of the copy lets it be acknowledged: it is redelivered.
+            bench.eventually(lambda: connection.report().poisoned == 1, "the redelivery is dead-lettered")
         bench.nothing(consumer)
         bench.eventually(lambda: not bench.unsettled(connection), "nothing is in doubt")
         assert bench.left() == []
@@ -253,7 +262,7 @@ class Reconnects(Suite):
         with pytest.raises(redelivery.TransportError):
             sending.result(PATIENCE)
         bench.post(connection, "after")
-        texts = [found.text for found in bench.left()]
+        texts = [found.text for found in bench.left(at_least=2)]
         assert texts in (["before", "perhaps", "after"], ["before", "after"])
 
     def test_many_cuts_cost_no_prefetched_message_a_delivery(self, bench: Bench) -> None:

@@ -58,7 +58,7 @@ class Sessions(Suite):
         session.commit()
         assert {message.outcome for message in received} == {"accepted"}
         bench.leave()
-        assert [one.body for one in bench.left(out)] == [message.body for message in received]
+        assert [one.body for one in bench.left(out, len(received))] == [message.body for message in received]
         assert (bench.left(), bench.left(second)) == ([], [])
 
     def test_a_rollback_drops_sends_and_charges_receives(self, bench: Bench) -> None:
@@ -154,7 +154,7 @@ class Sessions(Suite):
         assert [message.outcome for message in messages] == ["accepted", "accepted"]
         assert bench.pull(consumer).text == "3"
         session.close()
-        assert texts(bench.left()) == ["3"]
+        assert texts(bench.left(at_least=1)) == ["3"]
 
     @pytest.mark.parametrize("mode", ["client", "individual"])
     def test_recover_charges_what_is_unsettled(self, bench: Bench, mode: str) -> None:
@@ -195,7 +195,7 @@ class Sessions(Suite):
         session.listen(bench.queue, _sending_on(bench, session, out))
         connection.start()
         assert texts(bench.buried(connection, 1)) == ["bad"]
-        assert texts(bench.left(out)) == ["good-1", "good-2"]
+        assert texts(bench.left(out, 2)) == ["good-1", "good-2"]
         assert bench.left() == []
 
 
