@@ -40,7 +40,7 @@ def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue
     for queue, limit, expected in ((forever, 15, 15), (thrice, 15, 3)):
         put(brokerj, "amqp", queue, queue.encode())
         with RawAmqp(brokerj) as raw:
-            assert raw.fail(queue, limit) == list(range(expected))
+            assert raw.fail(queue, limit, expected=expected) == list(range(expected))
     assert take(brokerj, "amqp", brokerj.dead_letter_queue) == thrice.encode()
     assert take(brokerj, "amqp", forever) == forever.encode()
 

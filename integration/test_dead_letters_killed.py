@@ -42,6 +42,14 @@ TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 ATOMIC = [("artemis", "amqp")]
 
 
+@pytest.fixture
+def dead(request: pytest.FixtureRequest, unique_queue: str) -> str:
+    """Name of a dead-letter queue; what a killed process held of it is looked for among what Artemis strands."""
+    name = f"wide.{unique_queue}.dead"
+    request.node.stash[QUEUES].append(name)
+    return name
+
+
 @contextmanager
 def started(uri: str, queue: str, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
     """Run the command line in a process of its own, which is killed at the end."""
@@ -71,15 +79,11 @@ def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
 
 
 @pytest.mark.parametrize("peer", KILLS, ids="-".join, indirect=True)
-def test_a_redrive_is_killed_and_goes_on(
-    peer: tuple[Broker, str], unique_queue: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue: str, dead: str) -> None:
     """A killed redrive loses no message, and makes one duplicate at most, with the same first id; the others stay."""
     broker, protocol = peer
     browses = (broker.name, protocol) not in TAKES
-    uri, dead = broker.uri(protocol=protocol), f"wide.{unique_queue}.dead"
-    # Artemis could strand what the killed process held.
-    request.node.stash[QUEUES].append(dead)
+    uri = broker.uri(protocol=protocol)
     fill(broker, protocol, dead, unique_queue, COUNT)
     expected = with_cause(CHOSEN, COUNT)
     with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
