@@ -194,6 +194,7 @@ class Sessions(Suite):
             bench.post(connection, body)
         session.listen(bench.queue, _sending_on(bench, session, out))
         connection.start()
+        bench.eventually(lambda: connection.report().accepted == 2, "the good ones are committed")
         assert texts(bench.buried(connection, 1)) == ["bad"]
         assert texts(bench.left(out, 2)) == ["good-1", "good-2"]
         assert bench.left() == []
