@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 
@@ -45,6 +46,19 @@ def eventually(
             what = message or getattr(predicate, "__name__", "condition")
             raise AssertionError(f"not within {timeout:g} s: {what} (last: {last or value!r})") from last
         time.sleep(interval)
+
+
+def gathered(take: Callable[[], Iterable[T]], expected: int) -> list[T]:
+    """Take once, and again until `expected` have been found or `PATIENCE` is over; what is missing is the caller's."""
+    found: list[T] = []
+
+    def enough() -> bool:
+        found.extend(take())
+        return len(found) >= expected
+
+    with contextlib.suppress(AssertionError):
+        eventually(enough)
+    return found
 
 
 def never(

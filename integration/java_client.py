@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import itertools
 import json
 import queue
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from integration.brokers import ActiveMQ
 from integration.brokers.toolchain import BrokerError, Distribution, classes, missing
-from integration.eventually import eventually
+from integration.eventually import gathered
 from integration.running import Running
 
 if TYPE_CHECKING:
@@ -192,15 +191,12 @@ class JavaClient(Running):
         name = self._name(queue)
         if not wait and self.kind == "openwire" and name is not None:
             name += "?consumer.prefetchSize=0"  # else 0 s would return prefetched messages only
-        found: list[Any] = []
 
-        def enough() -> bool:
-            found.extend(self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit))
-            return len(found) >= expected
+        def take() -> list[JmsMessage]:
+            found = self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit)
+            return [_message(item) for item in found]
 
-        with contextlib.suppress(AssertionError):  # what is missing is for the caller to find
-            eventually(enough)
-        return [_message(item) for item in found]
+        return gathered(take, expected)
 
     def move(self, queue: str, target: str, *, limit: int = 1, timeout: float = 10.0) -> int:
         """Move `limit` messages to `target`, with all properties; return the number that arrived in time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from integration.eventually import eventually
+from integration.eventually import eventually, gathered
 from integration.peers import PAIRS
 from integration.raw_amqp import RawAmqp
 from integration.work import Running
@@ -53,17 +52,12 @@ def own(client: Client, queue: str, run: str, expected: int = 0) -> list[JmsMess
 
     RabbitMQ ignores a selector over AMQP 1.0, and sends all.
     """
-    found: list[JmsMessage] = []
 
-    def enough() -> bool:
+    def take() -> list[JmsMessage]:
         drained = client.drain(queue, selector=f"run = '{run}'")
-        found.extend(message for message in drained if message.properties.get("run") == run)
-        return len(found) >= expected
+        return [message for message in drained if message.properties.get("run") == run]
 
-    # What is missing is for the caller to find.
-    with contextlib.suppress(AssertionError):
-        eventually(enough)
-    return found
+    return gathered(take, expected)
 
 
 @on_each_pair

@@ -46,7 +46,7 @@ def out_of_memory(broker: RabbitMQ, connection: redelivery.Connection, queue: st
         broker.control("set_vm_memory_high_watermark", "0.4")
 
 
-def buried(broker: Broker, graves: str, expected: int) -> list[str]:
+def dead_letters_of(broker: Broker, graves: str, expected: int) -> list[str]:
     """Take all messages of a queue, the first `expected` with patience; return their bodies, sorted."""
     bodies: list[str] = []
     while body := take(broker, "stomp", graves, timeout=60.0 if len(bodies) < expected else 1.0):
@@ -88,7 +88,7 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
                     connection.send(graves, "impatient", timeout=3 * LONG)
                 assert (running.ended, connection.connected) == (False, True)
             eventually(lambda: connection.report().poisoned == MESSAGES)
-    assert buried(rabbitmq, graves, MESSAGES + 2) == sorted(
+    assert dead_letters_of(rabbitmq, graves, MESSAGES + 2) == sorted(
         [*map(str, range(MESSAGES)), "last read", "impatient"]
     )
     assert take(rabbitmq, "stomp", unique_queue, timeout=0.5) is None
@@ -135,4 +135,6 @@ def test_a_consumer_that_begins_during_a_memory_alarm(
             assert served.wait(60)
             begins.join(60)
             eventually(lambda: connection.report().poisoned == MESSAGES)
-    assert buried(rabbitmq, graves, MESSAGES + 1) == sorted([*map(str, range(MESSAGES)), "last read"])
+    assert dead_letters_of(rabbitmq, graves, MESSAGES + 1) == sorted(
+        [*map(str, range(MESSAGES)), "last read"]
+    )

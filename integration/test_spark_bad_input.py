@@ -61,11 +61,11 @@ def refusal(begin: Callable[[], StreamingQuery]) -> PySparkException:
     our code has not begun then, and the query is started again.
     """
     for _ in range(3):
-        with pytest.raises(PySparkException) as told:
+        with pytest.raises(PySparkException) as raised:
             begin().awaitTermination(120)
-        if "Python worker failed to connect back" not in str(told.value):
+        if "Python worker failed to connect back" not in str(raised.value):
             break
-    return told.value
+    return raised.value
 
 
 def said(error: BaseException) -> str:

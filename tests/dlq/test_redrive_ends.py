@@ -66,7 +66,7 @@ def test_the_last_copies_are_confirmed_before_the_report(
     bury("more than ten bytes", cause="KeyError")
     broker.stall_confirmations()
     broker._server.clock.call_later(0.5, broker.resume_confirmations)
-    told: list[int] = []
-    done = tools.redrive(cause="ValueError", progress=told.append)
-    assert (done.redriven, told[-1]) == (3, 3)
+    steps: list[int] = []
+    done = tools.redrive(cause="ValueError", progress=steps.append)
+    assert (done.redriven, steps[-1]) == (3, 3)
     assert "1 dead letters" in str(done.incomplete)

@@ -26,13 +26,13 @@ def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQue
     bury("a", origin="queue://orders", cause="ValueError: 1", first="A", nr=1, redeliveryCount="6")
     own = bury("b", origin="queue://bills", cause="ValueError: 2")
     bury("c", origin="queue://bills", cause="KeyError")
-    told: list[int] = []
+    steps: list[int] = []
     expected = {"queue://orders": 1, "queue://bills": 1}
     planned = tools.redrive(cause="ValueError", dry_run=True)
     assert planned == Redriven(2, expected, skipped=1, dry_run=True)
     assert broker.depth("DLQ") == 3
-    assert tools.redrive(cause="ValueError", progress=told.append) == Redriven(2, expected, skipped=1)
-    assert told[-1] == 2
+    assert tools.redrive(cause="ValueError", progress=steps.append) == Redriven(2, expected, skipped=1)
+    assert steps[-1] == 2
     (order,), (bill,), (left,) = broker.messages("orders"), broker.messages("bills"), broker.dead_letters()
     run = order.headers[REDRIVE_RUN]
     assert order.headers == {
@@ -136,11 +136,11 @@ def test_one_refusal_among_many(broker: MemoryBroker, tools: DeadLetterQueue, bu
         bury(origin="queue://orders")
     refused = bury("bad", origin="queue://orders")
     broker.refuse_settlements(lambda message: message.body == b"bad")
-    told: list[int] = []
+    steps: list[int] = []
     with pytest.raises(redelivery.AdapterError, match=f"{refused} cannot be sent to"):
-        tools.redrive(progress=told.append)
+        tools.redrive(progress=steps.append)
     assert (broker.depth("orders"), broker.depth("DLQ")) == (100, 1)
-    assert max(told) <= 100, "only what is confirmed is told"
+    assert max(steps) <= 100, "only what is confirmed is reported"
 
 
 def test_many_share_a_transaction(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
@@ -173,14 +173,14 @@ def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
     cuts = iter([10, 25, 40])
     at = next(cuts)
 
-    def told(done: int) -> None:
+    def steps(done: int) -> None:
         nonlocal at
         if done >= at >= 0:
             broker.cut()
             at = next(cuts, -1)
 
     with redelivery.dead_letters(broker.uri) as tools:
-        assert tools.redrive(progress=told).redriven == 50, "what came again is counted once"
+        assert tools.redrive(progress=steps).redriven == 50, "what came again is counted once"
     assert sorted(int(held.text) for held in broker.messages("orders")) == list(range(50))
     assert broker.depth("DLQ") == 0
 
