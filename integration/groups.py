@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
+from tests.tiers import runs_all_of
 
 from integration.brokers import ALL_BROKERS
-from integration.matrix import FULL
 from integration.rotation import left_out, pairs_of_each_test
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _spark(item: pytest.Function) -> str:
     if item.path.name not in QUERIES:
         return "spark"
     peer: Any = item.callspec.params.get("peer")
-    return f"spark-queries-{peer[0]}" if FULL and peer else "spark-queries"
+    return f"spark-queries-{peer[0]}" if runs_all_of("spark") and peer else "spark-queries"
 
 
 def _protocol(item: pytest.Function, broker: str) -> str:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from integration.matrix import FULL
+from tests.tiers import runs_all_of
+
 from integration.spark_jvm import java_options
 from integration.spark_sinks import found
 
@@ -26,7 +27,7 @@ __all__ = ["PATH", "SparkRun"]
 ROOT = Path(__file__).parent.parent
 PATH = os.pathsep.join(str(ROOT / name) for name in ("", "client", "adapters"))
 SIZE = 1000  # bytes of a body
-LONGEST = 1200.0 if FULL else 420.0  # seconds for one run
+LONGEST = 1200.0 if runs_all_of("spark") else 420.0  # seconds for one run
 KILLED = -signal.SIGKILL
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("AMQP in detail; conformance has the promises")
+
 
 def test_tls(any_broker: Broker, unique_queue: str) -> None:
     """A message is sent and received over TLS, and the certificate is verified."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
+pytestmark = pytest.mark.ci("each type of body on each broker")
+
 VALUES: dict[str, Callable[[], Any]] = {
     "text": lambda: "Grüße",
     "empty text": lambda: "",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("mistakes of the command line on real brokers: 8 s each")
+
 FAILED, USAGE, UNREACHABLE, REFUSED, MISCONFIGURED = 1, 2, 69, 77, 78
 COMMANDS = [("send", ["orders", "body"]), ("consume", ["orders", "--count", "1"])]
 

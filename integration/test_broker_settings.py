@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("settings of brokers that matter for redelivery")
+
 
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_nobody_may_touch_what_is_denied(any_broker: Broker, new_queue: Callable[[], str], verb: str) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
+pytestmark = pytest.mark.ci("the brokers of the tests themselves: starts, kills, ports")
+
 
 CLIENTS = [(name, client) for name in sorted(BROKERS) for client in BROKERS[name].java_clients]
 TLS = [(name, service) for name in sorted(BROKERS) for service in BROKERS[name].services if "+ssl" in service]

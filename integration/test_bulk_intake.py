@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from redelivery.driver.port import ConsumerPort
 
+pytestmark = pytest.mark.ci("thousands of messages in lists")
+
 MESSAGES = 3000
 CREDIT = 1000
 QUEUE = "bulk.intake"

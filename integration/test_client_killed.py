@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import eventually
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from integration.java_client import JavaClient
     from integration.killed_client import Point
 
-ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "2"))
+ROUNDS = amount("REDELIVERY_KILL_ROUNDS", quick=1, ci=2, full=6)
 MESSAGES = 20  # per round, every other one poison
 # On the others the copy and the acceptance of the original are one transaction, or the broker drops a second copy.
 MAY_DUPLICATE = {("rabbitmq", "stomp"), ("rabbitmq", "amqp"), ("activemq", "stomp")}

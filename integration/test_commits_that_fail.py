@@ -7,10 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import named, pairwise
 
 import redelivery
 from integration.eventually import eventually
-from integration.matrix import named, pairwise
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
 from redelivery_stomp.connection import StompConnection
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.conftest import Session
+
+pytestmark = pytest.mark.ci("frozen brokers: 10 s each")
 
 PAIRS = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "amqp"), ("brokerj", "amqp")]
 BODIES = {"1", "2", "3"}

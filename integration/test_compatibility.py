@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.brokers import versions
 from integration.compatibility.page import PAGE, drawn, in_page
 from integration.compatibility.record import known
 from redelivery.core.tested_versions import TESTED
+
+pytestmark = pytest.mark.ci("the table of versions")
 
 # Brokers with another name in the tests than in the library.
 OTHERWISE = {"brokerj": "qpid-broker-j"}

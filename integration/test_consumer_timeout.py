@@ -18,6 +18,8 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.ci("RabbitMQ's timeouts: 10 s and more each")
+
 # Broker and protocol of these tests.
 PAIR = ("rabbitmq4", "amqp")
 # Seconds. The node's consumer timeout, and the latest time of its check.

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from tests.matrix import cover
 
 import redelivery
 from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
 from integration.frames import EOL
-from integration.matrix import cover
 from integration.sending import send_again
 from integration.stranded import eventually_given_back
 from integration.work import POLICY, Running, Work, at_rest
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
     from integration.proxy import Direction, LinkProxy
+
+pytestmark = pytest.mark.ci("a cut at each frame of a conversation: 45 s each")
 
 MAXIMUM = 2
 POLICIES = redelivery.RedeliveryPolicyMap(

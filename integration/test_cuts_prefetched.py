@@ -7,11 +7,11 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import cover
 
 import redelivery
 from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
-from integration.matrix import cover
 from integration.raw_amqp import RawAmqp
 from integration.work import POLICY, Running
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from integration.conftest import Client
     from integration.java_client import JavaClient, JmsMessage
 
+pytestmark = pytest.mark.ci("each strategy on each pair")
+
 ONCE: dict[str, Any] = {"jms__redeliveryPolicy__maximumRedeliveries": 0}
 INDIVIDUAL: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "individual"}
 DISCARDING: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "discarding"}

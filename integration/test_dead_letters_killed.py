@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.again import QUEUES
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-COUNT = int(os.environ.get("REDELIVERY_DEAD_LETTERS", "2100"))
+pytestmark = pytest.mark.ci("redrives that are killed: 10 s each")
+
+COUNT = amount("REDELIVERY_DEAD_LETTERS", quick=2100, ci=2100, full=7000)
 RATE = 500
 # Rate of the redrive that is killed: it works for another second at least when half of its dead letters are redriven.
 SLOW = 125
 CHOSEN = "TypeError"
 # Each takes about two seconds.
-KILLED = int(os.environ.get("REDELIVERY_REDRIVE_KILLS", "4"))
+KILLED = amount("REDELIVERY_REDRIVE_KILLS", quick=2, ci=4, full=4)
 KILLED_OF = 7 * 100 * (KILLED + 1)
 KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
 TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]

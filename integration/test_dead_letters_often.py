@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount, chosen
 
 import redelivery
 from integration.dead_letter_fill import CAUSES, fill, with_cause
-from integration.matrix import FULL
 from integration.peers import PAIRS
 from integration.test_dead_letters import BROWSE, received
 
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("looks without a pause")
+
 # Browses without a pause in each of eight threads: many show a behaviour of RabbitMQ that occurs once in 2,000 times.
-LOOKS = int(os.environ.get("REDELIVERY_LOOKS", "20"))
+LOOKS = amount("REDELIVERY_LOOKS", quick=20, ci=20, full=20)
 MANY = 3500  # RabbitMQ needs a noticeable time to release this number
 FEW = 350  # Classic shows no more than 400
 
@@ -32,7 +33,9 @@ def test_one_after_the_other(
 ) -> None:
     """Each run counts all dead letters that are left, redrives the matched ones once, and keeps its connection."""
     broker, protocol = peer
-    many = (broker.name, protocol) == ("rabbitmq", "amqp") or (FULL and broker.name != "activemq")
+    many = (broker.name, protocol) == ("rabbitmq", "amqp") or (
+        chosen() == "full" and broker.name != "activemq"
+    )
     count = MANY if many else FEW
     dead, uri = f"{unique_queue}.dead", broker.uri(protocol=protocol)
     fill(broker, protocol, dead, unique_queue, count)

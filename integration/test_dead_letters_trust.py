@@ -15,6 +15,8 @@ from integration.test_dead_letters import BROWSE, NO_RETRY, address, pairs, rece
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("forged headers of dead letters")
+
 __all__ = ["address"]  # the fixture
 
 BOGUS = (

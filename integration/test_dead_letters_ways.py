@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("each way to the dead-letter queue")
+
 __all__ = ["address"]  # the fixture
 
 NATIVE = [

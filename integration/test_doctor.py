@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("the doctor on each broker")
+
 CERTIFICATES = Path(__file__).parents[1] / "tests" / "cli" / "certificates"
 # A policy without a warning: a message is dead-lettered after 151 s.
 PATIENT: dict[str, Any] = {"jms__redeliveryPolicy__redeliveryDelay": 30000}

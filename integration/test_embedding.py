@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("web applications in processes")
+
 __all__ = ["protocol", "uri"]
 
 # Seconds of `send_timeout` in the examples.

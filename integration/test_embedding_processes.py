@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("web applications in several processes")
+
 __all__ = ["protocol", "uri"]
 
 BEFORE_THE_FORK = """

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("frozen and stopped brokers")
+
 # Seconds until a failure must be visible: SQLite waits 5 s for a lock.
 SEEN = 6.0
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("forged frames on each broker")
+
 ONCE = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
 VICTIM = b"takes long, and then fails"
 FORGED = "destination:/queue/payments\nmessage-id:FORGED\nrole:admin\npersistent:true\n"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("messages as large as brokers allow")
+
 GOOD = [f"good-{number}" for number in range(5)]
 # RabbitMQ 4.2.6 and later accept 100 headers in a SEND; the copy of a message with 100 headers has more.
 WIDE = {f"h{number}": "v" for number in range(100)}

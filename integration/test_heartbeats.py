@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import SLACK, eventually, never
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from integration.java_client import JavaClient
     from integration.proxy import LinkProxy
 
-LONG = 60.0 if os.environ.get("REDELIVERY_LONG") == "1" else 20.0  # seconds of a slow handler
+pytestmark = pytest.mark.ci("heart-beats of whole seconds beside handlers of 20 s")
+
+LONG = amount("REDELIVERY_LONG", quick=6, ci=20, full=60)  # seconds of a slow handler
 HEARTBEAT = "2000"  # milliseconds
 NOTICED = 7.0 + SLACK  # seconds in which a loss must be noticed with these heart-beats
 DELAY_MS = 400

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from integration.conftest import Client, Session
     from integration.java_client import JmsMessage
 
+pytestmark = pytest.mark.ci("messages of Java clients")
+
 POLICIES = {
     "none": POLICY(maximum_redeliveries=0),
     "one": POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.3),

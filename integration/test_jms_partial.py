@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.java_client import JavaClient, JmsMessage
 
+pytestmark = pytest.mark.ci("messages of Java clients that are not whole")
+
 POLICIES = redelivery.RedeliveryPolicyMap(
     default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1)
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import eventually, never
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
 
-ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "2"))
+ROUNDS = amount("REDELIVERY_KILL_ROUNDS", quick=1, ci=2, full=6)
 MESSAGES = 60  # per round: of each ten one always fails, and one fails once
 MAXIMUM = 2
 POLICY = redelivery.RedeliveryPolicy(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -13,6 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.matrix import some
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import eventually
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
 
-# A pair takes two minutes: one of each protocol, or all with REDELIVERY_LEDGER_PAIRS=all.
-CHOSEN = (
-    PAIRS
-    if os.environ.get("REDELIVERY_LEDGER_PAIRS") == "all"
-    else [("artemis", "stomp"), ("brokerj", "amqp")]
-)
-KILLS = int(os.environ.get("REDELIVERY_LEDGER_KILLS", "6"))
+pytestmark = pytest.mark.ci("consumers that are killed again and again: two minutes a pair")
+
+# One of each protocol; all each night.
+CHOSEN = some(PAIRS, [("artemis", "stomp"), ("brokerj", "amqp")], ci=(), why="two minutes a pair")
+KILLS = amount("REDELIVERY_LEDGER_KILLS", quick=6, ci=6, full=12)
 MAXIMUM = 2
 MESSAGES = 150  # one of each 50 kills
 RANDOM_MAXIMUM = 4
@@ -151,9 +150,7 @@ def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
     assert client.drain(unique_queue) == [], "the source queue ends empty"
 
 
-@pytest.mark.skipif(
-    "REDELIVERY_LEDGER_KILLS" not in os.environ, reason="long: REDELIVERY_LEDGER_KILLS says how many kills"
-)
+@pytest.mark.full("kills at random instants: minutes")
 @pytest.mark.parametrize("peer", CHOSEN, ids="-".join, indirect=True)
 def test_kills_at_random_instants_poison_nobody(
     peer: tuple[Broker, str],

@@ -1,55 +1,17 @@
-"""Choice of cases from a matrix, and the groups of tests of one process."""
+"""Groups of tests of one process, and the pairs of each test."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from integration import matrix
 from integration.brokers import BROKERS
 from integration.groups import group_of, longest_first
 from integration.rotation import kept_pairs, left_out, pairs_of_each_test
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 FOLDER = Path(__file__).parent
-ONE, TWO, THREE = "abcdefg", "12", "xy"
-
-
-@pytest.fixture(params=[False, True], ids=["few", "full"])
-def full(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """True if the whole matrix is requested."""
-    monkeypatch.setattr(matrix, "FULL", request.param)
-    return bool(request.param)
-
-
-def test_each_value_is_covered(*, full: bool) -> None:
-    """The few cases have each value of each axis; all cases are the product."""
-    found = matrix.cover(ONE, TWO, THREE)
-    assert len(found) == (28 if full else 7)
-    for axis, values in enumerate((ONE, TWO, THREE)):
-        assert {case[axis] for case in found} == set(values)
-
-
-def test_each_two_values_are_covered(*, full: bool) -> None:
-    """The few cases have each pair of values of two axes; all cases are the product."""
-    axes: Sequence[str] = (ONE, TWO, THREE)
-    found = matrix.pairwise(*axes)
-    assert len(found) == (28 if full else 14)
-    for one, two in itertools.combinations(range(3), 2):
-        assert {(case[one], case[two]) for case in found} == {*itertools.product(axes[one], axes[two])}
-
-
-def test_few_stand_for_all(*, full: bool) -> None:
-    """The few cases run, or all; a case that is not one of all is an error."""
-    assert matrix.some("abc", "b") == (["a", "b", "c"] if full else ["b"])
-    with pytest.raises(AssertionError):
-        matrix.some("abc", "d")
 
 
 def test_each_pair_keeps_about_as_many_tests() -> None:

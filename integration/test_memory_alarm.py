@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("a broker without memory")
+
 MESSAGES = 10
 LONG = 1.0  # seconds without an answer, instead of 30
 PATIENCE = 1.5  # seconds without an answer for which other requests wait, instead of 60

@@ -6,7 +6,6 @@ acknowledged for another, which would be lost.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import Counter
@@ -14,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import eventually
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-ROUNDS = int(os.environ.get("REDELIVERY_NAMESAKES", "10"))
+pytestmark = pytest.mark.ci("messages with equal ids, cut again and again")
+
+ROUNDS = amount("REDELIVERY_NAMESAKES", quick=5, ci=10, full=10)
 SAID = ("created", "paid", "cancelled", "cancelled")
 """Bodies of the messages with one id; the last two are equal."""
 TIMES = (None, None, 1_700_000_000.0)

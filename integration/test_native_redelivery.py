@@ -6,27 +6,28 @@ REDELIVERY_NODE_KILLS: number of kills of the node (3, or 50 in the full run), w
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.brokers import RabbitMQ4
 from integration.conftest import available
 from integration.eventually import SLACK, eventually
-from integration.matrix import FULL
 from integration.raw_amqp import RawAmqp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.ci("a node that is killed again and again")
+
 # Broker and protocol of these tests.
 PAIR = ("rabbitmq4", "amqp")
-KILLS = int(os.environ.get("REDELIVERY_NODE_KILLS", "50" if FULL else "3"))
-WAITING = int(os.environ.get("REDELIVERY_WAITING", "100"))
+KILLS = amount("REDELIVERY_NODE_KILLS", quick=2, ci=3, full=50)
+WAITING = amount("REDELIVERY_WAITING", quick=100, ci=100, full=100)
 # Seconds: delay of the policy; and most difference between the clocks of a client and a node on one machine.
 DELAY, EARLY = 2.0, 0.05
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import redelivery
 from integration.eventually import eventually
 from integration.raw_amqp import AmqpError, RawAmqp
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
+
+pytestmark = pytest.mark.ci("what no broker sends")
 
 HEADER, PROPERTIES = b"\0Sp\xc0\x02\x01A", b"\0Ss\xc0\x05\x01\xa1\x02id"
 BODY = b"\0Su\xa0\x04body"

@@ -5,7 +5,6 @@ In the full run 5,000 messages and 60 s, by default 1,000 and 6 s.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -14,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 import redelivery
 from integration.eventually import eventually
-from integration.matrix import FULL
 from integration.peers import PAIRS, fill
 from integration.work import Running
 
@@ -27,15 +26,17 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
-MESSAGES, OUTAGE = (
-    int(part) for part in os.environ.get("REDELIVERY_OUTAGE", "5000,60" if FULL else "1000,6").split(",")
-)
+MESSAGES = amount("REDELIVERY_OUTAGE_MESSAGES", quick=1000, ci=1000, full=5000)
+OUTAGE = amount("REDELIVERY_OUTAGE_SECONDS", quick=6, ci=6, full=60)
 WORKERS = 4
 # Seconds after an outage in which its last probe runs, and all other messages are handled.
 LATE = 30.0
 DEFAULT_FAILURES = 200
 
-pytestmark = pytest.mark.parametrize("pair", PAIRS, ids="-".join, indirect=True)
+pytestmark = [
+    pytest.mark.ci("an outage beside 1,000 messages"),
+    pytest.mark.parametrize("pair", PAIRS, ids="-".join, indirect=True),
+]
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_an_outage_dead_letters_nothing(pair: tuple[Broker, str], unique_queue: 
     assert report.redelivered + report.spared == service.vain
 
 
-@pytest.mark.skipif(not FULL, reason="for comparison only")
+@pytest.mark.full("for comparison only")
 def test_the_same_outage_without_a_breaker(pair: tuple[Broker, str], unique_queue: str) -> None:
     """An outage with the breaker off dead-letters messages by their policy."""
     filled(pair, unique_queue, MESSAGES)

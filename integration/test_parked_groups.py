@@ -22,9 +22,12 @@ LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=60
 # Pairs with too small a default credit: Classic binds groups to a window over STOMP (docs/several-processes.md).
 NAMED = {"activemq-stomp": 1000}
 
-pytestmark = pytest.mark.parametrize(
-    "pair", [one for one in PAIRS if one[0] not in ("brokerj", "rabbitmq")], ids="-".join, indirect=True
-)
+pytestmark = [
+    pytest.mark.ci("groups with parked messages"),
+    pytest.mark.parametrize(
+        "pair", [one for one in PAIRS if one[0] not in ("brokerj", "rabbitmq")], ids="-".join, indirect=True
+    ),
+]
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from integration.proxy import Direction
 
+pytestmark = pytest.mark.ci("the proxy of the tests itself")
+
 FRAMES = [
     b"CONNECT\naccept-version:1.2\n\n\0",
     b"SEND\ndestination:a\ncontent-length:5\n\na\0\n\nb\0",

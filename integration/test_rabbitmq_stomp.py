@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from integration.conftest import Client
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("RabbitMQ's STOMP in detail")
+
 QUORUM = "x-queue-type:quorum"
 QUICK = redelivery.RedeliveryPolicyMap(
     default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.05, redelivery_delay=0.05)

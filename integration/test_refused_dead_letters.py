@@ -18,6 +18,8 @@ from integration.work import POLICY, Running, Work
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("a dead letter that is refused for 12 s")
+
 BAD, GOOD = 3, 12
 ONCE = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))
 FILLER = "filler" * 5000

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
+pytestmark = pytest.mark.ci("releases on each pair")
+
 MESSAGES = 20
 
 

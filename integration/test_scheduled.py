@@ -6,13 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import some
 
 import redelivery
 from integration.brokers import BROKERS
 from integration.conftest import available
 from integration.eventually import eventually
 from integration.killed_client import POINTS
-from integration.matrix import some
 from integration.peers import PAIRS
 from integration.test_client_killed import Kills
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.java_client import JavaClient
+
+pytestmark = pytest.mark.ci("delayed copies and kills")
 
 # Points at which a client is killed; the last one is random.
 CHOSEN = some(POINTS, POINTS[:2])

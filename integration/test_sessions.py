@@ -6,11 +6,11 @@ One of each kind; all of them with REDELIVERY_SCENARIOS=all.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import some
 from tests.scenarios import Stage, deviation, expected, play
 
 import redelivery
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
     from integration.proxy import LinkProxy
+
+pytestmark = pytest.mark.ci("the reference's consumer scenarios on Classic")
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "tests" / "vectors" / "consumer_scenarios.json").read_text()
@@ -36,17 +38,15 @@ NOT_COUNTED = (
 FLAG_ONLY = "Classic tells a STOMP consumer that a message was delivered before, and not how often"
 
 
-def chosen(scheme: str) -> list[dict[str, Any]]:
-    """Return the scenarios for this protocol: one of each kind, or all."""
+def chosen(scheme: str) -> list[Any]:
+    """Return the scenarios for this protocol: one of each kind in ci, all each night."""
     found = [vector for vector in VECTORS if expressible(vector, scheme) is None]
-    if os.environ.get("REDELIVERY_SCENARIOS") == "all":
-        return found
     kinds = {
         (vector["scenario"], vector["ack_mode"], vector.get("preDispatchCheck")): vector
         for vector in found
         if vector["maximumRedeliveries"] < 3 or vector["scenario"].endswith("rollback")
     }
-    return list(kinds.values())
+    return some(found, list(kinds.values()), ci=())
 
 
 def expressible(vector: dict[str, Any], scheme: str) -> str | None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("messages that cannot be copied")
+
 POLICIES = redelivery.RedeliveryPolicyMap(
     default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1)
 )

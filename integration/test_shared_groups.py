@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
+pytestmark = pytest.mark.ci("groups over several processes")
+
 # No multiple of two: a broker that sends to each connection in turn must not seem to bind a group.
 GROUPS, EACH = 7, 12
 

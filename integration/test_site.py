@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.ci("the site in a browser")
+
 __all__ = ["site"]
 
 TELEPHONE, SCREEN = 390, 1280

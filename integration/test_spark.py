@@ -7,6 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import some
+from tests.tiers import amount
 
 from integration.need import need_spark
 
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-ALL = os.environ.get("REDELIVERY_SPARK") == "all"
+pytestmark = pytest.mark.ci("Spark: queries in processes of their own")
+
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 WAIT = 0.5  # seconds for which the source waits for the first row of a batch
 # Seconds between two batches, in neither's duration; more while other processes of the run are busy.
 BETWEEN = 2 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 0.5
-MESSAGES = 20_000 if ALL else 3_000
+MESSAGES = amount("REDELIVERY_SPARK_MESSAGES", quick=1000, ci=3_000, full=20_000, kind="spark")
 DELAY = 0.5  # seconds
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
@@ -66,7 +69,7 @@ def expected(sent: list[bytes]) -> Counter[str]:
     return Counter(body.decode().rstrip("x") for body in sent if body.startswith((b"good", b"flaky")))
 
 
-@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[3:], ci=()), ids="-".join)
 def test_each_message_ends_where_it_belongs(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
@@ -124,17 +127,10 @@ CRASHES = (
     + [("in the sink", sink) for sink in ("once", "lines", "ids", "table")]
     + [("after the log", "files"), ("after the state", "files")]
 )
-if not ALL:
-    # Each starts two sessions of Spark: each sink, and a broker that must redeliver something.
-    CRASHES = [
-        ("after the log", "files"),
-        ("after a redelivery", "ids"),
-        ("in the sink", "lines"),
-    ]
 
 
-@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[:1], ids="-".join)
-@pytest.mark.parametrize(("point", "sink"), CRASHES)
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[:1], ci=()), ids="-".join)
+@pytest.mark.parametrize(("point", "sink"), some(CRASHES, [("after a redelivery", "ids")], ci=()))
 def test_the_driver_is_killed(
     session: Session,
     peer: tuple[str, str],
@@ -161,7 +157,7 @@ def test_the_driver_is_killed(
     assert session.client(broker, peer[1]).drain(queue) == []
 
 
-@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[3:], ci=()), ids="-".join)
 def test_a_query_that_fails_again_and_again_repeats_no_dead_letter(
     session: Session,
     peer: tuple[str, str],

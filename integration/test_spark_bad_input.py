@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
+pytestmark = pytest.mark.full("Spark: mistakes, 10 s each")
+
 
 @pytest.fixture
 def broker(session: Session) -> Broker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 from integration.need import need_spark
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.conftest import Session
+
+pytestmark = pytest.mark.ci("Spark: a session of 20 s")
 
 MANY = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")]
 SHOWS = {("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "amqp"), ("brokerj", "amqp")}
@@ -73,7 +75,11 @@ def test_written_looked_at_and_drained(
     tmp_path: Path,
 ) -> None:
     """Each row is a message once; browsing shows all or refuses; two actions on one drain have the same rows."""
-    count = int(os.environ.get("REDELIVERY_SPARK_ROWS", "10000")) if pair in MANY else 1000
+    count = (
+        amount("REDELIVERY_SPARK_ROWS", quick=1000, ci=10_000, full=50_000, kind="spark")
+        if pair in MANY
+        else 1000
+    )
     began = time.monotonic()
     numbered(spark, count).write.format("redelivery").options(**options).option(
         "destination", unique_queue

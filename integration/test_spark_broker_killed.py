@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-PEERS = (
-    [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
-    if os.environ.get("REDELIVERY_SPARK") == "all"
-    else [("artemis", "amqp")]
-)
+pytestmark = pytest.mark.full("Spark: a broker that is killed: a minute")
+
+PEERS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 BATCH = 200
 
 

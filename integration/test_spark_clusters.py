@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import some
 
 from integration.need import need_spark
 
@@ -16,7 +17,6 @@ need_spark()
 
 
 from integration.eventually import eventually
-from integration.matrix import some
 from integration.peers import fill
 from integration.spark_cluster import Cluster, executors_of
 from integration.spark_run import LONGEST, SparkRun
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from integration.conftest import Session
+
+pytestmark = pytest.mark.full("Spark: clusters: a minute")
 
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,

@@ -10,13 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import some
 
 from integration.need import need_spark
 
 need_spark()
 
 from integration.eventually import eventually
-from integration.matrix import some
 from integration.peers import fill
 from integration.spark_campaign import Stream
 from integration.spark_run import SparkRun
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
     from integration.proxy import LinkProxy
+
+pytestmark = pytest.mark.full("Spark: cuts and deaths: a minute each")
 
 # A reader that has little of the processor accepts nothing between two cuts, and Artemis dead-letters a message at its
 # tenth delivery: docs/measured/artemis-stomp.md, "Lost connections and max-delivery-attempts". A connection may end for

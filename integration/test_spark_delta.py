@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
+pytestmark = pytest.mark.full("Spark: Delta Lake")
+
 MOST = 10  # kills
 
 

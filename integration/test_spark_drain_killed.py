@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import cover, named
 
 from integration.need import need_spark
 
@@ -19,12 +20,13 @@ need_spark()
 
 from integration.eventually import SLACK
 from integration.killed_drain import drained
-from integration.matrix import cover, named
 from integration.peers import PAIRS, fill
 from integration.spark_session import address, credentials
 
 if TYPE_CHECKING:
     from integration.conftest import Session
+
+pytestmark = pytest.mark.ci("a drain that is killed")
 
 ROOT = Path(__file__).parent.parent
 MESSAGES = 5000  # three segments, if the broker sends as many at once

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.full("Spark: the examples"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

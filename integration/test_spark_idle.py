@@ -7,13 +7,14 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import some
+from tests.tiers import amount
 
 from integration.need import need_spark
 
 need_spark()
 
 from integration.eventually import SLACK, eventually
-from integration.matrix import some
 from integration.peers import fill
 from integration.spark_run import SparkRun
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-IDLE = float(os.environ.get("REDELIVERY_SPARK_IDLE", "20"))  # seconds
+pytestmark = pytest.mark.full("Spark: waits of 20 s")
+
+IDLE = amount("REDELIVERY_SPARK_IDLE", quick=10, ci=20, full=60, kind="spark")  # seconds
 # Seconds: a trigger of 1 s, the source's wait, and the batch; more while other processes of the run are busy.
 LATE = 6 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 PEERS = [("artemis", "stomp"), ("artemis", "amqp")]

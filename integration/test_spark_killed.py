@@ -5,16 +5,16 @@ Victims are the Python driver, Spark's JVM, the process that runs the source, wo
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import some
+from tests.tiers import amount
 
 from integration.need import need_spark
 
 need_spark()
 
-from integration.matrix import FULL
 from integration.spark_campaign import ALL_VICTIMS, Campaign
 from integration.spark_run import SparkRun
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-ALL = FULL or "REDELIVERY_SPARK_KILLS" in os.environ
-KILLS = int(os.environ.get("REDELIVERY_SPARK_KILLS") or (20 if FULL else 3))
+pytestmark = pytest.mark.ci("Spark: kills of a query's processes: a minute")
+
+KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=1, full=20, kind="spark")
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
@@ -33,7 +34,7 @@ POLICY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[3:], ci=()), ids="-".join)
 def test_processes_are_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:

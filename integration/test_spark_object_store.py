@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from redelivery_spark.wal.wal_store import WalStore
 
+pytestmark = pytest.mark.full("Spark: an object store")
+
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
     "jms__redeliveryPolicy__initialRedeliveryDelay": 500,

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.full("Spark: the pages' blocks"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 PAGES = ROOT / "docs" / "spark"
 ENDS = ("redelivery_spark.run(query.start)", "redelivery_spark.run(query.trigger(availableNow=True).start)")

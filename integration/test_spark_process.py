@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.ci("Spark: a session of 20 s"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 COLUMNS = stream_schema(text=False, error=False)
 SENT = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
 

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import cover, named, some
 
 from integration.need import need_spark
 
 need_spark()
 
 from integration.eventually import eventually
-from integration.matrix import cover, named, some
 from integration.peers import pour
 from integration.spark_campaign import members
 from integration.spark_run import SIZE, SparkRun
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from integration.conftest import Session
+
+pytestmark = pytest.mark.full("Spark: several readers, and deaths")
 
 PEERS = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 MESSAGES = 5000

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import cover
+from tests.tiers import runs_all_of
 
 from integration.need import need_spark
 
@@ -21,7 +23,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 import redelivery_spark
-from integration.matrix import FULL, cover
 from integration.spark_recipe import MESSAGES, POLICY, Recipe
 from integration.spark_sinks import FailingSink, found, note, replays, sink
 from redelivery.errors import ConfigurationError
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-FEW = MESSAGES if FULL else 60  # to be split until one is left
+FEW = MESSAGES if runs_all_of("spark") else 60  # to be split until one is left
 RESULT = "message_id string, body string, count int"
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.full("Spark: each sink and each failure"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import some
 
 from integration import postgres
 from integration.need import need_spark
 
 need_spark()
 
-from integration.matrix import some
 from integration.spark_campaign import Campaign
 from integration.spark_run import SparkRun
 from integration.spark_sinks import CREATE
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from integration.conftest import Session
+
+pytestmark = pytest.mark.full("Spark: recipes and kills: minutes")
 
 MOST = 10  # kills
 

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.full("Spark: segments"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 COLUMNS = stream_schema(text=True, error=False)
 WIRE = {"scheme": "stomp", "broker": "artemis", "version": "1.2", "destination": "queue://orders"}
 AT = 1790000000.25

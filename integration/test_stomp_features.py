@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
+pytestmark = pytest.mark.ci("STOMP in detail; conformance has the promises")
+
 TTL = 5.0  # seconds: longer than a busy machine takes to look at a queue
 HEADERS = {
     "colon": "a:b",

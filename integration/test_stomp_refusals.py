@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.java_client import JavaClient
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.ci("refusals over STOMP")
+
 QUICK = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1))
 
 

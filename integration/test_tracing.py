@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.java_client import JavaClient
 
+pytestmark = pytest.mark.ci("traces on each pair")
+
 POLICIES = redelivery.RedeliveryPolicyMap(
     default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.05)
 )

@@ -1,17 +1,12 @@
-"""Number of examples of property tests: few on a developer's machine, many if `CI` is set.
-
-No thread outlives a test.
-"""
+"""Plugins of all tests: tiers, limits, progress; and no thread outlives a test."""
 
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
 from tests.transitions import transitions, transitions_of_the_run
 
 if TYPE_CHECKING:
@@ -19,14 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["transitions", "transitions_of_the_run"]
 
-# A busy machine is slow: that is not a failure of the code.
-settings.register_profile(
-    "quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300, derandomize=True)
-# Other examples each night. `--hypothesis-seed`, which .ci/full chooses and prints, repeats them.
-settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
+pytest_plugins = ["tests.tiers", "tests.limits", "tests.processes", "tests.processor_time", "tests.progress"]
 
 
 def pytest_configure() -> None:

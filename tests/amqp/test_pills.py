@@ -113,6 +113,7 @@ def as_came(found: AmqpDelivery) -> list[bytes]:
     return [found.raw[a:b] for a, b, code in codec.spans(found.places) if code in codec.BODIES]
 
 
+@pytest.mark.ci("a child process: 0.3 s")
 def test_twenty_bytes_that_killed_the_process_are_read_and_copied() -> None:
     """A message of twenty bytes that crashes proton's encoder is read and copied: proton never gets it."""
     arrays = [

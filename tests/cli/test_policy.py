@@ -155,6 +155,7 @@ def test_a_list_of_delays(cli: Any) -> None:
     assert [row["delay_ms"] for row in data["redeliveries"]] == [1000, 5000, 30000]
 
 
+@pytest.mark.ci("matplotlib: 0.5 s each")
 @pytest.mark.parametrize("name", ["policy.png", "policy.svg"])
 def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
     """The picture is written in the format of its suffix; a destination is no formula."""
@@ -225,6 +226,7 @@ def test_options_on_a_narrow_terminal(cli: Any, monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.ci("matplotlib")
 @pytest.mark.parametrize(
     ("pattern", "title"), [("orders", "Policy of pattern queue://orders"), ("x", "Default policy")]
 )

@@ -8,9 +8,12 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 PATIENCE = 30  # seconds that a process may take to begin, or to end
 
 
+@pytest.mark.ci("a child process: 0.3 s; kills the planted fault X07")
 def test_sigterm_while_connecting() -> None:
     """A consumer that waits for a broker which does not answer closes its connection, says so, and exits with 143."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

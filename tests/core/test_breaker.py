@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.breaker_world import BreakerWorld, Mail
+from tests.matrix import some
+from tests.tiers import amount
 
 from redelivery.core.breaker import OWN, PATIENCE, Breaker, Circuit, Weight
 from redelivery.core.delivery import Record
@@ -21,7 +23,20 @@ SCENARIOS: list[dict[str, Any]] = json.loads(
 )["scenarios"]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario["name"] for scenario in SCENARIOS])
+LONG = {
+    "default_mixture_90", "default_mixture_99", "default_outage_flow", "default_outage_release_counted",
+    "default_thirteen_hours", "default_thirteen_hours_told", "default_two_hundred_and_fifty", "mixture_90",
+    "outage_default_flow", "outage_off", "outage_twenty_minutes_8_workers", "stop_after_twelve_hours",
+    "told_mixture_90", "told_mixture_half",
+}  # fmt: skip
+CASES = some(
+    SCENARIOS,
+    [scenario for scenario in SCENARIOS if scenario["name"] not in LONG],
+    why="thousands of messages, or twelve hours: 0.2 to 2.6 s each",
+)
+
+
+@pytest.mark.parametrize("scenario", CASES, ids=lambda scenario: scenario["name"])
 def test_a_scenario_comes_out_as_written(scenario: dict[str, Any]) -> None:
     """Calls, charges, dead letters, times and states of each golden scenario are as recorded."""
     world = BreakerWorld(scenario)
@@ -246,7 +261,7 @@ RESULTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(quick=30, ci=100, full=300))
 @given(RESULTS, st.booleans())
 def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float]], blocking: bool) -> None:
     """After any order of results, one message may be dispatched within a minute; a value's error is never spared."""

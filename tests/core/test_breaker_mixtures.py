@@ -9,6 +9,7 @@ import pytest
 from tests.core.breaker_world import BreakerWorld
 
 
+@pytest.mark.ci("mixtures of 1,000 messages with other seeds: 2 s")
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0], ids=["10%", "50%", "90%", "thirty, all bad"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_messages_that_are_bad_for_themselves_end_as_without_a_breaker(share: float, seed: int) -> None:

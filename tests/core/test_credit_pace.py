@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.core.bench import Bench
 from tests.core.credit_world import FLOW, WINDOW, CreditWorld
 from tests.core.model import Letter
+from tests.tiers import amount
 
 from redelivery.core.commands import Credit
 from redelivery.core.credit_pace import CreditPace
@@ -100,6 +101,7 @@ def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
     assert world.rate() >= 0.99 * 200
 
 
+@pytest.mark.ci("a second of fast handlers, step by step: 0.5 s each")
 @BOTH
 @pytest.mark.parametrize(("handler", "away"), [(1e-4, 0.001), (1e-4, 0.02), (0.0005, 0.005)])
 def test_fast_handlers_do_what_they_do_with_a_fixed_credit(
@@ -168,7 +170,7 @@ def held_then_settled(bench: Bench, granted: list[Command], number: int) -> None
         bench.succeed(each)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(quick=15, ci=50, full=150), deadline=None)
 @given(
     able=st.sampled_from([FLOW, WINDOW]),
     workers=st.integers(1, 5),

@@ -281,6 +281,7 @@ def walks() -> Iterator[tuple[Walk, Event]]:
             number, most = number + 1, len(able)
 
 
+@pytest.mark.ci("each event in each situation: 1.3 s")
 def test_each_event_of_each_row_happens_and_no_other(transitions: Transitions) -> None:
     """The engine makes the transitions of the table, in every situation with every event."""
     transitions.seen.clear()

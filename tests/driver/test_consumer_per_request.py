@@ -7,6 +7,7 @@ import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.driver.twins import body_of
 from tests.eventually import eventually
 
@@ -14,7 +15,6 @@ import redelivery
 from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
-    import pytest
     from tests.driver.twins import Twin
 
 
@@ -39,6 +39,7 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
     assert connection.report() == redelivery.Report(accepted=5)
 
 
+@pytest.mark.ci("garbage collections: 0.7 s each")
 def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
     """A message that is settled after its consumer's close counts; one that is never settled is not kept."""
     connection = twin.connect()

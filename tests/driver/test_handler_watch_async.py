@@ -107,6 +107,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.ci("a child process: 0.4 s")
 def test_a_process_ends_although_a_handler_hangs() -> None:
     """A process ends although a plain handler of an asyncio connection hangs in its thread."""
     ended = subprocess.run(

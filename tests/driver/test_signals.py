@@ -90,6 +90,7 @@ def test_a_signal_drains(
     assert out == "1 0 1 [0]\n"
 
 
+@pytest.mark.ci("child processes: 0.4 s")
 @pytest.mark.parametrize("case", SECONDS, ids=" ".join)
 def test_a_second_signal_acts_as_it_always_did(
     programs: dict[tuple[str, str], subprocess.Popen[str]], case: tuple[str, str]

@@ -16,6 +16,7 @@ from tests.fuzz.catalogue import targets
 from tests.fuzz.child import run_in_child
 from tests.fuzz.inputs import CORPUS, Inputs
 from tests.fuzz.target import Target
+from tests.matrix import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ def test_a_target_keeps_its_promises(name: str) -> None:
     assert said(quick(TARGETS[name]).run()) == []
 
 
+@pytest.mark.ci("child processes: 0.6 s")
 def test_isolated_targets_keep_their_promises() -> None:
     """In a child process, no input of a corpus, and no mutation of it, is a finding."""
     campaigns = [quick(target) for target in TARGETS.values() if target.isolated]
@@ -118,7 +120,11 @@ def run(target: Target, folder: Path, options: Sequence[str] = ()) -> int:
 
 @pytest.mark.parametrize(
     ("kind", "isolated"),
-    [("exception", False), ("exception", True), ("slow", False), ("memory", False), ("crash", True)],
+    some(
+        [("exception", False), ("exception", True), ("slow", False), ("memory", False), ("crash", True)],
+        [("exception", False), ("memory", False)],
+        why="faults planted in a target, to test the fuzzer: 0.5 s each",
+    ),
 )
 def test_a_planted_fault_is_found(
     kind: str, isolated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.prometheus.scrapes import scrape
 
@@ -24,6 +25,7 @@ except ImportError as error:
 MESSAGES = 2000
 
 
+@pytest.mark.ci("2,000 messages beside scrapes: 0.7 s")
 def test_scrapes_go_on_while_messages_are_handled() -> None:
     """Scrapes by two threads can be read while four workers handle messages; the last one has all."""
     registry, done, broken = CollectorRegistry(), threading.Event(), list[BaseException]()

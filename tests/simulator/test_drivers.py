@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from tests.simulator.__main__ import main
 from tests.simulator.driver_runs import driver_case_of, run_drivers, saved_drivers, wander_drivers
 from tests.simulator.drivers import DriverCase, driver_case
 from tests.simulator.test_simulator import any_digest
+from tests.tiers import amount
 
 from redelivery.errors import TransportError
 from redelivery.session import Session
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "40"))
+SCHEDULES = amount("REDELIVERY_DRIVER_SCHEDULES", quick=40, ci=40, full=40)
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +130,7 @@ def acknowledging(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Session, "_recover", Session._acknowledge)
 
 
+@pytest.mark.ci("faults planted in sessions, to test the simulator: 0.9 s")
 @pytest.mark.parametrize(
     ("fault", "mode", "kind"),
     [

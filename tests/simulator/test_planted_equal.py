@@ -38,6 +38,7 @@ def blind_to_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GivenBack, "digests", lambda *_: ())
 
 
+@pytest.mark.ci("faults planted in the engine, to test the simulator: 1.6 s")
 @pytest.mark.parametrize(
     ("fault", "profile", "outcomes", "budget"),
     [

@@ -192,6 +192,7 @@ def test_it_is_found(monkeypatch: pytest.MonkeyPatch, fault: Fault, case: Case, 
     breaks(case, kinds, MOST)
 
 
+@pytest.mark.ci("all schedules of small cases without a fault: 0.7 s")
 @pytest.mark.parametrize("case", [HELD, replace(HELD, skew=-2.0), LATE, EQUAL])
 def test_nothing_is_found_without_them(case: Case) -> None:
     """The correct library breaks no invariant in these cases."""

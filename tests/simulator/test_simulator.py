@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from tests.simulator.explore import (
     wander,
 )
 from tests.simulator.world import Case
+from tests.tiers import amount
 
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.message_history import MessageHistory
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-SCHEDULES = int(os.environ.get("REDELIVERY_SCHEDULES", "400"))
+SCHEDULES = amount("REDELIVERY_SCHEDULES", quick=60, ci=10_000, full=100_000, kind="schedules")
 SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 
 
@@ -134,6 +134,7 @@ def test_faults_of_what_is_set_aside_are_found_out(
     assert f"==> {kind}: " in found(case, kind)
 
 
+@pytest.mark.ci("thousands of steps: 0.3 s each")
 @pytest.mark.parametrize("most", [1, 100])
 def test_what_cannot_be_copied_is_set_aside_in_the_end(most: int) -> None:
     """On no schedule such a message is handled again, acknowledged, or blocks the other; the bound is kept."""

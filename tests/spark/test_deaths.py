@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from tests.spark.accidents import Accidents
 from tests.spark.conftest import FAST, no_marks
 from tests.spark.query import Query
+from tests.tiers import amount
 
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_memory.messages import MemoryDelivery
@@ -22,7 +22,7 @@ from redelivery_memory.messages import MemoryDelivery
 if find_spec("fsspec") is not None:
     from tests.spark.sound import register
 
-MOST = int(os.environ.get("REDELIVERY_DEATHS", "10"))
+MOST = amount("REDELIVERY_DEATHS", quick=2, ci=20, full=300)
 URI = f"{FAST}&redelivery.maximumDeferrals=2"
 KINDS = st.sampled_from(["good"] * 6 + ["bad", "flaky", "killer"])
 # A start of the query that does not wait for the end of the one before: at one of that one's next writes.

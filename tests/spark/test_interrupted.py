@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.conftest import FAST
 from tests.spark.query import Query, Row, dead_bodies, fails_bad
+from tests.tiers import amount
 
 import redelivery_spark
 from redelivery.testing import ManualClock, MemoryBroker
@@ -20,7 +20,7 @@ from redelivery.testing import ManualClock, MemoryBroker
 if TYPE_CHECKING:
     from types import FrameType
 
-MOST = 4 * int(os.environ.get("REDELIVERY_DEATHS", "10"))
+MOST = 4 * amount("REDELIVERY_DEATHS", quick=2, ci=20, full=300)
 # Not the modules that write files: an interrupted one is still open, which the end of the process would mend.
 PARTS = tuple(
     str(Path(redelivery_spark.__file__).parent / name)

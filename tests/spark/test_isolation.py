@@ -96,6 +96,7 @@ def test_marks_of_a_batch_that_went_through_are_no_evidence_against_the_next(
     assert len(query.step() or []) == 3
 
 
+@pytest.mark.ci("hundreds of restarts: 0.2 and 1.5 s")
 @pytest.mark.parametrize("wait", [False, True])
 def test_a_killer_is_found_in_smaller_and_smaller_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], *, wait: bool

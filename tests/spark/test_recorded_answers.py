@@ -229,6 +229,7 @@ finally:
 """
 
 
+@pytest.mark.ci("a child process: 0.5 s")
 def test_a_second_signal_does_not_interrupt_the_end() -> None:
     """Spark sends SIGTERM twice to the process of a source: the second one changes nothing."""
     done = subprocess.run([sys.executable, "-c", TWICE], check=False, capture_output=True, text=True)

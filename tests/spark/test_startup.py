@@ -162,6 +162,7 @@ def test_what_may_be_for_a_stream() -> None:
         RedeliveryDataSource(given | {"mode": "browse"}).schema()
 
 
+@pytest.mark.ci("child processes: 0.1 s each")
 @pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
 def test_a_package_that_is_not_installed(missing: str) -> None:
     """A missing package is named with its extra, and Spark finds the source all the same."""

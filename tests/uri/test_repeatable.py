@@ -31,6 +31,7 @@ def said(uri: str) -> str:
     return ""
 
 
+@pytest.mark.ci("the command line with each option: 0.6 s")
 @for_each(sorted(OPTIONS))
 def test_a_password_in_another_option(name: str) -> None:
     """An error repeats a value only if it is a number, near a word of the option, or the option takes any text."""

@@ -1,0 +1,115 @@
+"""Processor seconds of each test, and of a run: `--budget` refuses a quick test, or a quick tier, that became slow.
+
+Processor time, because the clock of a busy machine says nothing of a test. The children of a test count once they have
+ended. The run's own time is the sum of its processes', with what they collect.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from _pytest.terminal import TerminalReporter
+
+__all__ = ["Budget", "exceeded"]
+
+SHOWN, MOST = 0.5, 2.0
+"""Processor seconds of one unit test: above the first it is listed, above the second it is a failure."""
+RUN_SHOWN, RUN_MOST = 100.0, 130.0
+"""Processor seconds of all quick unit tests, with their collection: docs/test-brokers.md says where they stand."""
+_SENT = "redelivery_processor_time"
+
+
+def used() -> float:
+    """Return the processor seconds of this process, and of its children that have ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+class Finding(NamedTuple):
+    """A test, or the run, that took long."""
+
+    what: str
+    seconds: float
+    limit: float
+
+    @property
+    def fails(self) -> bool:
+        """True if it exceeds its limit."""
+        return self.seconds > self.limit
+
+
+def exceeded(tests: Mapping[str, float], run: float) -> list[Finding]:
+    """Return what is worth a line, the longest first."""
+    found = [Finding(name, seconds, MOST) for name, seconds in tests.items() if seconds > SHOWN]
+    found.sort(key=lambda each: -each.seconds)
+    return [Finding("all quick unit tests", run, RUN_MOST), *found] if run > RUN_SHOWN or found else []
+
+
+class Budget:
+    """Reads the processor time of each test; in the process that reports, of all processes."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Begin with what the start has taken."""
+        self._config = config
+        self._tests: dict[str, float] = {}
+        self._others = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Read the time before and after a test with its fixtures."""
+        before = used()
+        try:
+            return (yield)
+        finally:
+            self._tests[item.nodeid] = used() - before
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Send the times to the process that reports; there, fail a run that exceeds a limit."""
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output[_SENT] = {"tests": self._tests, "run": used()}
+        elif session.exitstatus == pytest.ExitCode.OK and any(each.fails for each in self.found()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the times of another process of the run."""
+        sent: dict[str, Any] = getattr(node, "workeroutput", {}).get(_SENT) or {"tests": {}, "run": 0.0}
+        self._tests.update(sent["tests"])
+        self._others += sent["run"]
+
+    def found(self) -> list[Finding]:
+        """Return what took long."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        return exceeded(self._tests, self._others + own.ru_utime + own.ru_stime)
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """List what took long."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        whole = self._others + own.ru_utime + own.ru_stime
+        terminalreporter.section(f"processor time: {whole:.0f} s (more than {RUN_MOST:.0f} s is a failure)")
+        for each in self.found():
+            failed = f" FAILED: more than {each.limit:g} s" if each.fails else ""
+            terminalreporter.line(f"{each.seconds:8.2f} s {each.what}{failed}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of this module."""
+    parser.getgroup("redelivery").addoption(
+        "--budget",
+        action="store_true",
+        help="list the slow tests by processor time; fail if one or all exceed a limit",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read processor times where they are asked for."""
+    if config.getoption("--budget"):
+        config.pluginmanager.register(Budget(config), "redelivery-budget")

@@ -1,0 +1,148 @@
+"""What a run says of itself: its tier and length at the start, progress each half minute, and what it left out."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.tiers import chosen, counts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _pytest.terminal import TerminalReporter
+
+EVERY = 30.0
+"""Seconds between two lines of progress."""
+LONG = 30.0
+"""Seconds after which a running test is named."""
+HELP = {
+    "quick": "the promises, for each change. --tier ci is what .ci/run tests, --tier full what .ci/full tests",
+    "ci": "before a merge",
+    "full": "each night",
+}
+# Minutes on two cores: measured, docs/test-brokers.md.
+MINUTES = {
+    ("quick", False): "1 minute", ("quick", True): "4 minutes", ("ci", False): "2 minutes",
+    ("ci", True): "12 minutes", ("full", False): "6 minutes", ("full", True): "90 minutes",
+}  # fmt: skip
+
+
+class Progress:
+    """Counts finished tests, and says each half minute how far the run is. In the process that reports."""
+
+    def __init__(self, reporter: TerminalReporter) -> None:
+        """Begin without tests: their number is known once they are collected."""
+        self._reporter = reporter
+        self._began = time.monotonic()
+        self._all = self._done = self._failed = 0
+        self._running: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="redelivery-progress", daemon=True)
+
+    def begin(self, count: int) -> None:
+        """Take the number of tests; the first call begins the lines."""
+        self._all = count
+        if not self._thread.is_alive() and not self._ended.is_set():
+            self._began = time.monotonic()
+            self._thread.start()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Begin a run in one process."""
+        if session.items and not session.config.option.collectonly:
+            self.begin(len(session.items))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Begin a run in several processes; all of them have the same tests."""
+        self.begin(len(ids))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the begin of a test, in whichever process."""
+        with self._lock:
+            self._running[nodeid] = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test that failed."""
+        self._failed += report.failed
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Count a finished test."""
+        with self._lock:
+            self._done += self._running.pop(nodeid, None) is not None
+
+    def line(self, now: float) -> str:
+        """Return the line of this time."""
+        with self._lock:
+            done, slow = self._done, max(self._running.items(), key=lambda one: now - one[1], default=None)
+        took = now - self._began
+        text = f"{done} of {self._all} tests in {took:.0f} s"
+        if done:
+            text += f", about {took / done * (self._all - done):.0f} s left"
+        if self._failed:
+            text += f", {self._failed} FAILED"
+        if slow is not None and now - slow[1] > LONG:
+            text += f"; for {now - slow[1]:.0f} s: {slow[0]}"
+        return text
+
+    def pytest_sessionfinish(self) -> None:
+        """End the lines."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY):
+            self._reporter.write(f"\n{self.line(time.monotonic())}\n")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Show progress in the process that reports."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(reporter), "redelivery-progress")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say it with `-q`, too, which leaves out the header."""
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    quiet = session.config.get_verbosity() < 0
+    if reporter is not None and quiet and not hasattr(session.config, "workerinput"):
+        reporter.write_line(pytest_report_header(session.config))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Return the tier, and about how long this run takes if it is a whole one."""
+    asked = {os.path.normpath(each) for each in config.args}
+    whole = {"integration"} & asked or {"tests"} & asked
+    about = f", about {MINUTES[chosen(), 'integration' in asked]} on two cores" if whole else ""
+    return f"tier {chosen()}{about}: {HELP[chosen()]}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Count what was left out and what was skipped by their reasons. Failures come after them, at the very end."""
+    table(terminalreporter, f"left out by the tier {chosen()}", counts_of(config))
+    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    table(terminalreporter, "skipped", skipped)
+
+
+def table(reporter: TerminalReporter, title: str, counts: Counter[str]) -> None:
+    """Write reasons, the most frequent first."""
+    if counts:
+        reporter.section(title)
+        for why, count in counts.most_common():
+            reporter.line(f"{count:6} {why}")
+
+
+def _reason(report: Any) -> str:
+    place: Any = report.longrepr
+    text = place[2] if isinstance(place, tuple) else str(place)
+    return str(text).removeprefix("Skipped: ")

@@ -1,0 +1,144 @@
+"""Tiers, limits, progress and budgets of the tests themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests import processor_time, tiers
+from tests.limits import seconds_of
+from tests.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[1]
+
+
+class Item:
+    """A collected test as far as tiers look at it."""
+
+    def __init__(self, name: str, *marks: pytest.MarkDecorator, file: str = "tests/core/test_a.py") -> None:
+        """A test with these markers."""
+        self.nodeid, self.path = f"{file}::{name}", Path(file)
+        self._marks = {each.name: each.mark for each in marks}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        """Return its marker."""
+        return self._marks.get(name)
+
+
+CI, FULL = pytest.mark.ci("long"), pytest.mark.full("longer")
+ITEMS: list[Any] = [
+    Item("quick"), Item("long", CI), Item("longest", CI, FULL),
+    Item("night", FULL, file="integration/test_spark_cuts.py"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`choose(tier, kinds)`: run with this tier, and with all tests of these kinds."""
+
+    def chosen(tier: str, kinds: str = "") -> None:
+        monkeypatch.setenv(tiers.VARIABLE, tier)
+        monkeypatch.setenv(tiers.ALL_OF, kinds)
+
+    return chosen
+
+
+def names(tier: str, choose: Callable[..., None], kinds: str = "") -> dict[str, str]:
+    """Return what is left out, by the names of the tests."""
+    choose(tier, kinds)
+    return {name.partition("::")[2]: why for name, why in tiers.left_out(ITEMS).items()}
+
+
+def test_a_tier_leaves_out_the_higher_ones(choose: Callable[..., None]) -> None:
+    """Each test that is left out has its reason; of two markers the higher one counts."""
+    assert names("quick", choose) == {
+        "long": "long (ci)", "longest": "longer (full)", "night": "longer (full)"
+    }  # fmt: skip
+    assert names("ci", choose) == {"longest": "longer (full)", "night": "longer (full)"}
+    assert names("full", choose) == {}
+
+
+def test_all_of_a_kind_run(choose: Callable[..., None]) -> None:
+    """`--all-of spark` takes Spark's tests of the nights, and no others."""
+    assert "night" not in names("ci", choose, "site,spark")
+    assert names("ci", choose, "stomp") == names("ci", choose)
+
+
+def test_a_marker_without_a_reason_is_refused() -> None:
+    """A marker needs one reason in words."""
+    for mark in (pytest.mark.ci(), pytest.mark.ci(1), pytest.mark.ci("a", "b"), pytest.mark.ci(why="a")):
+        item: Any = Item("x", mark)
+        with pytest.raises(pytest.UsageError, match="needs a reason"):
+            tiers.tier_of(item)
+
+
+def test_a_number_grows_with_the_tier(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number has a value for each tier; its kind takes it from full, the environment overrides it."""
+    found = []
+    for tier in tiers.TIERS:
+        choose(tier)
+        found.append(tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, kind="schedules"))
+    assert found == [1, 20, 300]
+    choose("ci", "schedules")
+    assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, kind="schedules") == 300
+    assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300) == 20
+    monkeypatch.setenv("REDELIVERY_TEST", "7")
+    assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300) == 7
+
+
+def test_limits_by_kind() -> None:
+    """A unit test has a minute, one with brokers five, one with Spark ten."""
+    files = ("tests/spark/test_a.py", "integration/test_kill.py", "integration/test_spark_killed.py")
+    assert [seconds_of(ROOT / name) for name in files] == [60, 300, 600]
+
+
+def test_a_budget() -> None:
+    """A slow test is listed, a very slow one fails the run, and so does a tier that takes too long."""
+    found = processor_time.exceeded({"a": 0.4, "b": 0.6, "c": 2.5}, 90.0)
+    assert [(each.what, each.fails) for each in found] == [
+        ("all quick unit tests", False), ("c", True), ("b", False)
+    ]  # fmt: skip
+    assert processor_time.exceeded({"a": 0.4}, 99.0) == []
+    assert [each.fails for each in processor_time.exceeded({}, 101.0)] == [False]
+    assert [each.fails for each in processor_time.exceeded({}, 131.0)] == [True]
+
+
+def test_a_line_of_progress() -> None:
+    """The line has what is done, what failed, how long the rest takes, and a test that runs for long."""
+    reporter: Any = None
+    progress = Progress(reporter)
+    progress._all = 10
+    for name in ("a", "b"):
+        progress.pytest_runtest_logstart(name)
+    progress.pytest_runtest_logfinish("a")
+    progress._failed = 1
+    line = progress.line(time.monotonic() + 45)
+    assert line.startswith("1 of 10 tests in 45 s, about 405 s left, 1 FAILED; for 45 s: b")
+
+
+@pytest.mark.ci("pytest in a child process: a second")
+def test_a_run_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """A run shows its tier, counts what it leaves out by its reasons, and ends a test that hangs."""
+    (tmp_path / "conftest.py").write_text(
+        'pytest_plugins = ["tests.tiers", "tests.limits", "tests.progress"]\n'
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, threading\n"
+        "def test_a(): pass\n"
+        "@pytest.mark.ci('long')\ndef test_b(): pass\n"
+        "@pytest.mark.timeout(1)\ndef test_c(): threading.Event().wait()\n"
+    )
+    options = ("-p", "no:cacheprovider", "--tier", "quick", "--rootdir", str(tmp_path), str(tmp_path))
+    command = [sys.executable, "-m", "pytest", *options]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert "tier quick: " in ended.stdout
+    assert "     1 long (ci)" in ended.stdout
+    assert "1 failed, 1 passed, 1 deselected" in ended.stdout
+    assert "Timeout" in ended.stdout
