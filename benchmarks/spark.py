@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from integration.brokers import BROKERS, Broker
 
+from benchmarks.checkouts import HERE, environment
 from benchmarks.fill import send_times
 from benchmarks.processor_time import ROLES
 from benchmarks.warm_broker import filled, pinned, plain, refuse_paging, warm_broker
@@ -40,7 +41,6 @@ from benchmarks.warm_broker import filled, pinned, plain, refuse_paging, warm_br
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT = Path(__file__).parents[1]
 WARM_UP = 20.0  # seconds that are not counted: Spark starts workers, and compiles itself
 READER_WARM_UP = 20_000  # messages
 
@@ -55,7 +55,7 @@ class Variant(NamedTuple):
 
 def variants(arguments: argparse.Namespace) -> list[Variant]:
     """Return the variants: both checkouts for each batch size."""
-    checkouts = [("this", ROOT, arguments.this_option)]
+    checkouts = [("this", HERE, arguments.this_option)]
     if arguments.peer is not None:
         checkouts.append(("peer", arguments.peer.resolve(), arguments.peer_option))
     return [
@@ -111,18 +111,15 @@ class Bench:
             "end": arguments.end,
         }
 
-    def start(self, module: str, config: dict[str, Any], checkout: Path = ROOT) -> subprocess.Popen[str]:
+    def start(self, module: str, config: dict[str, Any], checkout: Path = HERE) -> subprocess.Popen[str]:
         """Start a round in a process of its own, with the library of a checkout."""
         path = Path(config["folder"]) / "config.json"
         path.write_text(json.dumps(config), encoding="utf-8")
-        library = os.pathsep.join(
-            str(folder) for folder in (checkout / "client", checkout / "adapters", ROOT)
-        )
         login = {"REDELIVERY_USER": self.broker.user, "REDELIVERY_PASSWORD": self.broker.password}
         return subprocess.Popen(
             [sys.executable, "-m", module, str(path)],
-            cwd=ROOT,
-            env={**os.environ, **login, "PYTHONPATH": library},
+            cwd=HERE,
+            env={**environment(checkout), **login},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
