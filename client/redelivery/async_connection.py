@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
+from redelivery.core.async_callable import is_async_callable
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
 from redelivery.driver.asyncio_wait import (
@@ -261,7 +261,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         """
         self._check_open()
         self._check_fresh()
-        plain = sum(x.workers for x in self._listeners if not inspect.iscoroutinefunction(x.handler))
+        plain = sum(x.workers for x in self._listeners if not is_async_callable(x.handler))
         if plain and self._pool is None:
             self._pool = HandlerThreads(plain)
         for listener in self._listeners:
@@ -269,7 +269,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
                 listener.dispatcher, waiter = await self._awaited(
                     listener.destination, listener.options, listener.session_state, listener.workers
                 )
-                pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
+                pool = None if is_async_callable(listener.handler) else self._pool
                 how = listener.handler, waiter, pool, self._worker_ended, self._wants_workers
                 listener.runners = [
                     AsyncWorker(self._run_of(listener), *how) for _ in range(listener.workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,26 @@ class Handler:
 def test_coroutine_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
     """A handler that returns a coroutine to a synchronous connection ends the run; its message stays on the broker."""
     redelivery_broker.send("orders", "body")
+    asynchronous = Handler()
+
+    def handle(message: redelivery.Message) -> object:
+        return asynchronous(message)
+
     with redelivery.connect(redelivery_broker.uri) as connection:
-        connection.listen("orders", Handler())
+        connection.listen("orders", handle)
         with pytest.raises(redelivery.ConfigurationError, match="returned a coroutine"):
             connection.run()
     assert redelivery_broker.depth("orders") == 1
+
+
+@pytest.mark.parametrize("handler", [Handler(), functools.partial(Handler()), Handler().__call__])
+def test_an_asynchronous_handler_needs_an_asyncio_connection(
+    handler: Callable[[redelivery.Message], object],
+) -> None:
+    """A synchronous connection refuses an object with an async call, or a part of it, before the first message."""
+    connection = redelivery.connect("memory://any")
+    with pytest.raises(redelivery.ConfigurationError, match="is async def; use "):
+        connection.listen("orders", handler)
 
 
 class Request:

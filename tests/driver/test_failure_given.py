@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.driver.test_failure_visible import errors, raising, waits
@@ -129,7 +130,7 @@ def test_what_on_stopped_raises_is_logged(twin: Twin, caplog: pytest.LogCaptureF
     twin.leave(connection)
 
 
-@pytest.mark.parametrize("given", ["f", asyncio.sleep], ids=["text", "async"])
+@pytest.mark.parametrize("given", ["f", asyncio.sleep, AsyncMock()], ids=["text", "async", "object"])
 def test_on_stopped_must_be_a_plain_function(given: Any) -> None:
     """`on_stopped` that is no plain function is refused before any I/O."""
     with pytest.raises(redelivery.ConfigurationError, match="on_stopped= must be a plain function"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.driver.twins import eventually
@@ -228,8 +230,11 @@ def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{hook}= must be callable, not int"):
         connection.listen("orders", fail, **{hook: 3})
     if not twin.asynchronous:
-        with pytest.raises(ConfigurationError, match=f"{hook}= is async def; use redelivery.connect_async"):
-            connection.listen("orders", fail, **{hook: coroutine})
+        for asynchronous in (coroutine, functools.partial(AsyncMock())):
+            with pytest.raises(
+                ConfigurationError, match=f"{hook}= is async def; use redelivery.connect_async"
+            ):
+                connection.listen("orders", fail, **{hook: asynchronous})
     session = connection.session("transacted")
     with pytest.raises(ConfigurationError, match=f"{hook}=: a transacted session settles messages together"):
         session.listen("orders", fail, **{hook: lambda *_: None})

@@ -50,6 +50,10 @@ def test_a_handler_that_nothing_would_run_is_refused(rows: Frame, tmp_path: Path
     def factory(_: object) -> object:
         return later(_)
 
+    class AsyncHandler:
+        async def __call__(self, row: object) -> None:
+            raise AssertionError
+
     class GeneratorHandler:
         def __call__(self, row: object) -> Iterator[None]:
             return yielding(row)
@@ -58,6 +62,7 @@ def test_a_handler_that_nothing_would_run_is_refused(rows: Frame, tmp_path: Path
         (None, "handler=None: not callable; give a function of one row"),
         (later, "handler= returns a coroutine, which nothing runs here; write a plain function"),
         (functools.partial(later), "handler= returns a coroutine"),
+        (AsyncHandler(), "handler= returns a coroutine"),
         (yielding, "handler= returns a generator, which nothing runs here; it must not yield"),
     ]
     for handler, said in refusals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
+from redelivery.core.async_callable import is_async_callable
 from redelivery.core.unrun_result import COROUTINE, FUTURE, GENERATOR, closed, is_unrun
 from redelivery.errors import ConfigurationError
 
@@ -18,7 +19,7 @@ def check_function(given: object, option: str, takes: str) -> None:
             f"{option}={given!r}: not callable; give a function of {takes}", option=option
         )
     function = cast("Any", given)
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    if is_async_callable(function) or inspect.isasyncgenfunction(function):
         raise _unrun(option, COROUTINE)
     if inspect.isgeneratorfunction(function):
         raise _unrun(option, GENERATOR)

@@ -211,9 +211,9 @@ def _run(
     given: dict[str, Any],
 ) -> tuple[Report, Exception | None]:
     from redelivery.cli.drain_notice import Consuming  # noqa: PLC0415
-    from redelivery.cli.handler_lookup import is_asynchronous  # noqa: PLC0415
+    from redelivery.core.async_callable import is_async_callable  # noqa: PLC0415
 
-    if is_asynchronous(work):
+    if is_async_callable(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
     supervision = Supervision.of(given)
     connection = Consuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])

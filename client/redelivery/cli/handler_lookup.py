@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from importlib import import_module
@@ -14,7 +13,7 @@ from redelivery.errors import ConfigurationError, near_miss
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["is_asynchronous", "load_handler", "load_named"]
+__all__ = ["load_handler", "load_named"]
 
 
 def load_handler(name: str) -> Callable[..., Any]:
@@ -59,10 +58,3 @@ def load_named(name: str, option: str, what: str) -> Any:
                 option=option,
             ) from None
     return found
-
-
-def is_asynchronous(handler: Callable[..., Any]) -> bool:
-    """True if calling it returns a coroutine: `async def`, or an object with an asynchronous `__call__`."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - whether that is async, not whether it is there
-    )

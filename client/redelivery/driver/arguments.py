@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from redelivery.classifier import checked_errors
+from redelivery.core.async_callable import is_async_callable
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import check_wildcards
@@ -199,7 +200,7 @@ def checked_on_stopped(given: object) -> Callable[[BaseException], object] | Non
     """Return the function of `on_stopped=`, or None. Raises ConfigurationError."""
     if given is None:
         return None
-    if not callable(given) or inspect.iscoroutinefunction(given):
+    if not callable(given) or is_async_callable(given):
         kind = "an async def function" if callable(given) else type(given).__name__
         raise ConfigurationError(
             f"on_stopped= must be a plain function that takes the error, not {kind}", option="on_stopped"

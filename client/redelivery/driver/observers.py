@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from redelivery.core.async_callable import is_async_callable
 from redelivery.driver.event_log import EventLog
 from redelivery.driver.watcher import Watcher
 from redelivery.errors import ConfigurationError
@@ -175,7 +176,7 @@ def _not_one(each: object) -> str | None:
     call = cast("Callable[..., object]", each) if callable(each) else None
     if call is None:
         return "is no observer; give a redelivery.events.Observer, or a function of one event"
-    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__):
+    if is_async_callable(call):
         return "is async def, and nothing awaits it; write def, and hand the event over to a task there"
     return None
 

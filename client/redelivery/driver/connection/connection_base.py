@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
+from redelivery.core.async_callable import is_async_callable
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
@@ -289,11 +289,9 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """Register a handler."""
         self._check_fresh()
         consumer = checked_listener(self.settings, destination, handler, options)
-        if inspect.iscoroutinefunction(handler) and not self._awaits:
-            raise ConfigurationError(
-                f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
-                option="handler",
-            )
+        if is_async_callable(handler) and not self._awaits:
+            name = getattr(handler, "__qualname__", type(handler).__qualname__)
+            raise ConfigurationError(f"{name} is async def; use redelivery.connect_async", option="handler")
         check_hooks(options, awaits=self._awaits, mode=None if session_state is None else session_state.mode)
         add_hooks(consumer, options, self._hook_calls)
         deadline = overdue_for(options.get("timeout"), self._clock)

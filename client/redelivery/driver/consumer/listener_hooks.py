@@ -7,9 +7,9 @@ has confirmed the dead letter, on another thread, because the thread that reads 
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from redelivery.core.async_callable import is_async_callable
 from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.errors import ConfigurationError
 from redelivery.events import DeadLettered, DeadLettering, Observer
@@ -50,7 +50,7 @@ def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> No
             continue
         if not callable(hook):
             raise ConfigurationError(f"{name}= must be callable, not {type(hook).__name__}", option=name)
-        if inspect.iscoroutinefunction(hook) and not awaits:
+        if is_async_callable(hook) and not awaits:
             raise ConfigurationError(f"{name}= is async def; use redelivery.connect_async", option=name)
         if mode in ("transacted", "client"):
             raise ConfigurationError(
