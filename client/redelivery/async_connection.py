@@ -263,7 +263,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._check_fresh()
         plain = sum(x.workers for x in self._listeners if not is_async_callable(x.handler))
         if plain and self._pool is None:
-            self._pool = HandlerThreads(plain)
+            self._pool = HandlerThreads(plain, self._clock)
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher, waiter = await self._awaited(

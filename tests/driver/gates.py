@@ -26,14 +26,10 @@ class Gate:
 
     def __call__(self, _: Any) -> None:
         """Hang."""
-        # A thread of a pool has not attached itself to the clock.
-        counted = threading.current_thread().name == "redelivery-worker"
-        if counted:
-            self._clock.detach()
+        self._clock.detach()
         self.inside.release()
         self.open.wait(PATIENCE)
-        if counted:
-            self._clock.attach()
+        self._clock.attach()
 
     def entered(self) -> bool:
         """Wait until one more handler hangs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.driver.twins import AsyncTwin, SyncTwin, body_of, eventually
+from tests.eventually import eventually as wait_for
 from tests.matrix import some
 
 import redelivery
@@ -300,8 +301,9 @@ def test_a_cancelled_worker_whose_handler_ends_it(redelivery_broker: MemoryBroke
 
             def cancel() -> None:
                 # The loop does not know yet that the thread has ended its call: this test has run on it since before.
-                assert connection._pool is not None
-                assert connection._pool._idle_semaphore.acquire(timeout=60)
+                pool = connection._pool
+                assert pool is not None
+                wait_for(lambda: pool._idle == 1)
                 connection._listeners[0].runners[0].task.cancel()
 
             def handle(message: Message) -> None:
