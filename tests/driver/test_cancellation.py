@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.driver.twins import body_of
+from tests.eventually import eventually
 
 import redelivery
 from redelivery import TransportError
@@ -189,3 +190,55 @@ def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: Memor
 
     asyncio.run(main())
     assert redelivery_broker.depth("orders") == 10
+
+
+class Work:
+    """A plain handler, and one that returns the coroutine of an async one; it is begun and ended by the test."""
+
+    def __init__(self) -> None:
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def plain(self, _: Message) -> None:
+        """Return in the thread when the test says so."""
+        self.entered.set()
+        assert self.go_on.wait(60)
+
+    def lazy(self, message: Message) -> object:
+        """Return a coroutine, whose work is not done."""
+        self.plain(message)
+        return self.never()
+
+    async def never(self) -> None:
+        """Fail: nothing awaits it."""
+        raise AssertionError
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("late", [False, True], ids=["ended", "running"])
+@pytest.mark.parametrize("name", ["plain", "lazy"])
+def test_a_thread_and_its_cancelled_worker(redelivery_broker: MemoryBroker, name: str, *, late: bool) -> None:
+    """A handler that has ended in its thread is accepted; one that returned a coroutine is released, no error."""
+    work = Work()
+
+    async def main() -> redelivery.AsyncConnection:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            redelivery_broker.send("orders", "a")
+            connection.listen("orders", getattr(work, name))
+            await connection.start()
+            assert await asyncio.to_thread(work.entered.wait, 60)
+            pool = connection._pool
+            assert pool is not None
+            if not late:
+                work.go_on.set()
+                # The loop stands still meanwhile, and does not yet know that the handler has ended.
+                eventually(lambda: pool._idle == 1)
+            await connection.close()
+            work.go_on.set()
+            await asyncio.to_thread(pool.shutdown)
+        return connection
+
+    connection = asyncio.run(main())
+    assert connection.error is None
+    accepted = name == "plain" and not late
+    assert connection.report().accepted == accepted
+    assert redelivery_broker.depth("orders") == (not accepted)

@@ -88,8 +88,8 @@ def test_an_advance_waits_for_a_handler_that_takes_real_time(
             redelivery_broker.send("orders", "a")
             advance = asyncio.create_task(redelivery_clock.advance_async(1))
             assert await asyncio.to_thread(entered.wait, PATIENCE)
-            for _ in range(100):
-                await asyncio.sleep(0)
+            for _ in range(30):
+                await asyncio.to_thread(threading.get_ident)
             assert not advance.done()
             go_on.set()
             await advance

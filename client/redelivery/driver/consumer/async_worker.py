@@ -9,7 +9,7 @@ from contextvars import copy_context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redelivery.core.unrun_result import is_unrun
+from redelivery.core.unrun_result import closed, is_unrun
 from redelivery.driver.asyncio_wait import call_later
 from redelivery.driver.consumer.worker import unrun
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
@@ -142,7 +142,7 @@ async def _attempt(
             result = handler(message)
         else:
             result, failure = await _in_thread(pool, handler, message, run)
-        # True also for a partial, or a callable object, around an async function.
+        # True also for a plain function that returns the coroutine of an async one, as a lambda does.
         if _awaited(result):
             result = await (result if deadline is None else _limited(result, run, deadline))
     except asyncio.CancelledError as error:
@@ -152,13 +152,16 @@ async def _attempt(
         # A task that the handler awaited was cancelled, not this worker.
         failure = error
     except _Ended as ended:
-        if (event := _outcome(message, *ended.job.result(), watch)) is not None:
+        answer = ended.job.result()
+        if _dropped(answer):
+            message.give_back()
+        elif (event := _outcome(message, *answer, watch)) is not None:
             # The message has been handled, and must not be redelivered.
             dispatcher.conclude(event, watch)
         raise asyncio.CancelledError from None
     except _StillRunning as running:
         _goes_on(watch)
-        running.job.add_done_callback(lambda _: message.handler_over())
+        running.job.add_done_callback(lambda job: _over(job.result(), message))
         # The handler's thread still has the message: do not release it.
         raise asyncio.CancelledError from None
     except _NotBegun as refused:
@@ -167,6 +170,20 @@ async def _attempt(
     except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
         failure = error
     return _outcome(message, result, failure, watch)
+
+
+def _dropped(answer: _Answer) -> bool:
+    """Close the coroutine that a plain handler has returned, if any: its worker was cancelled before awaiting it."""
+    if not _awaited(answer.result):
+        return False
+    closed(answer.result)
+    return True
+
+
+def _over(answer: _Answer, message: Message) -> None:
+    """End the message of a handler whose worker was cancelled before the handler ended in its thread."""
+    _dropped(answer)
+    message.handler_over()
 
 
 def _goes_on(watch: Observation | None) -> None:
