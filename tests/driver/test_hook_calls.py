@@ -10,6 +10,7 @@ from tests.core.model import Arrival, Letter
 from tests.driver.twins import eventually
 
 from redelivery import Defer
+from redelivery.clock import SystemClock
 from redelivery.core.commands import Subscribe
 from redelivery.driver.connection.hook_tasks import HookTasks
 from redelivery.driver.connection.hook_thread import HookThread
@@ -115,7 +116,7 @@ def test_a_listener_with_hooks_has_its_own_observers(twin: Twin) -> None:
 
 def test_a_hook_that_leaves_does_not_end_the_others() -> None:
     """Any exception of a hook is logged, and the next call is made."""
-    thread, made = HookThread(), list[int]()
+    thread, made = HookThread(SystemClock()), list[int]()
 
     def leave() -> None:
         raise SystemExit(3)
@@ -128,7 +129,7 @@ def test_a_hook_that_leaves_does_not_end_the_others() -> None:
 
 def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     """A hook may close its connection; queued calls are not made, and the log has their number."""
-    thread, ended, go_on = HookThread(), threading.Event(), threading.Event()
+    thread, ended, go_on = HookThread(SystemClock()), threading.Event(), threading.Event()
     raised: list[BaseException] = []
 
     def close() -> None:
@@ -149,7 +150,7 @@ def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> No
 
 def test_calls_that_were_not_made_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Calls that a slow hook kept from being made at the end are counted."""
-    thread, began, end = HookThread(), threading.Event(), threading.Event()
+    thread, began, end = HookThread(SystemClock()), threading.Event(), threading.Event()
 
     def hang() -> None:
         began.set()

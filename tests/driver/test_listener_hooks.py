@@ -14,6 +14,7 @@ from tests.eventually import eventually as wait_for
 
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.clock import SystemClock
 from redelivery.driver.connection.hook_thread import HookThread
 from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.events import Death, Retry
@@ -62,8 +63,7 @@ def test_a_retry_and_a_death_are_reported(twin: Twin) -> None:
     connection = twin.connect(**ONCE)
     twin.listen(connection, "orders", fail, **hooks.both)
     twin.broker.send("orders", "a")
-    twin.advance(5)
-    eventually(twin, lambda: hooks.deaths)
+    twin.advance(5)  # waits for the hooks, too
     [(text, retry)] = hooks.retries
     assert (text, retry.delay, retry.delivery_count, retry.maximum, retry.cause) == (
         "a", 1.0, 1, 2, "ValueError: no stock",
@@ -220,6 +220,20 @@ def test_coroutine_hooks_are_awaited(redelivery_broker: MemoryBroker, redelivery
     assert called == ["retry a", "death a"]
 
 
+def test_the_clock_waits_for_the_hook_of_a_dead_letter(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """`advance` returns after the hook of a dead letter has ended on its thread."""
+    hooks = Hooks()
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock, **NEVER) as connection:
+        connection.listen("orders", fail, on_dead_letter=hooks.on_dead_letter)
+        connection.start()
+        for number in range(1, 31):
+            redelivery_broker.send("orders", "a")
+            redelivery_clock.advance(1)
+            assert len(hooks.deaths) == number
+
+
 @pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
 def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
     """A hook that is no function, is async on threads, or is of a session that settles together is refused."""
@@ -242,7 +256,7 @@ def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
 
 def test_calls_that_wait_are_made_before_the_end() -> None:
     """Queued calls are made at the end in order, on one thread; after the end none is queued."""
-    thread, made = HookThread(), list[int]()
+    thread, made = HookThread(SystemClock()), list[int]()
 
     def call(append: Callable[[], object]) -> HookCall:
         return HookCall("on_dead_letter", append, cast("Any", None), HookFaults())

@@ -71,7 +71,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._pauses = Pauses(self._dispatchers)
         self._end = ConnectionEnd(parts.on_stopped, self.stop, self._elsewhere)
         self._watch = HandlerWatch(self._clock, self._end.fail)
-        self._hook_calls: HookCalls = HookThread()
+        self._hook_calls: HookCalls = HookThread(self._clock)
         # Dispatchers of listeners, once the broker has confirmed them.
         self._started: set[Dispatcher] = set()
         hooks = self._driver.hooks

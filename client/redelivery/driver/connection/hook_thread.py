@@ -10,15 +10,20 @@ from redelivery.clock import join_within
 from redelivery.log import logger
 
 if TYPE_CHECKING:
+    from redelivery.clock import Clock
     from redelivery.driver.consumer.hook_call import HookCall
 
 __all__ = ["HookThread"]
 
 
 class HookThread:
-    """One thread, started by the first call. It makes the calls one after the other, in order."""
+    """One thread, started by the first call. It makes the calls one after the other, in order.
 
-    def __init__(self) -> None:
+    It is counted by the clock, and waits on it: a manual clock does not move before the queued calls are made.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._turn = threading.Condition()
         self._calls: deque[HookCall] = deque()
         self._closed = False
@@ -35,15 +40,16 @@ class HookThread:
                 return
             self._calls.append(call)
             if self._thread is None:
+                self._clock.attach()
                 self._thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
                 self._thread.start()
-            self._turn.notify()
+            self._clock.notify(self._turn)
 
     def close(self, timeout: float) -> None:
         """Make the queued calls and end the thread, within `timeout` seconds of real time."""
         with self._turn:
             self._closed = True
-            self._turn.notify()
+            self._clock.notify(self._turn)
         if self._thread is not None and self._thread is not threading.current_thread():
             join_within(self._thread, timeout)
         with self._turn:
@@ -53,11 +59,17 @@ class HookThread:
             logger.warning("%d calls of on_dead_letter were not made before the connection was closed", left)
 
     def _keep(self) -> None:
-        while True:
-            with self._turn:
-                while not self._calls:
-                    if self._closed:
-                        return
-                    self._turn.wait()
-                call = self._calls.popleft()
-            call()
+        try:
+            while (call := self._next()) is not None:
+                call()
+        finally:
+            self._clock.detach()
+
+    def _next(self) -> HookCall | None:
+        """Wait for the next call, and return it; None: the thread is to end."""
+        with self._turn:
+            while not self._calls:
+                if self._closed:
+                    return None
+                self._clock.wait(self._turn, None)
+            return self._calls.popleft()
