@@ -1,31 +1,16 @@
-"""Prose uses plain words: docstrings, comments, log lines, errors and pages have none of the banned ones."""
+"""The finder of banned words in docstrings, comments, log lines, errors and pages, and its command."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
-from tests.house.source import ROOT
-from tests.house.words import found, found_in_page, found_in_python
+from tests.house import words
+from tests.house.words import found_in_page, found_in_python, main
 
-FOLDERS = (
-    "client",
-    "adapters",
-    "tests",
-    "integration",
-    "benchmarks",
-    "examples",
-    "docs",
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-)
+if TYPE_CHECKING:
+    from pathlib import Path
 
-
-def test_no_banned_words() -> None:
-    """No module and no page has a banned word."""
-    assert [str(place) for place in found([ROOT / name for name in FOLDERS], ROOT)] == []
+    import pytest
 
 
 def test_words_in_code() -> None:
@@ -61,13 +46,30 @@ def test_starts() -> None:
     assert [place.word for place in found_in_python(source, "it.py")] == ["Whether", "What", "Have"]
 
 
-def test_command() -> None:
-    """`python -m tests.house.words` prints each place, and their number."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.house.words", "tests/house/words.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ended.stdout == "0 places\n"
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m tests.house.words` prints each place and their number; hidden folders are not searched."""
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "other.py").write_text("# Nobody\n", encoding="utf-8")
+    (tmp_path / "it.py").write_text("# A consumer\n", encoding="utf-8")
+    assert main([]) == 0
+    (tmp_path / "it.py").write_text("# Nobody\n", encoding="utf-8")
+    assert main([]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["0 places", "it.py:1: 'Nobody': no consumer, no thread, no one program", "1 places"]
+
+
+def test_changed_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--changed` searches the files that differ, and of these only the files of the given folders."""
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+
+    def changed(revision: str, root: Path) -> set[str]:
+        return {"docs/a.md"} if (revision, root) == ("main", tmp_path) else set()
+
+    monkeypatch.setattr(words, "changed_files", changed)
+    (tmp_path / "docs").mkdir()
+    for name in ("docs/a.md", "docs/b.md", "c.md"):
+        (tmp_path / name).write_text("Nobody\n", encoding="utf-8")
+    assert words.chosen([], "main") == [tmp_path / "docs" / "a.md"]
+    assert words.chosen([tmp_path / "c.md"], "main") == []
+    assert words.chosen([tmp_path / "c.md"], None) == [tmp_path / "c.md"]

@@ -1,11 +1,14 @@
 """Finder of words that the project's prose does not use, in code and in pages; see `CONTRIBUTING.md`.
 
-`python -m tests.house.words PATH…` prints each place. Prose is docstrings, comments, the strings of log calls and of
-`raise`, and pages without their code blocks and quotes of code.
+`python -m tests.house.words [PATH…]` prints each place in these files and folders, by default in the whole project;
+`--changed [REVISION]` searches only files that differ from the revision. The exit code is 1 if there is a place.
+Prose is docstrings, comments, the strings of log calls and of `raise`, and pages without their code blocks and quotes
+of code.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import re
@@ -15,10 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from tests.changed_files import changed_files
 
-__all__ = ["Place", "found", "found_in_page", "found_in_python"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["Place", "chosen", "found", "found_in_page", "found_in_python", "main"]
+
+ROOT = Path(__file__).parents[2]
 
 # A word that readers had to read twice, and what is written instead.
 BANNED = {
@@ -53,6 +60,7 @@ _BANNED = {re.compile(pattern, re.IGNORECASE): better for pattern, better in BAN
 _STARTS = {re.compile(pattern): better for pattern, better in BANNED_STARTS.items()}
 _CODE = re.compile(r"`[^`]*`")
 _QUOTED = re.compile(r"“[^”]*”")
+NOT_SEARCHED = {"_build", "build", "dist"}
 _LOG_CALLS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 
@@ -73,15 +81,23 @@ class Place:
 def found(paths: Iterable[Path], root: Path) -> list[Place]:
     """Return the places in these files, and in the files of these folders, in order."""
     places: list[Place] = []
-    for path in paths:
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for each in files:
-            name = each.relative_to(root).as_posix()
-            if each.suffix == ".py":
-                places += found_in_python(each.read_text(encoding="utf-8"), name)
-            elif each.suffix == ".md":
-                places += found_in_page(each.read_text(encoding="utf-8"), name)
+    for each in (file for path in paths for file in _files(path)):
+        name = each.relative_to(root).as_posix()
+        if each.suffix == ".py":
+            places += found_in_python(each.read_text(encoding="utf-8"), name)
+        elif each.suffix == ".md":
+            places += found_in_page(each.read_text(encoding="utf-8"), name)
     return places
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield a file, or the files below a folder, without hidden folders (environments, caches) and built pages."""
+    if not path.is_dir():
+        yield path
+        return
+    for each in sorted(path.iterdir()):
+        if not each.name.startswith(".") and each.name not in NOT_SEARCHED:
+            yield from _files(each)
 
 
 def found_in_python(source: str, name: str) -> list[Place]:
@@ -179,7 +195,41 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", "_", match[0])
 
 
+def main(given: Sequence[str] | None = None) -> int:
+    """Print the places and their number; return the exit code."""
+    summary, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser("python -m tests.house.words", description=summary, epilog=rest)
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="file or folder (default: the project)"
+    )
+    parser.add_argument(
+        "--changed",
+        nargs="?",
+        const="HEAD",
+        metavar="REVISION",
+        help="only files that differ from the revision (default HEAD), are not committed or not added",
+    )
+    options = parser.parse_args(given)
+    try:
+        paths = chosen(options.paths, options.changed)
+    except ValueError as error:
+        parser.error(str(error))
+    places = found(paths, ROOT)
+    sys.stdout.write("".join(f"{place}\n" for place in places) + f"{len(places)} places\n")
+    return int(bool(places))
+
+
+def chosen(paths: Sequence[Path], changed: str | None) -> list[Path]:
+    """Return the files and folders to search; with `changed` only those of its files that are in `paths`."""
+    within = [path.resolve() for path in paths] or [ROOT]
+    for path in within:
+        if not path.is_relative_to(ROOT) or not path.exists():
+            raise ValueError(f"{path} is not a file or folder of the project")
+    if changed is None:
+        return within
+    files = sorted(ROOT / name for name in changed_files(changed, ROOT))
+    return [file for file in files if any(file.is_relative_to(path) for path in within)]
+
+
 if __name__ == "__main__":
-    here = Path.cwd()
-    list_ = found([(here / each).resolve() for each in sys.argv[1:]], here)
-    sys.stdout.write("".join(f"{place}\n" for place in list_) + f"{len(list_)} places\n")
+    sys.exit(main())

@@ -1,13 +1,11 @@
 """Mutation study: `python -m tests.mutants` plants known faults, one at a time, and reports which test finds each.
 
-The study runs in a temporary copy of the tree. Progress goes to stderr, the table to stdout.
-Exit codes: 0 all faults were killed, 1 some survived, 2 wrong arguments or tests that fail without a fault.
+The study runs in a temporary copy of the tree. Progress goes to stderr, the table to stdout. `--help` has the options
+and the exit codes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import queue
 import sys
 import tempfile
@@ -15,58 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.mutants import arguments, recorded
 from tests.mutants.faults import AREAS, faults
-from tests.mutants.trial import SURVIVED, Result, Tree
+from tests.mutants.trial import SURVIVED, Result, Run, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.mutants.faults import Fault
-
-RESULTS = Path(__file__).parent / "results.json"
-
-
-def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        "python -m tests.mutants", description=(__doc__ or "").partition("\n")[0]
-    )
-    add = parser.add_argument
-    add("--only", default="", metavar="ID,...", help="only these faults")
-    add("--area", action="append", choices=AREAS, help="only the faults of this area; may be repeated")
-    add(
-        "--jobs",
-        type=int,
-        default=1,
-        help="number of faults at the same time, each in a copy of its own (default 1)",
-    )
-    add("--limit", type=float, default=150, help="seconds that one run of tests may take (default 150)")
-    add("--output", choices=["text", "json"], default="text", help="form of the result on stdout")
-    add("--afresh", action="store_true", help=f"do not try the test in {RESULTS.name} first")
-    add("--save", action="store_true", help=f"write the results to {RESULTS.name}, after each fault")
-    options = parser.parse_args(given)
-    options.only = {each for each in options.only.split(",") if each}
-    if unknown := options.only - {fault.id for fault in faults()}:
-        parser.error(f"--only: there is no fault {', '.join(sorted(unknown))}")
-    return options
-
-
-def stored() -> dict[str, Result]:
-    """Return the results of earlier runs, by fault."""
-    if not RESULTS.exists():
-        return {}
-    return {each["id"]: Result(**each) for each in json.loads(RESULTS.read_text(encoding="utf-8"))}
-
-
-def as_json(results: Iterable[Result]) -> str:
-    """Return the results as a JSON list, one a line."""
-    return "[\n" + ",\n".join(json.dumps(each.as_dict()) for each in results) + "\n]"
 
 
 def as_text(results: Sequence[Result]) -> str:
     """Return the table of faults, and the totals by area."""
     lines = [
-        f"{each.id}  {each.area:<9}  {each.verdict:<10}  {each.seconds:>6.1f} s  {each.test}"
+        f"{each.id}  {each.area:<9}  {each.verdict:<10}  {each.seconds:>6.1f} s  {each.tier:<5}  {each.test}"
         for each in results
     ]
     lines += ["", "| area | faults | killed | survived |", "|---|---|---|---|"]
@@ -78,7 +39,26 @@ def as_text(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def tried(chosen: Sequence[Fault], trees: Sequence[Tree], known: dict[str, Result]) -> Iterator[Result]:
+def summary(results: Sequence[Result], before: Mapping[str, Result], tier: str) -> str:
+    """Return how many faults were killed, each survivor with its recorded killer, and the faults without a result."""
+    alive = [each.id for each in results if each.verdict == SURVIVED]
+    killed = len(results) - len(alive)
+    percent = f" ({100 * killed / len(results):.0f} %)" if results else ""
+    lines = [f"{killed} of {len(results)} killed{percent} by tests of the tier {tier}"]
+    what = {fault.id: fault.what for fault in faults()}
+    lines += [f"survived: {name}: {what[name]} {_killer(before.get(name))}" for name in alive]
+    if left := recorded.untried({**before, **{each.id: each for each in results}}):
+        lines.append(f"not tried yet: {' '.join(left)}")
+    return "\n".join(lines)
+
+
+def _killer(result: Result | None) -> str:
+    if result is None or result.verdict == SURVIVED:
+        return "No killer is recorded."
+    return f"Recorded killer, of {'the tier ' + result.tier if result.tier else 'an unknown tier'}: {result.test}"
+
+
+def tried(chosen: Sequence[Fault], trees: Sequence[Tree], known: Mapping[str, Result]) -> Iterator[Result]:
     """Try all faults, one in each tree at a time; yield the results in the order of the faults."""
     free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
     for tree in trees:
@@ -95,35 +75,41 @@ def tried(chosen: Sequence[Fault], trees: Sequence[Tree], known: dict[str, Resul
         yield from threads.map(one, chosen)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run the study; return the exit code."""
-    options = arguments(given)
-    chosen = [
-        fault
-        for fault in faults()
-        if (not options.only or fault.id in options.only) and (not options.area or fault.area in options.area)
-    ]
-    known = stored()
+def study(
+    chosen: Sequence[Fault], options: argparse.Namespace, before: Mapping[str, Result]
+) -> tuple[list[Result], Run]:
+    """Try the faults. Return their results, and the end of a run of their killers without a fault."""
     results: list[Result] = []
+    records = dict(before)
     with tempfile.TemporaryDirectory(prefix="redelivery-mutants-") as folder:
-        trees = [Tree(Path(folder, str(number)), options.limit) for number in range(options.jobs)]
-        for result in tried(chosen, trees, {} if options.afresh else known):
+        trees = [
+            Tree(Path(folder, str(number)), options.limit, tier=options.tier)
+            for number in range(min(options.jobs, len(chosen)))
+        ]
+        for result in tried(chosen, trees, {} if options.afresh else before):
             results.append(result)
             done = f"{len(results)}/{len(chosen)}"
             print(f"{done} {result.id} {result.verdict} {result.test}", file=sys.stderr, flush=True)
+            recorded.put(records, result, options.tier)
             if options.save:
-                known[result.id] = result
-                RESULTS.write_text(
-                    as_json(known[fault.id] for fault in faults() if fault.id in known) + "\n",
-                    encoding="utf-8",
-                )
+                recorded.write(records)
         tests = sorted({each.test for each in results if "::" in each.test})
-        end, test = trees[0].run(tests, limits=5) if tests else ("passed", "")
-    print(as_json(results) if options.output == "json" else as_text(results))
-    if end != "passed":
-        print(f"{test}: {end} without a fault, so it kills nothing", file=sys.stderr)
+        return results, trees[0].run(tests, limits=5) if tests else Run("passed")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the study; return the exit code."""
+    options, files = arguments.read(given)
+    before = recorded.stored()
+    chosen = arguments.chosen(options, files, before)
+    results, sound = study(chosen, options, before) if chosen else ([], Run("passed"))
+    print(recorded.as_json(results) if options.output == "json" else as_text(results))
+    print(summary(results, before, options.tier), file=sys.stderr if options.output == "json" else sys.stdout)
+    if sound.end != "passed":
+        print(f"{sound.test}: {sound.end} without a fault, so it kills nothing", file=sys.stderr)
         return 2
-    return int(any(each.verdict == SURVIVED for each in results))
+    alive = [each for each in results if each.verdict == SURVIVED]
+    return int(any(not recorded.killed_above(before.get(each.id), options.tier) for each in alive))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.mutants.faults import AREAS, ROOT
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.mutants.faults import Fault
 
-__all__ = ["KILLED", "SURVIVED", "TIME_LIMIT", "Result", "Tree"]
+__all__ = ["KILLED", "SURVIVED", "TIERS", "TIME_LIMIT", "Result", "Run", "Tree"]
 
 PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit", "killed", "survived"
 NOT_COPIED = shutil.ignore_patterns(
@@ -28,31 +28,45 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 UNSTABLE = 3  # most tests that are left out, one by one, because they fail together with others but not alone
 NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
+TIERS = "quick", "ci", "full"
+"""Tiers of tests, each with those before it."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one fault. `test` failed, or ran when the time was over or its process ended."""
+    """Result of one fault. `test` failed, or ran when the time was over or its process ended.
+
+    `tier`: the tier of that test; empty: it is not known.
+    """
 
     id: str
     area: str
     verdict: str
     test: str
     seconds: float
-    what: str
+    tier: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return asdict(self)
+        """Return the result for JSON, without a tier that is not known."""
+        return {name: value for name, value in asdict(self).items() if name != "tier" or value}
+
+
+class Run(NamedTuple):
+    """End of a run of tests (passed, failed or time limit), and its last test with the tier of that."""
+
+    end: str
+    test: str = ""
+    tier: str = ""
 
 
 class Tree:
     """A copy of the project, in which one fault at a time is planted."""
 
-    def __init__(self, path: Path, limit: float, root: Path = ROOT) -> None:
-        """Copy the project to `path`. A run of pytest may take `limit` seconds."""
+    def __init__(self, path: Path, limit: float, root: Path = ROOT, *, tier: str = "quick") -> None:
+        """Copy the project to `path`. A run of pytest may take `limit` seconds, and has the tests of this tier."""
         self.path = path / "tree"
         self._limit = limit
+        self._tier = tier
         self._watch = path / "watch"
         shutil.copytree(root, self.path, ignore=NOT_COPIED)
 
@@ -74,10 +88,8 @@ class Tree:
         for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
             compiled.unlink()
 
-    def run(self, tests: Sequence[str], without: Sequence[str] = (), *, limits: float = 1) -> tuple[str, str]:
-        """Run tests until the first failure. Return passed, failed or time limit, and the last test.
-
-        `limits`: the factor of the time limit.
+    def run(self, tests: Sequence[str], without: Sequence[str] = (), *, limits: float = 1) -> Run:
+        """Run tests until the first failure. `limits`: the factor of the time limit.
 
         Raises:
             RuntimeError: pytest ended before the first test.
@@ -93,6 +105,7 @@ class Tree:
             "PYTHONPATH": python_path,
             "MUTANTS_WATCH": str(self._watch),
             "HYPOTHESIS_PROFILE": "mutants",
+            "REDELIVERY_TIER": self._tier,
         }
         with subprocess.Popen(
             command,
@@ -109,36 +122,36 @@ class Tree:
                 code = None
             finally:
                 _end(process)
-        at = self._watch.read_text(encoding="utf-8")
+        at, _, tier = self._watch.read_text(encoding="utf-8").partition("\n")
         if code is None:
-            return TIME_LIMIT, at
+            return Run(TIME_LIMIT, at, tier)
         if code == 0 or (code in NO_TESTS and not at):
-            return PASSED, ""
+            return Run(PASSED)
         if not at:
             raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}")
-        return FAILED, at
+        return Run(FAILED, at, tier)
 
     def try_out(self, fault: Fault, known: str = "") -> Result:
         """Plant one fault and run the tests of its area, then related ones. `known`: the test to try first."""
         began = time.monotonic()
         with self.planted(fault):
-            verdict, test = self._judged(fault, known)
+            verdict, run = self._judged(fault, known)
         seconds = round(time.monotonic() - began, 1)
-        return Result(fault.id, fault.area, verdict, test, seconds, fault.what)
+        return Result(fault.id, fault.area, verdict, run.test, seconds, run.tier)
 
-    def _judged(self, fault: Fault, known: str) -> tuple[str, str]:
+    def _judged(self, fault: Fault, known: str) -> tuple[str, Run]:
         area = AREAS[fault.area]
         for tests in ((known,) if known else (), area.own, area.related):
             unstable: list[str] = []
             while tests and len(unstable) < UNSTABLE:
-                end, test = self.run(tests, unstable)
-                if end == PASSED:
+                run = self.run(tests, unstable)
+                if run.end == PASSED:
                     break
-                again = end if not test or tests == (test,) else self.run((test,))[0]
+                again = run.end if not run.test or tests == (run.test,) else self.run((run.test,)).end
                 if again != PASSED:
-                    return (TIME_LIMIT if end == TIME_LIMIT == again else KILLED), test
-                unstable.append(test)
-        return SURVIVED, ""
+                    return (TIME_LIMIT if run.end == TIME_LIMIT == again else KILLED), run
+                unstable.append(run.test)
+        return SURVIVED, Run(PASSED)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,6 @@
-"""Plugin for pytest: writes the running test, or the first one that failed, to the file `MUTANTS_WATCH`.
+"""Plugin for pytest: writes the running test and its tier to the file `MUTANTS_WATCH`.
+
+pytest ends after the first test that fails, in its fixtures also: it is the last one that is written.
 
 Property tests draw as many examples as usual, and stop at the first that fails: the search for a simpler one is slow.
 """
@@ -7,12 +9,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
-
-if TYPE_CHECKING:
-    import pytest
 
 FILE = Path(os.environ["MUTANTS_WATCH"])
 
@@ -26,18 +25,15 @@ settings.register_profile(
 )
 
 
-def pytest_runtest_logstart(nodeid: str) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Write the test that begins."""
-    FILE.write_text(nodeid, encoding="utf-8")
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Write a test that failed, also in its fixtures: pytest ends after it."""
-    if report.failed:
-        FILE.write_text(report.nodeid, encoding="utf-8")
+    marks = {mark.name for mark in item.iter_markers()}
+    tier = next((name for name in ("full", "ci") if name in marks), "quick")
+    FILE.write_text(f"{item.nodeid}\n{tier}", encoding="utf-8")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Write a file with tests that cannot be loaded."""
+    """Write a file with tests that cannot be loaded: each tier loads it."""
     if report.failed:
-        FILE.write_text(report.nodeid, encoding="utf-8")
+        FILE.write_text(f"{report.nodeid}\nquick", encoding="utf-8")
