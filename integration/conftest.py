@@ -18,6 +18,7 @@ from integration.again import (
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
+from integration.availability import fetched, had, started
 from integration.brokers import (
     ALL_BROKERS,
     BROKERS,
@@ -33,7 +34,6 @@ from integration.compatibility.record import recorder
 from integration.every_version import pytest_cmdline_main
 from integration.groups import (
     pytest_collection_modifyitems,
-    pytest_configure_node,
     pytest_runtest_setup,
     pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
@@ -42,6 +42,7 @@ from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
 from integration.raw_amqp import need_proton
+from integration.run_folder import begin
 from integration.stomp_client import StompClient
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 __all__ = [
     "pytest_cmdline_main",
     "pytest_collection_modifyitems",
-    "pytest_configure_node",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
@@ -84,14 +84,14 @@ class Session:
         if found is None:
             if "stomp" not in ALL_BROKERS[name].services:
                 need_proton(name)
-            available(name)
+            fetched(ALL_BROKERS[name])
             found = ALL_BROKERS[name]()
             self._stack.callback(found.close)
             self._brokers[name] = found
         if found.running:
             found.resume()
         else:
-            found.start()
+            started(found)
         return found
 
     def running(self, name: str) -> Broker | None:
@@ -104,8 +104,9 @@ class Session:
         if key[1] == "stomp":
             return StompClient(broker)
         if key not in self._java:
-            skip_or_fail(broker.name, JavaClient.unavailable(key[1]))
-            self._java[key] = self._stack.enter_context(JavaClient(broker, kind))
+            what = f"{broker.name}'s Java client {key[1]}"
+            client = had(broker.name, what, lambda: JavaClient(broker, kind))
+            self._java[key] = self._stack.enter_context(client)
         return self._java[key]
 
     def client(self, broker: Broker, protocol: str) -> Client:
@@ -113,26 +114,6 @@ class Session:
         if protocol == "amqp":
             return self.java(broker, "qpid")
         return self.java(broker, "stomp" if broker.name == "rabbitmq" else None)
-
-
-def available(name: str) -> None:
-    """Skip (or fail) if this broker cannot run here."""
-    reason = ALL_BROKERS[name].unavailable()
-    if reason is None:
-        try:
-            ALL_BROKERS[name].obtain()
-        except BrokerError as error:
-            reason = str(error)
-    skip_or_fail(name, reason)
-
-
-def skip_or_fail(name: str, reason: str | None) -> None:
-    """Skip if there is a reason; fail if REDELIVERY_REQUIRE_BROKERS requires this broker."""
-    if reason is None:
-        return
-    if required(name):
-        pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {reason}", pytrace=False)
-    pytest.skip(f"{name}: {reason}")
 
 
 def pytest_report_header() -> list[str]:
@@ -151,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Record the results of the run if that is requested.
     """
+    begin(config)
     found = recorder(config)
     if found is not None:
         config.pluginmanager.register(found, "compatibility")
@@ -215,8 +197,15 @@ def contained(request: pytest.FixtureRequest) -> Iterator[Broker]:
     kind = BROKERS[request.param]
     if not containers_wanted(kind.name):
         pytest.skip(f"{kind.name}: REDELIVERY_CONTAINERS does not ask for a container of it")
-    skip_or_fail(kind.name, kind.container_problem())
-    with kind(containerised=True) as broker:
+    what = f"{kind.name} in a container"
+
+    def get() -> None:
+        reason = kind.container_problem()
+        if reason is not None:
+            raise BrokerError(reason)
+
+    had(kind.name, what, get)
+    with contextlib.closing(started(kind(containerised=True), what)) as broker:
         yield broker
 
 
@@ -248,10 +237,11 @@ def java(session: Session, broker: Broker) -> Client:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session of Spark for all tests that do not kill it."""
-    from integration.spark_session import local_session  # noqa: PLC0415 -- Spark may be missing
+    from integration.spark_jvm import new_session  # noqa: PLC0415 -- Spark may be missing
 
-    with local_session() as session:
-        yield session
+    session = had("spark", "a session of Spark", new_session)
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
@@ -19,6 +17,7 @@ from tests.tiers import runs_all_of
 
 from integration.brokers import ALL_BROKERS
 from integration.rotation import left_out, pairs_of_each_test
+from integration.run_folder import is_worker, run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,15 +26,12 @@ __all__ = [
     "group_of",
     "pair_of",
     "pytest_collection_modifyitems",
-    "pytest_configure_node",
     "pytest_runtest_setup",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
 
-_FOLDER = pytest.StashKey[Path]()
 _GROUP = pytest.StashKey[str]()
-_FILE = "redelivery_groups"
 
 PROCESSES = 6
 BYTES = 3 << 29  # 1.5 GiB: a broker, its Java clients, or Spark, and the process itself
@@ -57,17 +53,6 @@ SITE = "test_site.py"  # each process would build the site for its own tests
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Give a process of the run the folder for the groups that it finds."""
-    config: pytest.Config = node.config
-    if _FOLDER not in config.stash:
-        folder = tempfile.TemporaryDirectory(prefix="redelivery-groups-")
-        config.add_cleanup(folder.cleanup)
-        config.stash[_FOLDER] = Path(folder.name)
-    node.workerinput[_FILE] = str(config.stash[_FOLDER] / f"{node.gateway.id}.json")
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of processes for `-n auto`: six, or fewer if the memory is not enough for six.
 
@@ -82,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Distribute the tests by their groups, for any `--dist`."""
     from integration.scheduling import ByGroup  # noqa: PLC0415 -- pytest-xdist may be missing
 
-    return ByGroup(config, log, config.stash[_FOLDER])
+    return ByGroup(config, log, run_folder())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -99,9 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group is not None:
             groups[item.nodeid] = item.stash[_GROUP] = group
             item.user_properties.append(("group", group))
-    told = getattr(config, "workerinput", {}).get(_FILE)
-    if told is not None:
-        Path(told).write_text(json.dumps(groups), encoding="utf-8")
+    if is_worker(config):
+        file = run_folder() / f"groups-{os.getpid()}.json"
+        file.write_text(json.dumps(groups), encoding="utf-8")
         place = longest_first(groups)
         items.sort(key=lambda item: place(item.nodeid))
 
@@ -126,7 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
     """
     group = item.stash.get(_GROUP, None)
-    if group is not None and hasattr(item.config, "workerinput"):
+    if group is not None and is_worker(item.config):
         wanted = USUAL if group.startswith("spark") else USUAL + NICE
         if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
             with contextlib.suppress(PermissionError):  # only root can undo it

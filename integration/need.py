@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from integration.brokers.choice import required
-from integration.brokers.toolchain import missing_java
+from integration.availability import had
+from integration.brokers.toolchain import BrokerError, missing_java
 from integration.delta_lake import no_release, unavailable
 
 __all__ = ["need_delta_lake", "need_spark"]
@@ -17,19 +17,20 @@ def need_spark(*more: str) -> None:
     """Skip a module without pyspark, these packages, or Java; fail if REDELIVERY_REQUIRE_BROKERS requires Spark."""
     absent = [name for name in ("pyspark", *more) if find_spec(name) is None]
     reason = f"{', '.join(absent)} not installed (the extra spark-test)" if absent else missing_java()
-    if reason is None:
-        return
-    if required("spark"):
-        pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for Spark, but: {reason}", pytrace=False)
-    pytest.skip(f"Spark: {reason}", allow_module_level=True)
+    _skip("Spark", reason)
 
 
 def need_delta_lake() -> None:
     """Skip a module if no Delta Lake is released for this Spark; fail if it is missing and Spark is required."""
     reason = no_release()
-    if reason is None:
-        reason = unavailable()
-        if reason is not None and required("spark"):
-            pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for Spark, but: {reason}", pytrace=False)
     if reason is not None:
         pytest.skip(reason, allow_module_level=True)
+    _skip("Delta Lake", unavailable())
+
+
+def _skip(what: str, reason: str | None) -> None:
+    def get() -> None:
+        if reason is not None:
+            raise BrokerError(reason)
+
+    had("spark", what, get)

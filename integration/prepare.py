@@ -25,11 +25,11 @@ def main() -> None:
         for client in kind.java_clients:
             JavaClient.prepare(client)
     try:
-        from integration.spark_jvm import java_options  # noqa: PLC0415 -- Spark may be missing
+        from integration.spark_jvm import make_archive  # noqa: PLC0415 -- Spark may be missing
     except ImportError as error:
         progress(f"Spark: {error}")
     else:
-        java_options()
+        make_archive()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytest
-
 from integration.running import Running
 
 if TYPE_CHECKING:
@@ -191,14 +189,15 @@ class RawAmqp(Running):
 
 
 def need_proton(name: str) -> None:
-    """Skip without proton; fail if REDELIVERY_REQUIRE_BROKERS requires this broker."""
-    from integration.brokers.choice import required  # noqa: PLC0415 - the brokers import this module
+    """Skip without proton; fail once if REDELIVERY_REQUIRE_BROKERS requires this broker."""
+    from integration.availability import had  # noqa: PLC0415 - the brokers import this module
+
+    def get() -> None:
+        if proton is None:
+            raise ModuleNotFoundError("python-qpid-proton is not installed (the extra amqp)")
 
     if proton is None:
-        reason = "python-qpid-proton is not installed (the extra amqp)"
-        if required(name):
-            pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {reason}", pytrace=False)
-        pytest.skip(f"{name} over AMQP: {reason}")
+        had(name, f"{name} over AMQP", get)
 
 
 def amqp_answers(broker: Broker) -> bool:

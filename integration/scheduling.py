@@ -31,5 +31,5 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
 
     def _split_scope(self, nodeid: str) -> str:
         if self._groups is None:
-            self._groups = json.loads(next(self._folder.glob("*.json")).read_text(encoding="utf-8"))
+            self._groups = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
         return self._groups.get(nodeid, nodeid)

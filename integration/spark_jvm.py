@@ -1,7 +1,8 @@
 """Start of Spark's JVM for tests: lightly compiled, with its classes in an archive that is made once on a machine.
 
-`python -m integration.spark_jvm ARCHIVE` makes one: it runs a small stream, and the JVM writes the classes that it
-loaded. On two cores a session and its first job take 6 s with the archive, and 13 s without.
+`python -m integration.prepare` makes it, no test does. `python -m integration.spark_jvm ARCHIVE` runs a small stream,
+and the JVM writes the classes that it loaded. On two cores a session and its first job take 6 s with the archive, and
+13 s without.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["java_options", "new_session"]
+__all__ = ["java_options", "make_archive", "new_session"]
 
 LIGHT = " ".join((*LIGHT_JVM, "-Xlog:disable"))
 LONGEST = 300.0  # seconds for making an archive
@@ -33,7 +34,7 @@ LONGEST = 300.0  # seconds for making an archive
 
 @cache
 def java_options() -> str:
-    """Return the options of a test's driver and executors."""
+    """Return the options of a test's driver and executors; with the archive, if one was made."""
     archive = _archive()
     return f"{LIGHT} -XX:SharedArchiveFile={archive}" if archive.exists() else LIGHT
 
@@ -60,15 +61,15 @@ def new_session(
     return spark
 
 
-def _archive() -> Path:
-    """Return the archive for this Java and Spark; make it if it is missing. The file does not exist if that failed."""
-    java = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
-    known = hashlib.sha256(java + f"{pyspark.__version__} {pyspark.__file__}".encode()).hexdigest()[:16]
-    archive = cache_root() / f"spark-{known}.jsa"
+def make_archive() -> None:
+    """Make the archive for this Java and Spark, unless it is there. It takes minutes on a busy machine."""
+    archive = _archive()
     with locked(archive.stem):
-        if not archive.exists():
-            progress("making an archive of Spark's classes, once on this machine")
-            made = archive.with_suffix(".made")
+        if archive.exists():
+            return
+        progress("making an archive of Spark's classes, once on this machine")
+        made = archive.with_suffix(".made")
+        try:
             subprocess.run(
                 [sys.executable, "-m", "integration.spark_jvm", str(made)],
                 cwd=Path(__file__).parent.parent,
@@ -78,9 +79,18 @@ def _archive() -> Path:
                 timeout=LONGEST,
                 check=False,
             )
-            if made.exists():
-                made.rename(archive)
-    return archive
+        except subprocess.TimeoutExpired:
+            progress(f"no archive within {LONGEST:g} s: Spark starts without it")
+            made.unlink(missing_ok=True)
+        if made.exists():
+            made.rename(archive)
+
+
+def _archive() -> Path:
+    """Return the path of the archive for this Java and Spark, which may not exist."""
+    java = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
+    known = hashlib.sha256(java + f"{pyspark.__version__} {pyspark.__file__}".encode()).hexdigest()[:16]
+    return cache_root() / f"spark-{known}.jsa"
 
 
 class _Numbers(SimpleDataSourceStreamReader):

@@ -13,26 +13,13 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from integration.brokers import Broker
 
-__all__ = ["address", "credentials", "explained", "local_session"]
-
-
-@contextlib.contextmanager
-def local_session() -> Iterator[SparkSession]:
-    """Yield a session of two threads, and end it."""
-    from integration.spark_jvm import new_session
-
-    spark = new_session()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+__all__ = ["address", "credentials", "explained"]
 
 
 def address(broker: Broker, protocol: str, **options: object) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.availability import own_settings
 from integration.brokers import RabbitMQ
-from integration.conftest import skip_or_fail
 from integration.eventually import eventually
 from integration.peers import put, take
 from integration.raw_amqp import AmqpError, RawAmqp
@@ -101,8 +101,7 @@ def test_rabbitmqs_quorum_queues_count(rabbitmq: Broker, unique_queue: str) -> N
 
 def test_rabbitmqs_consumer_timeout_can_be_set(unique_queue: str) -> None:
     """A consumer that keeps a message too long loses its connection; from 4.3 on, only on a quorum queue."""
-    skip_or_fail("rabbitmq", RabbitMQ.unavailable())
-    with RabbitMQ(consumer_timeout_ms=1000, tick_ms=500) as broker:
+    with own_settings(RabbitMQ, consumer_timeout_ms=1000, tick_ms=500) as broker:
         newer = broker.release >= (4, 3)
         kind = "quorum" if newer else "classic"
         raw = RawStomp(broker).connect()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.brokers import ALL_BROKERS, BROKERS, BrokerError, required
+from integration.availability import fetched
+from integration.brokers import ALL_BROKERS, BROKERS, Artemis, BrokerError, required
 from integration.brokers.choice import NAMES
-from integration.conftest import available
 from integration.eventually import eventually
 from integration.peers import PEERS, put, take
 from integration.program import Program
@@ -172,7 +172,7 @@ def test_servers_die_with_the_test_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_broker_by_hand_ends_at_a_signal(unique_queue: str, end: signal.Signals) -> None:
     """`python -m integration.brokers NAME` prints usable URIs, and its end ends the broker."""
-    available("artemis")
+    fetched(Artemis)
     root = Path(__file__).resolve().parent.parent
     with Program(["-m", "integration.brokers", "artemis"], folder=root) as program:
         # A JVM on a busy machine.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.availability import own_settings
 from integration.brokers import RabbitMQ4
-from integration.conftest import available
 from integration.eventually import SLACK, eventually
 from integration.raw_amqp import RawAmqp
 
@@ -32,8 +32,7 @@ BETWEEN, QUIET = 0.2, TIMEOUT + 3.0
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RabbitMQ4]:
     """Return a node of the newest version with a short consumer timeout."""
-    available("rabbitmq4")
-    with RabbitMQ4(consumer_timeout_ms=int(TIMEOUT * 1000)) as node:
+    with own_settings(RabbitMQ4, consumer_timeout_ms=int(TIMEOUT * 1000)) as node:
         yield node
 
 

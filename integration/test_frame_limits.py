@@ -10,8 +10,8 @@ import proton
 import pytest
 
 import redelivery
+from integration.availability import own_settings
 from integration.brokers import ActiveMQ, RabbitMQ4
-from integration.conftest import available
 from integration.eventually import eventually, never
 from integration.raw_amqp import RawAmqp
 from integration.work import POLICY, Running
@@ -33,16 +33,14 @@ MIB = 1024 * 1024
 @pytest.fixture(scope="module")
 def rabbitmq4() -> Iterator[RabbitMQ4]:
     """Return a node of the newest version."""
-    available("rabbitmq4")
-    with RabbitMQ4() as node:
+    with own_settings(RabbitMQ4) as node:
         yield node
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[ActiveMQ]:
     """Return a Classic with the frame limit of its default configuration since 6.2.8."""
-    available("activemq")
-    with ActiveMQ(stomp_frames=10 * MIB) as node:
+    with own_settings(ActiveMQ, stomp_frames=10 * MIB) as node:
         yield node
 
 

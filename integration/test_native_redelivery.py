@@ -14,8 +14,8 @@ import pytest
 from tests.tiers import amount
 
 import redelivery
+from integration.availability import own_settings
 from integration.brokers import RabbitMQ4
-from integration.conftest import available
 from integration.eventually import SLACK, eventually
 from integration.raw_amqp import RawAmqp
 
@@ -35,8 +35,7 @@ DELAY, EARLY = 2.0, 0.05
 @pytest.fixture
 def broker() -> Iterator[RabbitMQ4]:
     """Return a node of the newest version, which a test may kill."""
-    available("rabbitmq4")
-    with RabbitMQ4() as node:
+    with own_settings(RabbitMQ4) as node:
         yield node
 
 

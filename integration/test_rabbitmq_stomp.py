@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
+from integration.availability import own_settings
 from integration.brokers import RabbitMQ
-from integration.conftest import skip_or_fail
 from integration.eventually import eventually, never
 from integration.work import POLICY, Running, Work
 
@@ -225,8 +225,7 @@ def test_a_message_held_too_long_comes_again(unique_queue: str) -> None:
 
     From 4.3 on this is so for a quorum queue only; a classic queue has no such limit.
     """
-    skip_or_fail("rabbitmq", RabbitMQ.unavailable())
-    with RabbitMQ(consumer_timeout_ms=1000, tick_ms=500) as broker:
+    with own_settings(RabbitMQ, consumer_timeout_ms=1000, tick_ms=500) as broker:
         kind = "quorum" if broker.release >= (4, 3) else "classic"
         with redelivery.connect(broker.uri(redelivery__queueArguments=f"x-queue-type:{kind}")) as connection:
             connection.send(unique_queue, "slow")

@@ -9,8 +9,8 @@ import pytest
 from tests.matrix import some
 
 import redelivery
-from integration.brokers import BROKERS
-from integration.conftest import available
+from integration.availability import own_settings
+from integration.brokers import ActiveMQ
 from integration.eventually import eventually
 from integration.killed_client import POINTS
 from integration.peers import PAIRS
@@ -67,9 +67,7 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: str) -> None:
     """A consumer on a Classic without scheduler does not start, and the error names the missing setting."""
-    available("activemq")
-    with BROKERS["activemq"](scheduler=False) as broker:  # type: ignore[call-arg]
-        broker.start() if not broker.running else None
+    with own_settings(ActiveMQ, scheduler=False) as broker:
         plain = broker.uri(protocol=protocol)
         with redelivery.connect(broker.uri(protocol=protocol, redelivery__scheduler="broker")) as connection:
             connection.send(unique_queue, "waits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
@@ -211,8 +212,13 @@ class Broker(Running):
             self._server = self._container() if self.containerised else self._process()
         where = f"in a container of {self.image_name()}" if self.containerised else self.version
         progress(f"starting {self.name} {where} on {self.ports}")
-        self._server.start()
-        eventually(self.answers, message=f"{self.name} answers on {self.ports}")
+        deadline = time.monotonic() + longest_start()
+        self._server.start(longest_start())
+        try:
+            left = max(1.0, deadline - time.monotonic())
+            eventually(self.answers, left, message=f"{self.name} answers on {self.ports}")
+        except AssertionError as error:
+            raise BrokerError(f"{self.name} has started, but does not serve: {error}") from error
         return self
 
     def answers(self) -> bool:
@@ -278,6 +284,11 @@ class Broker(Running):
             env=self.environment(place),
             ready=self.ready,
         )
+
+
+def longest_start() -> float:
+    """Return the seconds within which a broker must serve: REDELIVERY_BROKER_START, or two minutes."""
+    return float(os.environ.get("REDELIVERY_BROKER_START") or 120)
 
 
 def _accepts(port: int) -> bool:

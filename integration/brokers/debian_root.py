@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from integration.brokers.toolchain import BrokerError, cache_root, locked, progress, run
+from integration.brokers.toolchain import LONGEST_FETCH, BrokerError, cache_root, locked, progress, run
 
 __all__ = ["INSIDE", "DebianRoot", "installed"]
 
@@ -108,8 +108,8 @@ class DebianRoot:
             "Dir::Cache": str(cache),
         }
         apt = ["apt-get", "-q", *(part for pair in settings.items() for part in ("-o", "=".join(pair)))]
-        run([*apt, "update"], f"the package lists of {self.suite}")
-        run([*apt, "-y", "-d", "install", *_PACKAGES], f"RabbitMQ of {self.suite}")
+        run([*apt, "update"], f"the package lists of {self.suite}", timeout=LONGEST_FETCH)
+        run([*apt, "-y", "-d", "install", *_PACKAGES], f"RabbitMQ of {self.suite}", timeout=LONGEST_FETCH)
         return sorted((cache / "archives").glob("*.deb"))
 
     def _unpacked(self, work: Path, packages: list[Path]) -> Path:

@@ -107,7 +107,7 @@ class ServerProcess:
             eventually(lambda: self._is_ready(offset), timeout, message=f"log {self._log} says it serves")
         except (AssertionError, BrokerError) as error:
             self.kill()
-            raise BrokerError(f"{self._argv[0]} did not start:\n{self.log_tail()}") from error
+            raise BrokerError(f"{self._argv[0]} did not start: {error}\n{self.log_tail()}") from error
 
     def stop(self, timeout: float = 30.0) -> None:
         """End with a clean shutdown (SIGTERM), or by force after `timeout` seconds."""

@@ -7,13 +7,14 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # A JVM that compiles little and collects with one thread: for tests, which run for minutes, not for measurements.
 LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LONGEST_FETCH = 120.0  # seconds
 JAVA_SOURCES = Path(__file__).resolve().parent.parent / "java"
 
 
@@ -118,14 +120,31 @@ def classes(distribution: Distribution, main: str) -> str:
     return f"{compiled(distribution, main)}:{fetch(distribution)}/*"
 
 
-def run(argv: list[str], what: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """Run a tool to its end and return its output. Raises BrokerError with the output if the tool fails."""
-    done = subprocess.run(
-        argv, cwd=cwd, env=env, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    if done.returncode:
-        raise BrokerError(f"{what} failed ({done.returncode}):\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-    return done.stdout
+def run(
+    argv: list[str],
+    what: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    timeout: float | None = None,
+) -> str:
+    """Run a tool to its end and return its output. Raises BrokerError with the output if it fails or is late."""
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    with subprocess.Popen(argv, cwd=cwd, env=env, text=True, start_new_session=True, **pipes) as tool:
+        try:
+            printed, errors = tool.communicate(timeout=timeout)
+        except BaseException as error:  # also Ctrl-C, which does not reach it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(tool.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BrokerError(f"{what}: not within {timeout:g} s") from None
+            raise
+    if tool.returncode:
+        raise BrokerError(f"{what} failed ({tool.returncode}):\n{printed[-4000:]}{errors[-4000:]}")
+    return printed
 
 
 def _home(distribution: Distribution) -> Path:
@@ -137,7 +156,7 @@ def _download(distribution: Distribution, scratch: Path) -> Path:
     (scratch / "pom.xml").write_text(_pom(distribution), encoding="utf-8")
     jars = scratch / "jars"
     argv = ["mvn", "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-    run(argv, f"fetching {distribution.name}", cwd=scratch)
+    run(argv, f"fetching {distribution.name}", cwd=scratch, timeout=LONGEST_FETCH)
     progress(f"fetched {distribution.name}")
     return jars
 

@@ -1,0 +1,107 @@
+"""What a test needs and cannot have is a skip with the reason, never an error.
+
+The first failure of a broker, a client or a session is remembered in the run's folder, and no process of the run tries
+again: a broker that does not start within two minutes would cost each of its tests two minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from integration.brokers import BrokerError
+from integration.brokers.choice import required
+from integration.run_folder import run_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from integration.brokers import Broker
+
+
+__all__ = ["fetched", "had", "own_settings", "started"]
+
+T = TypeVar("T")
+B = TypeVar("B", bound="Broker")
+LONGEST = 300  # characters of a reason; the failure of a required broker has the whole text
+
+
+def had(name: str, what: str, get: Callable[[], T]) -> T:
+    """Return what `get` returns. If it raises, now or before in this run, skip the test with the reason.
+
+    If REDELIVERY_REQUIRE_BROKERS has `name`, the first test that needs it fails, and the others are skipped.
+    """
+    known = run_folder() / f"failed-{re.sub(r'[^a-z0-9]+', '-', what.lower())}"
+    if known.exists():
+        pytest.skip(f"{what}: {known.read_text(encoding='utf-8')}", allow_module_level=True)
+    try:
+        return get()
+    except Exception as error:
+        text = str(error) or type(error).__name__
+    reason, demanded = _shortened(text), required(name)
+    test = os.environ.get("PYTEST_CURRENT_TEST", "the collection of tests").partition(" (")[0]
+    first = _remember(known, f"{reason} (required: {test} fails)" if demanded else reason)
+    if demanded and first:
+        pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {what}: {text}", pytrace=False)
+    pytest.skip(f"{what}: {reason}", allow_module_level=True)
+
+
+def fetched(kind: type[Broker]) -> None:
+    """Skip unless this kind of broker can run here; fetch its missing files."""
+
+    def get() -> None:
+        reason = kind.unavailable()
+        if reason is not None:
+            raise BrokerError(reason)
+        kind.obtain()
+
+    had(kind.name, kind.name, get)
+
+
+def started(broker: Broker, what: str = "") -> Broker:
+    """Start a broker, or skip. `what`: its name in the reason, if it has settings of its own."""
+
+    def get() -> Broker:
+        try:
+            return broker.start()
+        except BaseException:
+            broker.close()
+            raise
+
+    return had(broker.name, what or broker.name, get)
+
+
+@contextlib.contextmanager
+def own_settings(kind: type[B], **settings: Any) -> Iterator[B]:
+    """Run a broker of a test's own, with settings that the others do not have, or to be killed."""
+    fetched(kind)
+    words = " ".join(f"{name}={value}" for name, value in settings.items())
+    broker = kind(**settings)
+    with contextlib.closing(broker):
+        started(broker, f"{kind.name} {words}".strip())
+        yield broker
+
+
+def _remember(known: os.PathLike[str], text: str) -> bool:
+    """Write the first failure; False if another process was first."""
+    own = f"{os.fspath(known)}.{os.getpid()}"
+    with open(own, "w", encoding="utf-8") as file:
+        file.write(text)
+    try:
+        os.link(own, known)  # unlike a write it is whole at once, and fails if the file is there
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(own)
+    return True
+
+
+def _shortened(text: str) -> str:
+    """Return the first and the last line: what failed, and the end of its output."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ... ".join(dict.fromkeys((lines[0], lines[-1])))[:LONGEST] if lines else text
