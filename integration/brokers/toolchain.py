@@ -144,7 +144,7 @@ def run(
             raise
     if tool.returncode:
         raise BrokerError(f"{what} failed ({tool.returncode}):\n{printed[-4000:]}{errors[-4000:]}")
-    return printed
+    return str(printed)
 
 
 def _home(distribution: Distribution) -> Path:
