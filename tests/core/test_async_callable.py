@@ -77,7 +77,18 @@ IT = Asynchronous()
         functools.partial(functools.partial(IT), 1),
         AsyncMock(),
     ],
-    ids=str,
+    ids=[
+        "function",
+        "decorated",
+        "object",
+        "method",
+        "part",
+        "static",
+        "of a class",
+        "partial",
+        "partial twice",
+        "mock",
+    ],
 )
 def test_an_asynchronous_callable_is_recognised(given: object) -> None:
     """Async functions, methods, partials of them, and objects with an async call return a coroutine."""
@@ -87,7 +98,7 @@ def test_an_asynchronous_callable_is_recognised(given: object) -> None:
 @pytest.mark.parametrize(
     "given",
     [print, Plain(), Plain, Asynchronous, run, lazy, Mock(), 3],
-    ids=str,
+    ids=["builtin", "object", "class", "async class", "function", "decorated", "mock", "number"],
 )
 def test_other_objects_are_plain(given: object) -> None:
     """A class makes an object when it is called, and of a decorated function the wrapper decides."""

@@ -11,6 +11,8 @@ import pytest
 import redelivery.registry
 from redelivery.errors import ConfigurationError
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.docs.pages import PAGES, ROOT
 from tests.fast_clock import FastClock, fast
+from tests.matrix import some
 
 from redelivery import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+LATER = pytest.mark.ci("pages: each block, link and generated part")
 
 __all__ = ["fast"]
 
@@ -111,7 +114,11 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if PYTHON[page] and page not in SPARK],
+    some(
+        [page for page in PAGES if PYTHON[page] and page not in SPARK],
+        PAGES[:1],
+        why="pages: the blocks of each",
+    ),
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_python(
@@ -136,6 +143,7 @@ def test_python(
                 assert printed == block.output, str(block)
 
 
+@LATER
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if any("def test_" in block.text for block in PYTHON[page])],
@@ -161,6 +169,7 @@ def test_functions_of_pytest(page: Path, tmp_path: Path) -> None:
     assert f"{sum(text.count('def test_') for text in run)} passed" in ended.stdout, ended.stdout
 
 
+@LATER
 @pytest.mark.parametrize("block", [block for block in ALL if block.kind in ("", "text")], ids=str)
 def test_text_is_no_program(block: Block) -> None:
     """A block of Python is not shown as text: it would not be run."""
@@ -169,6 +178,7 @@ def test_text_is_no_program(block: Block) -> None:
     )
 
 
+@LATER
 @pytest.mark.parametrize("block", [block for page in sorted(SPARK) for block in PYTHON[page]], ids=str)
 def test_programs_with_spark_are_python(block: Block) -> None:
     """A program of a page on Spark can be compiled, and one test runs those of its page."""
@@ -187,12 +197,14 @@ def test_the_log_that_the_readme_shows(caplog: pytest.LogCaptureFixture) -> None
     assert UUID.sub("", logged) == UUID.sub("", shown.text)
 
 
+@LATER
 @pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=str)
 def test_not_run(block: Block) -> None:
     """A block that is not run is skipped with its reason, which `pytest -rs` lists."""
     pytest.skip(f"{block}: {block.reason}")
 
 
+@LATER
 def test_blocks_that_are_not_run_are_few() -> None:
     """Each page with blocks that are not run is listed with their number; both only shrink."""
     listed = dict(line.split() for line in NOT_RUN.read_text(encoding="utf-8").splitlines())
@@ -204,6 +216,7 @@ def test_blocks_that_are_not_run_are_few() -> None:
     assert found == listed
 
 
+@LATER
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_reasons_stand_above_blocks(page: Path) -> None:
     """A comment that says why a block is not run stands directly above that block."""
@@ -212,6 +225,7 @@ def test_reasons_stand_above_blocks(page: Path) -> None:
     assert len(reasons) == len(re.findall(r"^<!-- not run: [^\n]+ -->\n\s*```", text, re.MULTILINE))
 
 
+@LATER
 @pytest.mark.parametrize("block", [block for block in SHELL if not block.reason], ids=str)
 @pytest.mark.usefixtures("logging_as_before")
 def test_shell(
@@ -238,6 +252,7 @@ def test_shell(
         assert NUMBER.sub("0", printed) == NUMBER.sub("0", block.output)
 
 
+@LATER
 def test_there_is_something_to_run() -> None:
     """The pages are found, and their fences are closed."""
     assert PYTHON[PAGES[0]], "the README shows no program"
@@ -247,6 +262,7 @@ def test_there_is_something_to_run() -> None:
             assert len(fences) % 2 == 0, page.name
 
 
+@LATER
 def test_the_tests_that_the_requirements_name_are_there() -> None:
     """Each of the 48 requirements names tests that exist, or a reason why there is none."""
     page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
@@ -259,6 +275,7 @@ def test_the_tests_that_the_requirements_name_are_there() -> None:
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") or not name, f"{path}::{name}"
 
 
+@LATER
 def test_the_tests_that_the_invariants_of_the_spark_source_name_are_there() -> None:
     """Each invariant of the Spark source names tests that exist."""
     page = (ROOT / "docs" / "spark" / "invariants.md").read_text(encoding="utf-8")

@@ -19,6 +19,8 @@ from redelivery.cli.app import cli
 from redelivery.cli.health_endpoint import address
 from redelivery.health.probe_answers import ProbeAnswers
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "embedding"
 PAGE = (ROOT / "docs" / "embed.md").read_text(encoding="utf-8")

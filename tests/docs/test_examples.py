@@ -15,6 +15,8 @@ from tests.fast_clock import FastClock, fast
 if TYPE_CHECKING:
     from types import ModuleType
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 __all__ = ["fast"]
 
 FOLDER = Path(__file__).parents[2] / "examples"

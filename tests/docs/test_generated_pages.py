@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from docs._generate.parts import Part
 
 pytest.importorskip("click", reason="the command line is an extra")
+
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
 for _library in ("proton", "pyspark", "stomp", "prometheus_client", "opentelemetry"):
     pytest.importorskip(_library, reason=f"{_library} is not installed: its adapter's names cannot be read")
 

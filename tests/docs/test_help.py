@@ -15,6 +15,8 @@ from redelivery.driver.connection.send_request import SendOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 ARGUMENTS = {
     "policies": "RedeliveryPolicyMap | None",
     "errors": "Classifier | None",

@@ -12,6 +12,8 @@ from tests.docs.pages import PAGES, ROOT, without_code
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 LINK = re.compile(r"(?<!\\)\]\((?!\w+:)([^)\s]+)\)")
 
 

@@ -7,6 +7,8 @@ import re
 import pytest
 from docs.make_picture import IMAGES, THEMES, demo_output, svg
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 
 @pytest.fixture(scope="module")
 def output() -> str:

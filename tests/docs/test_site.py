@@ -13,6 +13,8 @@ from tests.docs.site import MISSING, ROOT, site
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+
 __all__ = ["site"]
 
 if not MISSING:

@@ -6,10 +6,13 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from tests.house.source import Function, compared, modules, name_of, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 DECLARED = {"ABC", "NamedTuple", "Protocol", "TypedDict"}
 """Bases that make a class an interface."""

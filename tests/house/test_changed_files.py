@@ -12,6 +12,8 @@ from tests.changed_files import changed_files
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 
 def git(root: Path, *arguments: str) -> None:
     """Run git without settings of the machine."""

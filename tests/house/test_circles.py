@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.house.source import circles, compared, graph
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 FOR_THE_TYPE_CHECKER = {
     # Consumers, their queues and deliveries name each other.
     "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",

@@ -8,6 +8,8 @@ import pytest
 from tests.house.file_map import BEGIN, END, PAGE, file_map, first_line, in_page, rows_of, with_map
 from tests.house.source import SOURCE_ROOTS, shown, sources, tree
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 
 def test_the_file_map_is_as_the_files_are() -> None:
     """The file map of the page is up to date; `python -m tests.house.file_map --write` writes it."""

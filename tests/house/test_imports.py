@@ -7,8 +7,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 LOADED = "import json, sys; import redelivery; print(json.dumps(sorted(sys.modules)))"
 READS = """

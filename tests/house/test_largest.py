@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.house.largest import largest
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 
 def test_the_largest_are_first() -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.house.source import Import
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 CORE = ROOT / "client" / "redelivery" / "core"
 WAITING = {"asyncio", "logging", "queue", "random", "selectors", "socket", "ssl", "threading", "time"}
 LOWER = {"stomp": "redelivery_stomp", "proton": "redelivery_amqp"}

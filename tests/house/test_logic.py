@@ -25,6 +25,8 @@ from tests.house.source import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 ON_TEXT = {
     # Python errors come through the JVM as text only.
     "adapters/redelivery_spark/api/run.py run",

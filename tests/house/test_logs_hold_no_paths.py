@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from redelivery.testing import MemoryBroker
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 OURS = (b"redelivery_spark.", b"redelivery.core", b"redelivery_memory.")
 KINDS = {"failures", "rows", "s0", "s1", "state", "verdicts", "drain.json", "orders"}
 """The folders of a query's write-ahead log, and the two kinds of files of a drain."""

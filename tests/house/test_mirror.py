@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.house.source import ADAPTERS, ROOT
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 ELSEWHERE = {"pyspark_redelivery": "spark"}
 """A module of one line by which Spark finds the source."""

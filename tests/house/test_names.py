@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.house.source import compared, modules, name_of, shown, statements, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 ROLES = {
     "__main__",

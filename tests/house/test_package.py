@@ -9,9 +9,12 @@ import sys
 import tomllib
 from typing import Any
 
+import pytest
 from tests.house.source import ROOT, SOURCE_ROOTS
 
 import redelivery
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 # SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt.
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from tests.docs.pages import PAGES
 from tests.house.source import ROOT, text
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 FOLDERS = ("client", "adapters", "tests", "integration", "benchmarks", "examples")
 

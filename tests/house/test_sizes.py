@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.house.source import ALL_ROOTS, functions, name_of, nodes, shown, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.house.source import Function
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 LONGEST_FUNCTION = 50
 

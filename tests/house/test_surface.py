@@ -7,6 +7,8 @@ from difflib import unified_diff
 import pytest
 from tests.house.surface import GOLDEN, SURFACES
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 
 @pytest.mark.parametrize("name", SURFACES)
 def test_the_surface_is_as_it_was(name: str) -> None:

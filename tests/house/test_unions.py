@@ -12,6 +12,8 @@ from tests.house.source import compared, modules, name_of, nodes, place_of, show
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
+
 # The union, and the module that lists its members.
 HOMES = {
     "Command": "redelivery.core.commands",

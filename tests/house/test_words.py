@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.house import words
 from tests.house.words import found_in_page, found_in_python, main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+
+pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 
 def test_words_in_code() -> None:

@@ -12,6 +12,8 @@ from tests.mutants.trial import Tree
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.ci("planted faults: each quotes the code; the runner starts pytest")
+
 
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.id)
 def test_a_fault_fits_the_code(fault: Fault) -> None:
