@@ -1,7 +1,7 @@
-"""Fewer cases of a test that is the same for several pairs of broker and protocol; `.ci/run` asks for two of each.
+"""Fewer cases of a test that is the same for several pairs of broker and protocol: each night all, else one of each.
 
-REDELIVERY_PAIRS=2 keeps two pairs of each test, another two of the next test, so that each pair has about as many
-tests. Without it, all run. Tests of one pair, and the conformance suite's, of which each class is one pair, all run.
+One pair is kept of each test, another one of the next test, so that each pair has about as many tests. Tests of one
+pair, and the conformance suite's, of which each class is one pair, all run. REDELIVERY_PAIRS overrides the number.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,8 +22,8 @@ Pair = tuple[str, str]
 
 
 def pairs_of_each_test() -> int | None:
-    """Return the number of pairs of each test that REDELIVERY_PAIRS asks for, or None: all."""
-    text = os.environ.get("REDELIVERY_PAIRS") or "all"
+    """Return the number of pairs of each test, or None: all."""
+    text = os.environ.get("REDELIVERY_PAIRS") or ("all" if chosen() == "full" else "1")
     if text == "all":
         return None
     if not text.isdecimal() or not int(text):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests import processor_time, tiers
+from tests.changed_kinds import FOLDERS, kinds_of
 from tests.limits import seconds_of
 from tests.progress import Progress
 
@@ -142,3 +143,13 @@ def test_a_run_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert "     1 long (ci)" in ended.stdout
     assert "1 failed, 1 passed, 1 deselected" in ended.stdout
     assert "Timeout" in ended.stdout
+
+
+def test_a_change_adds_kinds_of_tests() -> None:
+    """What changed decides which tests are taken whole; other files add nothing."""
+    assert kinds_of(["adapters/redelivery_stomp/frames.py", "client/redelivery/core/engine.py", "x.py"]) == [
+        "schedules", "stomp"
+    ]  # fmt: skip
+    assert kinds_of(["client/redelivery/cli/app.py", "tests/core/test_engine.py"]) == []
+    assert all(kind in tiers.KINDS for kinds in FOLDERS.values() for kind in kinds)
+    assert [name for name in FOLDERS if not (ROOT / name).exists()] == []

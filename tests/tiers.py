@@ -28,6 +28,7 @@ TIERS = ("quick", "ci", "full")
 VARIABLE = "REDELIVERY_TIER"
 KINDS = {
     "amqp": "integration tests over AMQP, on each broker",
+    "dead-letters": "integration tests of dead letters, on each broker",
     "schedules": "schedules of the simulator",
     "site": "the site of the documentation",
     "spark": "tests of Spark",
@@ -88,6 +89,8 @@ def kind_of(item: pytest.Item) -> str | None:
     name = item.path.name
     if name.startswith("test_spark") or item.path.parent.name == "spark":
         return "spark"
+    if name.startswith("test_dead_letter"):
+        return "dead-letters"
     return "site" if name == "test_site.py" else None
 
 

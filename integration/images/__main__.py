@@ -22,12 +22,16 @@ def main() -> int:
         "names", nargs="*", choices=sorted(BROKERS), default=sorted(BROKERS), metavar="BROKER"
     )
     building.add_argument("--base", help="an image; default: the one that the Dockerfile names")
-    running = commands.add_parser("run", help="build all, on Debian's packages, and run a command with them")
+    running = commands.add_parser("run", help="build them on Debian's packages, and run a command with them")
+    running.add_argument(
+        "--broker", action="append", choices=sorted(BROKERS), help="this one's only; may be repeated"
+    )
     running.add_argument("argv", nargs=REMAINDER, metavar="-- COMMAND")
     arguments = parser.parse_args()
     try:
         if arguments.command == "run":
-            return _run([part for part in arguments.argv if part != "--"])
+            names = arguments.broker or sorted(BROKERS)
+            return _run(names, [part for part in arguments.argv if part != "--"])
         return _build(arguments.names, arguments.base)
     except BrokerError as error:
         print(error, file=sys.stderr)
@@ -41,15 +45,13 @@ def _build(names: list[str], base: str | None) -> int:
     return 0
 
 
-def _run(argv: list[str]) -> int:
+def _run(names: list[str], argv: list[str]) -> int:
     with engine() as variables:
         with closing(client(variables)) as docker:
             base = debian_base(docker)
-            images = {
-                f"REDELIVERY_IMAGE_{name.upper()}": build(docker, name, base) for name in sorted(BROKERS)
-            }
+            images = {f"REDELIVERY_IMAGE_{name.upper()}": build(docker, name, base) for name in names}
         # The image with which testcontainers cleans up may be missing here.
-        fixed = {"REDELIVERY_CONTAINERS": "1", "TESTCONTAINERS_RYUK_DISABLED": "true"}
+        fixed = {"REDELIVERY_CONTAINERS": ",".join(names), "TESTCONTAINERS_RYUK_DISABLED": "true"}
         return subprocess.run(
             argv, env={**os.environ, **variables, **images, **fixed}, check=False
         ).returncode

@@ -74,6 +74,7 @@ def _add_faults(add: Callable[..., object]) -> None:
     add("--changed", metavar="REVISION", help=differ)
     share = "this part of the faults, drawn by --seed"
     add("--fraction", type=_share, default=Fraction(1), metavar="1/N", help=share)
+    add("--most", type=_count, metavar="N", help="at most this number of them, drawn by --seed")
     add("--seed", default="0", help="the same seed draws the same faults (default 0)")
 
 
@@ -89,6 +90,12 @@ def _add_tests(add: Callable[..., object]) -> None:
 
 def _ids(text: str) -> set[str]:
     return {each for each in text.split(",") if each}
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no number of faults")
+    return int(text)
 
 
 def _share(text: str) -> Fraction:
@@ -110,7 +117,10 @@ def chosen(options: argparse.Namespace, files: Collection[str], tried: Collectio
     ]
     if options.changed:
         found = of_files(found, files, tried)
-    return drawn(found, options.fraction, options.seed)
+    share = options.fraction
+    if options.most is not None and found:
+        share = min(share, Fraction(options.most, len(found)))
+    return drawn(found, share, options.seed)
 
 
 def of_files(found: Sequence[Fault], files: Collection[str], tried: Collection[str]) -> list[Fault]:

@@ -110,12 +110,20 @@ def test_a_part_is_drawn_by_its_seed() -> None:
     assert len(arguments.drawn(faults()[:3], Fraction(1, 10), "0")) == 1
 
 
+def test_a_number_of_faults_is_drawn() -> None:
+    """`--most` draws that many, or takes all if there are fewer."""
+    for most, expected in ((3, 3), (10**6, len(faults()))):
+        options, files = read(["--most", str(most)])
+        assert len(chosen(options, files, ())) == expected
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["--only", "none"], "there is no fault none"),
         (["--fraction", "3/2"], "3/2 is no part of 1"),
         (["--fraction", "1/0"], "1/0 is no part of 1"),
+        (["--most", "0"], "0 is no number of faults"),
         (["--changed", "no-such-revision"], "--changed: fatal"),
     ],
 )

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.spark.accidents import Accidents
 from tests.spark.conftest import FAST, no_marks
 from tests.spark.query import Query
-from tests.tiers import amount
+from tests.tiers import amount, chosen
 
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_memory.messages import MemoryDelivery
@@ -23,6 +23,8 @@ if find_spec("fsspec") is not None:
     from tests.spark.sound import register
 
 MOST = amount("REDELIVERY_DEATHS", quick=2, ci=20, full=300)
+# The written examples have hundreds of deaths: 2 s.
+PHASES = [Phase.generate, Phase.shrink] if chosen() == "quick" else list(Phase)
 URI = f"{FAST}&redelivery.maximumDeferrals=2"
 KINDS = st.sampled_from(["good"] * 6 + ["bad", "flaky", "killer"])
 # A start of the query that does not wait for the end of the one before: at one of that one's next writes.
@@ -68,7 +70,7 @@ EACH = [
 ]
 
 
-@settings(max_examples=MOST, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=MOST, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     kinds=st.lists(KINDS, min_size=1, max_size=20),
     ids=st.lists(st.sampled_from(["", "", "X", "Y"]), min_size=20, max_size=20),
