@@ -66,6 +66,7 @@ class Campaign:
     ) -> Outcome:
         """Try the inputs, in this process. `begin` is called with the number of each, `found` with each finding."""
         outcome, target = Outcome(), self.target
+        forget_peak()
         start = time.monotonic()
         warm = 0.0
         for number in range(self.first, self.last):

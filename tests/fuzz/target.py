@@ -34,7 +34,7 @@ class Target:
     patience: float = 20.0
     """Seconds of real time after which an input is interrupted: other processes may use the processor meanwhile."""
     memory_mb: int = 64
-    """MiB by which one input may raise the peak memory of the process, and all inputs together its current memory."""
+    """MiB by which one input may exceed the memory before it, and all inputs together the memory at the beginning."""
     longest: int = 65536
     """Most bytes of a mutated input."""
     quick: int = 200

@@ -140,6 +140,16 @@ def test_a_planted_fault_is_found(
     assert str(short) in out
 
 
+def test_memory_is_found_after_tests_that_took_more(tmp_path: Path) -> None:
+    """Memory that earlier tests of the process have taken and given back does not hide what one input takes."""
+    large = bytearray(b"x") * (64 << 20)
+    pieces = [bytearray(64 << 10) for _ in range(300)]
+    del large
+    # What is left between the freed pieces keeps the allocator from giving them back by itself.
+    del pieces[::2]
+    assert run(fault("memory"), tmp_path) == 1
+
+
 def test_a_planted_hang_is_found(tmp_path: Path) -> None:
     """An input that never ends is interrupted and is the finding; the inputs after it are tried."""
     target = fault("hang")

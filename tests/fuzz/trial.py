@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import os
 import resource
 import signal
 import sys
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Kind", "Trial", "forget_peak", "held_mb", "try_input"]
 
 Kind = Literal["exception", "slow", "memory", "crash", "hang"]
-_PROC = Path("/proc/self")
 _HERE = str(Path(__file__).parent)
 
 
@@ -49,7 +50,7 @@ class Trial(NamedTuple):
     seconds: float
     """Seconds of processor time."""
     grown_mb: float
-    """MiB by which the peak memory of the process rose."""
+    """MiB by which the peak memory of the trial was above the memory before it."""
     peak_mb: float
 
 
@@ -57,18 +58,39 @@ class _HangError(BaseException):
     """Raised in an input that takes far too long."""
 
 
+@functools.cache
+def _proc(process: int, name: str) -> int:
+    """Open a file of this process in /proc, once: opening it for each trial would take as long as a trial."""
+    return os.open(f"/proc/{process}/{name}", os.O_WRONLY if name == "clear_refs" else os.O_RDONLY)
+
+
 def _peak_mb() -> float:
-    """Return the peak memory of this process, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    """Return the peak memory of this process since `_reset_peak`, in MiB; since its start if the system has no /proc.
+
+    Not `ru_maxrss` where there is another way: nothing resets it, and a process that a large one has started begins
+    with that one's peak.
+    """
+    try:
+        status = os.pread(_proc(os.getpid(), "status"), 4096, 0)
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    return int(status.partition(b"VmHWM:")[2].split(maxsplit=1)[0]) / 2**10
+
+
+def _reset_peak() -> None:
+    """Set the peak memory to the current memory, if the system can."""
+    with contextlib.suppress(OSError):
+        os.pwrite(_proc(os.getpid(), "clear_refs"), b"5", 0)
 
 
 def held_mb() -> float:
     """Return the current memory of this process, in MiB; its peak if the system does not report the current one."""
     try:
-        return int((_PROC / "statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+        statm = os.pread(_proc(os.getpid(), "statm"), 4096, 0)
     except OSError:
         return _peak_mb()
+    return int(statm.split()[1]) * resource.getpagesize() / 2**20
 
 
 @contextlib.contextmanager
@@ -111,7 +133,9 @@ def try_input(target: Target, data: bytes) -> Trial:
 
 def _once(target: Target, data: bytes) -> Trial:
     finding: Finding | None = None
-    peak, start = _peak_mb(), time.process_time()
+    # The peak of earlier inputs, and of other tests of this process, would hide the growth.
+    _reset_peak()
+    before, start = held_mb(), time.process_time()
     try:
         with _interrupted(target.patience):
             target.check(data)
@@ -120,7 +144,7 @@ def _once(target: Target, data: bytes) -> Trial:
     except Exception as error:  # noqa: BLE001 - any is a fault
         finding = Finding("exception", _shown(error), f"{type(error).__name__} {_place(error)}", data)
     seconds, after = time.process_time() - start, _peak_mb()
-    return Trial(finding, seconds, after - peak, after)
+    return Trial(finding, seconds, after - before, after)
 
 
 def _shown(error: Exception) -> str:
@@ -138,9 +162,12 @@ def _place(error: BaseException) -> str:
 
 
 def forget_peak() -> None:
-    """Set the peak memory to the current memory, without freed memory, if the system can."""
+    """Give freed memory back to the system, and set the peak memory to the current memory, if the system can.
+
+    Memory that the allocator keeps would serve the next input, whose growth would not be seen. What Python keeps for
+    small objects stays.
+    """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        (_PROC / "clear_refs").write_text("5")
+    _reset_peak()
