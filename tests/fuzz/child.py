@@ -60,23 +60,36 @@ class _Child:
             os._exit(status)
 
     def watch(self, stuck: Callable[[], bool]) -> tuple[list[Any], str]:
-        """Wait for the end; return the objects that the child sent, and the signal that ended it, or an empty text."""
+        """Wait for the end; return the objects that the child sent, and the signal that ended it, or an empty text.
+
+        If something else ends the wait, such as the time limit of a test, the child is killed.
+        """
+        try:
+            sent, hung = self._read_all(stuck)
+        except BaseException:
+            os.kill(self.pid, signal.SIGKILL)
+            self._trace.close()
+            raise
+        finally:
+            os.close(self._read)
+            _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        died = "hang" if hung else signal.Signals(-code).name if code < 0 else f"exit {code}" if code else ""
+        return _loaded(sent), died
+
+    def _read_all(self, stuck: Callable[[], bool]) -> tuple[bytes, bool]:
+        """Read what the child sends until its end; return it, and whether the child was ended because it was stuck."""
         sent = b""
         hung = False
         while True:
             if select.select([self._read], [], [], 0.5)[0]:
                 more = os.read(self._read, 1 << 16)
                 if not more:
-                    break
+                    return sent, hung
                 sent += more
             elif not hung and stuck():
                 hung = True
                 os.kill(self.pid, signal.SIGABRT)
-        os.close(self._read)
-        _, status = os.waitpid(self.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        died = "hang" if hung else signal.Signals(-code).name if code < 0 else f"exit {code}" if code else ""
-        return _loaded(sent), died
 
     def place(self) -> str:
         """Return the innermost Python line of the crash."""

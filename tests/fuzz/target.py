@@ -32,7 +32,8 @@ class Target:
     seconds: float = 1.0
     """Seconds of processor time that one input may take."""
     patience: float = 20.0
-    """Seconds of real time after which an input is interrupted: other processes may use the processor meanwhile."""
+    """Seconds of processor time after which an input is interrupted. A child process is ended after three times as many
+    of real time: nothing interrupts C code."""
     memory_mb: int = 64
     """MiB by which one input may exceed the memory before it, and all inputs together the memory at the beginning."""
     longest: int = 65536

@@ -19,7 +19,7 @@ from tests.fuzz.target import Target
 from tests.matrix import some
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.fuzz.campaign import Outcome
@@ -158,6 +158,51 @@ def test_a_planted_hang_is_found(tmp_path: Path) -> None:
     outcome.last = 2
     found = outcome.run()
     assert (found.inputs, [finding.kind for finding in found.findings.values()]) == (2, ["hang"])
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Fail at SIGALRM, as pytest-timeout does, and have its timer run; both are as before afterwards."""
+
+    def over(*_: object) -> None:
+        pytest.fail("Timeout")
+
+    handler = signal.signal(signal.SIGALRM, over)
+    timer = signal.setitimer(signal.ITIMER_REAL, 1000)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+    signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_the_time_limit_of_a_test_is_no_finding() -> None:
+    """The time limit of a test ends it in the middle of an input; it is not taken for a fault of that input."""
+    trials = signal.getsignal(signal.SIGPROF)
+    target = Target(name="late", check=lambda _: signal.raise_signal(signal.SIGALRM))
+    with pytest.raises(pytest.fail.Exception, match="Timeout"):
+        Campaign(target, 1, 2).run()
+    assert (signal.getsignal(signal.SIGPROF), signal.getitimer(signal.ITIMER_PROF)) == (trials, (0, 0))
+    Campaign(Target(name="well", check=nothing), 1, 2).run()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
+@pytest.mark.usefixtures("alarm")
+def test_the_time_limit_of_a_test_ends_a_child(tmp_path: Path) -> None:
+    """The time limit of a test, while a child tries inputs, ends the child, too."""
+    child = tmp_path / "child"
+
+    def wait(_: bytes) -> None:
+        child.write_text(f"{os.getpid()}\n")
+        signal.pause()
+
+    def over(*_: object) -> None:
+        if child.exists() and child.read_text().endswith("\n"):
+            signal.raise_signal(signal.SIGALRM)
+
+    with pytest.raises(pytest.fail.Exception, match="Timeout"):
+        run_in_child([Campaign(Target(name="waits", check=wait, isolated=True), 1, 2)], over)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(child.read_text()), 0)
 
 
 def test_a_planted_leak_is_found() -> None:

@@ -95,7 +95,11 @@ def held_mb() -> float:
 
 @contextlib.contextmanager
 def _interrupted(seconds: float) -> Generator[None]:
-    """Raise `_HangError` in the block after `seconds`. Python can do so in its main thread only."""
+    """Raise `_HangError` in the block after `seconds` of processor time. Python can do so in its main thread only.
+
+    A machine that stands still does not end an input then. SIGALRM is left to the time limit of a whole test, which
+    also ends an input that waits for ever.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -103,13 +107,13 @@ def _interrupted(seconds: float) -> Generator[None]:
     def hang(*_: object) -> None:
         raise _HangError
 
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, hang)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def try_input(target: Target, data: bytes) -> Trial:
@@ -140,7 +144,9 @@ def _once(target: Target, data: bytes) -> Trial:
         with _interrupted(target.patience):
             target.check(data)
     except _HangError as error:
-        finding = Finding("hang", f"not done after {target.patience:g} s", _place(error), data)
+        finding = Finding(
+            "hang", f"not done after {target.patience:g} s of processor time", _place(error), data
+        )
     except Exception as error:  # noqa: BLE001 - any is a fault
         finding = Finding("exception", _shown(error), f"{type(error).__name__} {_place(error)}", data)
     seconds, after = time.process_time() - start, _peak_mb()
