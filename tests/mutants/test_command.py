@@ -113,8 +113,8 @@ def test_a_part_is_drawn_by_its_seed() -> None:
 def test_a_number_of_faults_is_drawn() -> None:
     """`--most` draws that many, or takes all if there are fewer."""
     for most, expected in ((3, 3), (10**6, len(faults()))):
-        options, files = read(["--most", str(most)])
-        assert len(chosen(options, files, ())) == expected
+        options, files = arguments.read(["--most", str(most)])
+        assert len(arguments.chosen(options, files, ())) == expected
 
 
 @pytest.mark.parametrize(
