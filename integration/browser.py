@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"DevTools listening on (ws://\S+)")
 def need_chromium() -> str:
     """Return the path of Chromium; skip the test without it, or fail where REDELIVERY_REQUIRE_BROKERS asks for it."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    reason = "the package websockets is not installed (the extra test)"
+    reason = "the package websockets is not installed (the extra test-all)"
     if find_spec("websockets") is not None:
         if found is not None:
             return found

@@ -16,7 +16,7 @@ __all__ = ["need_delta_lake", "need_spark"]
 def need_spark(*more: str) -> None:
     """Skip a module without pyspark, these packages, or Java; fail if REDELIVERY_REQUIRE_BROKERS requires Spark."""
     absent = [name for name in ("pyspark", *more) if find_spec(name) is None]
-    reason = f"{', '.join(absent)} not installed (the extra spark-test)" if absent else missing_java()
+    reason = f"{', '.join(absent)} not installed (the extra test-all)" if absent else missing_java()
     _skip("Spark", reason)
 
 

@@ -32,7 +32,7 @@ def _tools() -> Path | None:
 def missing() -> str | None:
     """Return why it cannot run here, or None."""
     if find_spec("psycopg") is None:
-        return "psycopg is not installed (the extra spark-test)"
+        return "psycopg is not installed (the extra test-all)"
     return "no PostgreSQL server is installed" if _tools() is None else None
 
 

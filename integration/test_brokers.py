@@ -206,6 +206,7 @@ def _gone(pid: int) -> bool:
         ("artemis", True),
         ("activemq", False),
         ("activemq, artemis", True),
+        ("artemis,spark,chromium,packages", True),
     ],
 )
 def test_who_is_required(monkeypatch: pytest.MonkeyPatch, value: str, *, expected: bool) -> None:

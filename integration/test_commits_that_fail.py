@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.matrix import named, pairwise
+from tests.needs import need
 
 import redelivery
 from integration.eventually import eventually
+
+need("proton")
+
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
 from redelivery_stomp.connection import StompConnection

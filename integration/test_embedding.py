@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
 from integration.embedded import GRACE, QUEUE, asked, left, protocol, sent, status, uri
 from integration.eventually import SLACK, eventually
@@ -45,7 +46,7 @@ async def handle(message):
 
 def fastapi(uri: str, app: str = "fastapi_app:app", folder: Path = EXAMPLES) -> WebProgram:
     for package in ("fastapi", "uvicorn"):
-        pytest.importorskip(package, reason="the extra `test` has it")
+        need(package)
     return WebProgram(
         ["-m", "uvicorn", app, "--port", "PORT"], folder=folder, environment={"REDELIVERY_URL": uri}
     )
@@ -125,7 +126,7 @@ def test_fastapi_starts_before_its_broker(
 
 def test_django_command(uri: str, tmp_path: Path) -> None:
     """Django's command uses Django's settings and database, keeps no database connection, and drains at SIGTERM."""
-    pytest.importorskip("django", reason="the extra `test` has it")
+    need("django")
     database = tmp_path / "orders.sqlite"
     environment = {"REDELIVERY_URL": uri, "DATABASE": str(database)}
     with Program(

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
 from integration.embedded import GRACE, QUEUE, asked, handled, left, protocol, sent, status, uri
 from integration.eventually import PATIENCE, SLACK, eventually
@@ -35,7 +36,7 @@ def on_starting(server):
 
 
 def gunicorn(uri: str, conf: str = "gunicorn_conf.py", folder: Path = EXAMPLES) -> WebProgram:
-    pytest.importorskip("gunicorn", reason="the extra `test` has it")
+    need("gunicorn")
     arguments = [
         "-m",
         "gunicorn",

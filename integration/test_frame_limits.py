@@ -6,8 +6,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-import proton
 import pytest
+from tests.needs import need
 
 import redelivery
 from integration.availability import own_settings
@@ -15,6 +15,10 @@ from integration.brokers import ActiveMQ, RabbitMQ4
 from integration.eventually import eventually, never
 from integration.raw_amqp import RawAmqp
 from integration.work import POLICY, Running
+
+need("proton")
+
+import proton
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

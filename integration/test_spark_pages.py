@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 from integration.need import need_spark
 
@@ -112,7 +113,7 @@ def test_the_stream(programs: Programs) -> None:
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_a_sink_with_ids_of_batches(programs: Programs) -> None:
     """The sink has each row once: over an attempt that failed after it, and with a new checkpoint."""
-    psycopg: Any = pytest.importorskip("psycopg")
+    psycopg = need("psycopg")
     with Postgres() as server:
         space = programs.run("sinks.md", psycopg=psycopg, database=server.conninfo)
         text = next(each.text for each in blocks(PAGES / "sinks.md") if each.kind == "python")
@@ -175,7 +176,7 @@ def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_the_export_to_prometheus(programs: Programs, monitor: Any) -> None:
     """The gauge has a value for each key of a query's report."""
-    prometheus: Any = pytest.importorskip("prometheus_client")
+    prometheus = need("prometheus_client")
     programs.fill("1.5")
     space = programs.run("monitor.md", prometheus_client=prometheus, spark_monitor=monitor)
     query = programs.writer("log", lambda _, __: None).trigger(availableNow=True).start()

@@ -7,11 +7,13 @@ import os
 from integration.brokers.toolchain import BrokerError
 
 NAMES = ("activemq", "artemis", "brokerj", "rabbitmq", "rabbitmq4")
+# Not brokers, but may be required like them: Spark, the browser, and the packages of tests (tests/needs.py).
+OTHERS = ("spark", "chromium", "packages")
 
 
 def required(name: str) -> bool:
-    """True if REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
-    return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
+    """True if REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of this broker or other."""
+    return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, *OTHERS})
 
 
 def containers_wanted(name: str) -> bool:

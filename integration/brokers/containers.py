@@ -7,13 +7,9 @@ import functools
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
-
-import docker
-from docker.errors import DockerException, ImageNotFound, NotFound
-from testcontainers.core.config import testcontainers_config
-from testcontainers.core.container import DockerContainer
 
 from integration.brokers.toolchain import BrokerError, progress
 from integration.eventually import eventually
@@ -22,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from docker.models.containers import Container
+
+INSTALLED = find_spec("testcontainers") is not None
+if TYPE_CHECKING or INSTALLED:
+    import docker
+    from docker.errors import DockerException, ImageNotFound, NotFound
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
 
 # Blocks on a pipe that only the test run keeps open: any end of the test run ends the container.
 _WATCHDOG = (
@@ -35,6 +38,8 @@ FOLDER = "/redelivery"  # the broker's settings and data, in the container's own
 @functools.cache
 def engine_problem() -> str | None:
     """Return why no container can run here, or None."""
+    if not INSTALLED:
+        return "testcontainers is not installed (the extra test-all)"
     host = os.environ.get("DOCKER_HOST", "")
     if host and urlsplit(host).hostname not in {None, "localhost", "127.0.0.1", "::1"}:
         return f"the Docker engine {host} is on another machine, and the tests connect to ports of this one"

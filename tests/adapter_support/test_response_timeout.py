@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.eventually import eventually
+from tests.needs import need
 
 from redelivery.adapter_support import response_timeout
 from redelivery.adapter_support.response_timeout import ResponseTimeout
 
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-pytest.importorskip("stomp", reason="stomp.py is not installed")
+need("proton")
 
 from redelivery_amqp.detach import DetachQueue
 

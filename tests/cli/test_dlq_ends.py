@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 import redelivery
 from redelivery_memory import MemoryBroker
@@ -123,7 +124,7 @@ def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch
 def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
     """A full disk leaves the file as it was; the message has its name."""
     if kind == "parquet":
-        pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+        need("pyarrow")
     file = tmp_path / f"dead.{kind}"
     file.write_bytes(b"before")
 

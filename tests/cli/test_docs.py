@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 from redelivery_memory import MemoryBroker
 
@@ -30,9 +31,9 @@ def commands() -> Iterator[str]:
 def test_command(cli: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command of the page ends with 0, on a broker in the process."""
     if "--plot" in command:
-        pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+        need("matplotlib")
     if ".parquet" in command:
-        pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+        need("pyarrow")
     for kind, text in BLOCKS.findall(PAGE.read_text()):
         assert kind in ("bash", "python", "text")
         if kind == "python":

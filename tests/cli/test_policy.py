@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 from redelivery import parse_uri, registry
 from redelivery.cli.explain import explain
@@ -159,7 +160,7 @@ def test_a_list_of_delays(cli: Any) -> None:
 @pytest.mark.parametrize("name", ["policy.png", "policy.svg"])
 def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
     """The picture is written in the format of its suffix; a destination is no formula."""
-    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    need("matplotlib")
     ended = cli("policy", "explain", JITTER, "--destination", "a.$x_{", "--plot", name)
     assert ended.code == 0
     start = (tmp_path / name).read_bytes()[:200]
@@ -232,7 +233,7 @@ def test_options_on_a_narrow_terminal(cli: Any, monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_picture_says_what_it_shows(cli: Any, tmp_path: Path, pattern: str, title: str) -> None:
     """It names the destination, the policy with what is not its default, and the unit of each axis."""
-    matplotlib = pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    matplotlib = need("matplotlib")
     options = f"jms.redeliveryPolicyMap.{pattern}.maximumRedeliveries=3"
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         ended = cli(

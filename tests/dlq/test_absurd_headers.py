@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.matrix import every_nth
+from tests.needs import need
 
 from redelivery.core.dead_lettering.header_values import count_in, moment, time_in
 
@@ -67,7 +68,7 @@ def test_one_absurd_property(
 
 def test_parquet(tools: DeadLetterQueue, bury: Any) -> None:
     """A Parquet file takes senseless properties as well."""
-    pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    need("pyarrow")
     for name in NAMES:
         for value in VALUES:
             bury("odd", **{name: value})

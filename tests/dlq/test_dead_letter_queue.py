@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 import redelivery
 
@@ -156,7 +157,7 @@ def test_exports(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
 
 def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """An export writes Parquet, where pyarrow is installed."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+    parquet = need("pyarrow.parquet")
     bury(b"\xff", cause="ValueError: 1", nr=7)
     out = io.BytesIO()
     assert tools.export(out, "parquet") == 1

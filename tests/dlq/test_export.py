@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.needs import need
 
 import redelivery
 from redelivery.dlq import export
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from redelivery import DeadLetterQueue
 
-parquet: Any = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+parquet = need("pyarrow.parquet")
 
 
 def test_parquet_of_many(

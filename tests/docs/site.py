@@ -6,15 +6,15 @@ import fcntl
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.needs import missing, skip_or_fail
 
 __all__ = ["MISSING", "ROOT", "build", "site"]
 
 ROOT = Path(__file__).parents[2]
-MISSING = [name for name in ("sphinx", "furo", "myst_parser", "sphinx_copybutton") if find_spec(name) is None]
+MISSING = missing("sphinx", "furo", "myst_parser", "sphinx_copybutton")
 
 
 def build(folder: Path) -> str:
@@ -44,10 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built := os.environ.get("REDELIVERY_SITE"):
         return Path(built)
     if MISSING:
-        reason = f"{', '.join(MISSING)} not installed (the extra docs)"
-        if os.environ.get("CI"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        skip_or_fail(MISSING)
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder = shared / "site"

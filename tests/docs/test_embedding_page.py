@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from redelivery.cli.app import cli
 from redelivery.cli.health_endpoint import address
@@ -43,7 +44,6 @@ def unit() -> configparser.ConfigParser:
 
 def manifest() -> Any:
     """Return the Kubernetes manifest."""
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: the extra `test` has it")
     return yaml.safe_load((FOLDER / "kubernetes.yaml").read_text(encoding="utf-8"))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.for_each import for_each
 from tests.house.surface import PACKAGES
+from tests.needs import need
 
 from redelivery import errors, handler_exceptions
 from redelivery.uri.option_table import OPTIONS, Option, option_rows
@@ -17,11 +18,9 @@ from redelivery.uri.option_table import OPTIONS, Option, option_rows
 if TYPE_CHECKING:
     from docs._generate.parts import Part
 
-pytest.importorskip("click", reason="the command line is an extra")
-
 pytestmark = pytest.mark.ci("pages: each block, link and generated part")
-for _library in ("proton", "pyspark", "stomp", "prometheus_client", "opentelemetry"):
-    pytest.importorskip(_library, reason=f"{_library} is not installed: its adapter's names cannot be read")
+for _library in ("click", "proton", "pyspark", "stomp", "prometheus_client", "opentelemetry"):
+    need(_library)
 
 # ruff: noqa: E402 - the generator reads all adapters
 from docs._generate import commands, public

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from tests.docs.site import MISSING, ROOT, site
+from tests.needs import skip_or_fail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def test_each_page_is_in_a_section(pages: dict[Path, Page], site: Path) -> None:
 def test_pages_of_the_root_have_their_links_rewritten() -> None:
     """A page that only includes a file of the root has its text, with links as seen from `docs`."""
     if MISSING:
-        pytest.skip(f"{', '.join(MISSING)} not installed (the extra docs)")
+        skip_or_fail(MISSING)
     text = included((ROOT / "docs" / "contributing.md").read_text(encoding="utf-8"))
     assert "](test-brokers.md)" in text
     assert "](changelog.md)" in text

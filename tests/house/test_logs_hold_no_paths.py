@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-pytest.importorskip("pyspark", reason="pyspark is not installed")
+need("pyarrow")
+need("pyspark")
 
 from tests.spark.query import Query, fails_bad
 from tests.spark.tables import read

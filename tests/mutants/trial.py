@@ -104,7 +104,6 @@ class Tree:
             **os.environ,
             "PYTHONPATH": python_path,
             "MUTANTS_WATCH": str(self._watch),
-            "HYPOTHESIS_PROFILE": "mutants",
             "REDELIVERY_TIER": self._tier,
         }
         with subprocess.Popen(

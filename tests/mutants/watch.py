@@ -11,18 +11,17 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 
 FILE = Path(os.environ["MUTANTS_WATCH"])
 
-settings.register_profile(
-    "mutants",
-    max_examples=25,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.generate],
-)
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Draw the tier's examples (tests/tiers.py), and stop at the first that fails."""
+    phases = [Phase.explicit, Phase.generate]
+    settings.register_profile("mutants", settings(), database=None, phases=phases)
+    settings.load_profile("mutants")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
+from tests.needs import missing, skip_or_fail
 
 from redelivery_memory import CAPABILITIES
 from redelivery_memory.messages import MemoryDelivery
 
-INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("pyarrow", "pyspark"))
+INSTALLED = missing("pyarrow", "pyspark") is None
 if INSTALLED:
     from tests.spark.query import Query
 
@@ -35,8 +35,8 @@ FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redelive
 
 def pytest_pycollect_makemodule() -> None:
     """Skip all modules of this folder if they cannot be imported."""
-    if not INSTALLED:
-        pytest.skip("the extra `spark` is not installed")
+    if reason := missing("pyarrow", "pyspark"):
+        skip_or_fail(reason)
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
-pytest.importorskip("fsspec")
+need("fsspec")
 
 from tests.spark.conftest import FAST
 from tests.spark.query import Query, readers_of

@@ -7,8 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
-pytest.importorskip("fsspec")
+need("fsspec")
 
 from tests.spark import sound
 from tests.spark.conftest import FAST

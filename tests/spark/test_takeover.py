@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.needs import need
 
-pytest.importorskip("fsspec")
+need("fsspec")
 
 from tests.spark.query import readers_of
 from tests.spark.test_object_store import both, meanwhile, stores
