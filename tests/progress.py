@@ -43,7 +43,7 @@ class Progress:
         self._running: dict[str, float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="redelivery-progress", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="progress-of-the-run", daemon=True)
 
     def begin(self, count: int) -> None:
         """Take the number of tests; the first call begins the lines."""
