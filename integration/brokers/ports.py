@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 import sys
@@ -9,7 +10,6 @@ import sys
 __all__ = ["HOST", "free_ports"]
 
 HOST = "127.0.0.1"
-_reserved: list[socket.socket] = []  # open until this process ends
 
 
 def free_ports(count: int) -> list[int]:
@@ -32,7 +32,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Reserve the port's name among Linux' abstract sockets; False if a test process has it."""
+    """Reserve the port's name among Linux' abstract sockets until this process ends; False if a test process has it."""
     if sys.platform != "linux":
         return True
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -41,5 +41,5 @@ def _reserve(port: int) -> bool:
     except OSError:
         name.close()
         return False
-    _reserved.append(name)
+    atexit.register(name.close)
     return True
