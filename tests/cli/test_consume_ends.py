@@ -84,7 +84,7 @@ def test_a_message_that_is_set_aside_is_told(
     able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, release=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     shop.send("letters", "part", body_kind="partial")
-    ended = cli("consume", uri, "letters", "--exec", "false", "--idle", "0.02")
+    ended = cli("consume", uri, "letters", "--exec", "false", "--idle", "0.5")
     assert ended.code == 3
     assert ended.err.splitlines()[-1] == "report: accepted 0, redelivered 2, set_aside 1"
     assert [held.text for held in shop.messages("letters")] == ["part"]

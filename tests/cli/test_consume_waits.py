@@ -8,7 +8,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from tests.eventually import eventually
 
+from redelivery.driver.connection import stop_when_idle
+from redelivery.driver.connection.connection_base import ConnectionBase
+from redelivery.driver.consumer import async_worker
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.errors import AdapterError, TransportError
 from redelivery.health.probe_server import _listening
 from redelivery_memory.adapter import MemoryAdapter
@@ -16,6 +21,9 @@ from redelivery_memory.adapter import MemoryAdapter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from redelivery_memory import MemoryBroker
+
+IDLE = 0.02  # seconds
 HANDLERS = """
 def plain(message):
     pass
@@ -104,3 +112,43 @@ def test_a_refused_log_in_is_not_waited_for(cli: Any, uri: str, door: Door) -> N
     door.refusals = [TransportError("down"), AdapterError("wrong password")]
     ended = cli("consume", uri, "orders", "--handler", "handlers:plain", "--health", "0")
     assert (ended.code, door.refusals) == (77, [])
+
+
+class Time:
+    """Replacement of the module `time`: it stands still until the queue is empty, unless a test moves it."""
+
+    def __init__(self, shop: MemoryBroker) -> None:
+        self.now, self.looks = 1000.0, 0
+        self._shop = shop
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        self.looks += 1
+        if self._shop.depth("orders") == 0:
+            self.now += IDLE
+        return self.now
+
+
+@pytest.mark.parametrize("handler", ["plain", "waits"])
+@pytest.mark.parametrize("slow", ["start", "dispatch"])
+def test_idle_begins_when_nothing_is_left_to_do(
+    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, handler: str, slow: str
+) -> None:
+    """Neither a slow subscription nor a message that waits for its worker is idle time."""
+    time = Time(shop)
+    monkeypatch.setattr(stop_when_idle, "time", time)
+    where: Any = ConnectionBase if slow == "start" else Dispatcher if handler == "plain" else async_worker
+    name = "_dispatcher" if slow == "start" else "take" if handler == "plain" else "message_for"
+    plain = getattr(where, name)
+
+    def late(*arguments: Any) -> Any:
+        time.now += 100 * IDLE
+        before = time.looks
+        if where is Dispatcher and shop.depth("orders"):
+            # On a thread of its own, a worker does not keep the run from looking.
+            eventually(lambda: time.looks >= before + 10)
+        return plain(*arguments)
+
+    monkeypatch.setattr(where, name, late)
+    ended = cli("consume", uri, "orders", "--handler", f"handlers:{handler}", "--idle", str(IDLE))
+    assert ended.err.splitlines()[-1] == "report: accepted 3"

@@ -203,7 +203,8 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
         for number in range(10):
             broker.send("orders", str(number))
         with pytest.raises(
-            BreakerOpen, match=r"succeeded for \d+ s: DatabaseDown: down; until_idle does not wait longer"
+            BreakerOpen,
+            match=r"succeeded for \d+ s: DatabaseDown: down; a run until idle does not wait longer",
         ):
             asyncio.run(run_async(broker)) if asynchronous else run(broker)
         assert len(broker.messages("orders")) == 10

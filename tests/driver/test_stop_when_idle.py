@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tests.driver.twins import SyncTwin
 
 from redelivery import Report, TransportError
-from redelivery.cli.stop_condition import StopCondition
 from redelivery.clock import SystemClock
 from redelivery.driver.connection.stop_when_idle import IdleWatch
 
@@ -125,29 +124,6 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
         report = twin.call(go())
     assert handled == ["a", "b"]
     assert report.accepted == 2
-
-
-def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--idle` begins anew when the connection is up again."""
-    time = Time()
-    monkeypatch.setattr("redelivery.cli.stop_condition.time", time)
-    tally = StopCondition(idle=1.0)
-    looks = iter([False, False, True, True, True])
-    seen: list[float] = []
-
-    def connected() -> bool:
-        return next(looks)
-
-    def wait(_: float) -> bool:
-        time.now += 0.6
-        return bool(seen)
-
-    tally.connected = connected
-    tally.stop = lambda: seen.append(time.now)
-    monkeypatch.setattr(tally._ended, "wait", wait)
-    tally._watch(1.0)
-    # 1 s and more after the last check without a connection.
-    assert [round(at - 1000, 1) for at in seen] == [2.4]
 
 
 def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:

@@ -65,7 +65,8 @@ Exit codes:
        letters were not confirmed; or a message was set aside
   69   broker unreachable
   70   a handler is stuck (--timeout)
-  75   the breaker was open for too long (redelivery.breakerAtMaximum=stop)
+  75   the breaker was open for too long (redelivery.breakerAtMaximum=stop;
+       with --idle, a minute)
   77   log-in refused
   78   bad configuration
   130, 143  interrupted before it was connected""",
@@ -141,7 +142,7 @@ def consume(
     if given["credit"] is None and count is not None and count < (settings.credit or MOST_CREDIT):
         # More would be taken from other consumers for nothing.
         given["credit"] = count
-    tally = StopCondition(count, given.pop("idle"), scheduler=settings.scheduler)
+    tally = StopCondition(count, scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")
@@ -218,7 +219,6 @@ def _run(
     supervision = Supervision.of(given)
     connection = Consuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
-    tally.connected = lambda: connection.connected
 
     def admitted(message: Message) -> Any:
         tally.admit(message)
@@ -228,9 +228,8 @@ def _run(
     connection.listen(destination, admitted, **_listen_options(given))
     with supervision.of_connection(connection), connection:
         _say_ready(destination)
-        tally.watch()
         try:
-            return connection.run(drain_timeout=drain_timeout), None
+            return connection.run(drain_timeout=drain_timeout, until_idle=given["idle"]), None
         except redelivery.RedeliveryError as error:
             return connection.report(), error
         except _ENDS as error:
@@ -250,7 +249,6 @@ async def _run_async(
     supervision = Supervision.of(given)
     connection = AsyncConsuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
-    tally.connected = lambda: connection.connected
 
     async def admitted(message: Message) -> None:
         tally.admit(message)
@@ -260,9 +258,8 @@ async def _run_async(
     with supervision.of_connection(connection):
         async with connection:
             _say_ready(destination)
-            tally.watch()
             try:
-                return await connection.run(drain_timeout=drain_timeout), None
+                return await connection.run(drain_timeout=drain_timeout, until_idle=given["idle"]), None
             except redelivery.RedeliveryError as error:
                 return connection.report(), error
             except _ENDS as error:

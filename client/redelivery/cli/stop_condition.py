@@ -1,9 +1,8 @@
-"""Condition on which `consume` stops: a number of messages, or a time without any."""
+"""Condition on which `consume --count` stops: a number of messages."""
 
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ __all__ = ["StopCondition"]
 
 # Outcomes after which a message is not handled again: its dead letter can be unconfirmed, or set aside.
 ENDS = ("accepted", "discarded", "poisoned")
-# Seconds between checks of the connection.
-LOOK = 0.1
 # Seconds. Longer than any run: parked messages are released at its end.
 LATER = 86400.0
 
@@ -35,9 +32,7 @@ class StopCondition:
     A message is finished when it is accepted, discarded, dead-lettered or set aside. A parked one is not.
     """
 
-    def __init__(
-        self, count: int | None = None, idle: float | None = None, *, scheduler: str = "client"
-    ) -> None:
+    def __init__(self, count: int | None = None, *, scheduler: str = "client") -> None:
         if count is not None and scheduler == "broker":
             # Surplus messages are deferred until the end, which at the broker is a day; and copies have new ids.
             raise ConfigurationError(
@@ -46,20 +41,19 @@ class StopCondition:
                 option="--count",
             )
         self.stop: Callable[[], None] = lambda: None
-        self.connected: Callable[[], bool] = lambda: True
         self._count = count
-        self._idle = idle
         self._finished = 0
         self._put_off = 0
         self._begun: set[Delivery] = set()
         self._admitted: set[str] = set()
         self._nameless = 0
-        self._last = time.monotonic()
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
     def __call__(self, event: Event) -> None:
         """Record an event of the connection."""
+        if self._count is None:
+            return
         with self._lock:
             match event:
                 case Started():
@@ -70,8 +64,7 @@ class StopCondition:
                     self._begun.discard(event.delivery)
                 case _:
                     pass
-            self._last = time.monotonic()
-            done = self._count is not None and self._finished >= self._count
+            done = self._finished >= self._count
         if done:
             self.end()
 
@@ -113,21 +106,3 @@ class StopCondition:
         """Admit no more messages, and stop."""
         self._ended.set()
         self.stop()
-
-    def watch(self) -> None:
-        """Start the watch for `idle`, if it is given."""
-        self._last = time.monotonic()
-        if self._idle is not None:
-            threading.Thread(target=self._watch, args=(self._idle,), daemon=True).start()
-
-    def _watch(self, idle: float) -> None:
-        wait = idle
-        while not self._ended.wait(min(wait, LOOK)):
-            with self._lock:
-                self._begun = {d for d in self._begun if d.state not in ("lost", "settled", "aside", "held")}
-                if not self.connected():
-                    # Messages may wait at the broker.
-                    self._last = time.monotonic()
-                wait = max(self._last + idle - time.monotonic(), 0.0) if not self._begun else max(idle, 0.05)
-            if not self._begun and wait <= 0:
-                self.end()

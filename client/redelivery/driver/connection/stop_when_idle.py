@@ -90,7 +90,7 @@ class IdleWatch:
             if waits and lasted is not None and lasted >= max(OPEN, self._seconds):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
-                    f"no message has succeeded for {lasted:.0f} s: {why}; until_idle does not wait longer"
+                    f"no message has succeeded for {lasted:.0f} s: {why}; a run until idle does not wait longer"
                 )
         return None
 
