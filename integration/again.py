@@ -67,9 +67,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if last or not count:
             break
         item.user_properties.append((_AGAIN, count))
-        broker = _artemis(item)
-        assert broker is not None, "it has just been asked"
-        broker.restart()
+        item.stash[_SESSION].renew(_artemis(item))
         item._initrequest()  # type: ignore[attr-defined]  # pytest-rerunfailures does the same: fixtures anew
     for report in reports:
         hook.pytest_runtest_logreport(report=report)

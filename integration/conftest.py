@@ -1,4 +1,4 @@
-"""Fixtures: the brokers (lazy, one of each for a process of the run), Java clients, queue names, proxies."""
+"""Fixtures: the brokers (lazy, shared by the processes of a run, or own), Java clients, queue names, proxies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugins import pytest_plugins
 from tests.transitions import transitions, transitions_of_the_run
 
 from integration.again import (
@@ -33,6 +34,7 @@ from integration.brokers import (
 from integration.compatibility.record import recorder
 from integration.every_version import pytest_cmdline_main
 from integration.groups import (
+    owns,
     pytest_collection_modifyitems,
     pytest_runtest_setup,
     pytest_xdist_auto_num_workers,
@@ -43,7 +45,9 @@ from integration.peers import PEERS
 from integration.proxy import LinkProxy
 from integration.raw_amqp import need_proton
 from integration.run_folder import begin
+from integration.shared import SharedBrokers, serve, shared_brokers
 from integration.stomp_client import StompClient
+from integration.stranded import deadlocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "pytest_cmdline_main",
     "pytest_collection_modifyitems",
+    "pytest_plugins",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
@@ -70,21 +75,31 @@ Client = JavaClient | StompClient
 
 
 class Session:
-    """Programs that this test run has started: one broker of each kind, one Java program per broker and client."""
+    """Programs that the tests of this process use: brokers, one Java program per broker and client."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
+    def __init__(self, stack: contextlib.ExitStack, shared: SharedBrokers) -> None:
         """Start without programs; all of them end with `stack`."""
         self._stack = stack
+        self._shared = shared
         self._brokers: dict[str, Broker] = {}
-        self._java: dict[tuple[str, str], Client] = {}
+        self._java: dict[tuple[str, int], Client] = {}
+        self._fetched: set[str] = set()
+        self.owns = False
+        """True while a test runs that has `own_broker`."""
 
     def broker(self, name: str) -> Broker:
-        """Return the running broker, restarted if the test before has killed, stopped or frozen it."""
-        found = self._brokers.get(name)
-        if found is None:
+        """Return the running broker: that of all processes, or one of this process if the test has `own_broker`."""
+        if name not in self._fetched:
             if "stomp" not in ALL_BROKERS[name].services:
                 need_proton(name)
             fetched(ALL_BROKERS[name])
+            self._fetched.add(name)
+        return self._own(name) if self.owns else had(name, name, lambda: self._shared.broker(name))
+
+    def _own(self, name: str) -> Broker:
+        """Return this process' own broker, restarted if the test before has killed, stopped or frozen it."""
+        found = self._brokers.get(name)
+        if found is None:
             found = ALL_BROKERS[name]()
             self._stack.callback(found.close)
             self._brokers[name] = found
@@ -95,16 +110,24 @@ class Session:
         return found
 
     def running(self, name: str) -> Broker | None:
-        """Return the broker if it was started, or None."""
-        return self._brokers.get(name)
+        """Return the broker if this process has used it, or None."""
+        return self._brokers.get(name) if self.owns else self._shared.known(name)
+
+    def renew(self, broker: Broker) -> None:
+        """Restart a broker that has stranded messages. A shared one is replaced if it answers no more."""
+        if self.owns:
+            broker.restart()
+        elif deadlocked(broker):
+            self._shared.replace(broker)
 
     def java(self, broker: Broker, kind: str | None = None) -> Client:
         """Return the Java client of this kind for this broker; "stomp" is not a Java program, but does the same."""
-        key = (broker.name, kind or broker.java_clients[0])
-        if key[1] == "stomp":
+        kind = kind or broker.java_clients[0]
+        if kind == "stomp":
             return StompClient(broker)
+        key = f"{kind} {getattr(broker, 'virtual_host', '')}", broker.ports[broker.services[0]]
         if key not in self._java:
-            what = f"{broker.name}'s Java client {key[1]}"
+            what = f"{broker.name}'s Java client {kind}"
             client = had(broker.name, what, lambda: JavaClient(broker, kind))
             self._java[key] = self._stack.enter_context(client)
         return self._java[key]
@@ -133,6 +156,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Record the results of the run if that is requested.
     """
     begin(config)
+    serve(config)
+    config.addinivalue_line(
+        "markers", "own_broker(reason): the test changes its broker, and has one that no other process uses"
+    )
     found = recorder(config)
     if found is not None:
         config.pluginmanager.register(found, "compatibility")
@@ -149,10 +176,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def session() -> Iterator[Session]:
+def _programs(pytestconfig: pytest.Config) -> Iterator[Session]:
+    with contextlib.ExitStack() as stack, contextlib.closing(shared_brokers(pytestconfig)) as shared:
+        yield Session(stack, shared)
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest, _programs: Session) -> Session:
     """The programs that this test run has started."""
-    with contextlib.ExitStack() as stack:
-        yield Session(stack)
+    _programs.owns = owns(request.node)
+    return _programs
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
-"""Groups of tests for the processes of a parallel run: one for each broker and protocol, two for Spark, the site.
+"""Groups of tests for the processes of a parallel run: a whole group is run by one process.
 
-A process of the run starts every broker that its tests use. That is why tests of one group stay together: a broker that
-a test kills, stops or freezes is used by no other process.
+Tests that only use a broker share it with all processes (`shared.py`): they are grouped by file, and the conformance
+suite of a pair by four parts, so that several processes can take those of one broker. Tests with `own_broker`, which
+kill it, freeze it or read all its dead letters, are one group for each broker and protocol (in the quick tier, where
+they are few, for each broker), because a group's process starts the broker for itself. Then two for Spark; the site.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "group_of",
+    "owns",
     "pair_of",
     "pytest_collection_modifyitems",
     "pytest_runtest_setup",
@@ -49,6 +53,8 @@ QUERIES = {
     "test_spark_recipes_killed.py",
 }
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # needs the package, and starts no Spark
+CONFORMANCE = "test_conformance.py"
+PARTS = 4  # of a pair's conformance tests
 SITE = "test_site.py"  # each process would build the site for its own tests
 
 
@@ -91,16 +97,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: place(item.nodeid))
 
 
-def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[bool, int, str]]:
-    """Return the sort key of a test's id: Spark's groups first, then the group with the most tests.
+def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[int, int, str]]:
+    """Return the sort key of a test's id: Spark's groups first, then those with their own broker, the largest first.
 
-    Spark computes all the time, and the others mostly wait: together they take as long as Spark alone.
+    Spark computes all the time, and the others mostly wait: together they take as long as Spark alone. Groups that
+    share a broker are short, and fill what is left.
     """
     sizes = Counter(groups.values())
 
-    def place(nodeid: str) -> tuple[bool, int, str]:
+    def place(nodeid: str) -> tuple[int, int, str]:
         group = groups.get(nodeid, "")
-        return (not group.startswith("spark"), -sizes[group], group)
+        kind = 0 if group.startswith("spark") else 1 if group.endswith("-own") else 2 if group else 3
+        return (kind, -sizes[group], group)
 
     return place
 
@@ -127,7 +135,20 @@ def group_of(item: pytest.Item) -> str | None:
     if item.path.name == SITE:
         return "site"
     pair = pair_of(item)
-    return None if pair is None else "-".join(pair)
+    if pair is None:
+        return None
+    broker, protocol = pair
+    if owns(item):
+        together = item.config.getoption("--tier", "") == "quick"
+        return f"{broker}-own" if together else f"{broker}-{protocol}-own"
+    # Not `hash`, which differs from process to process.
+    part = zlib.crc32(item.name.encode()) % PARTS if item.path.name == CONFORMANCE else item.path.stem
+    return f"{broker}-{protocol}-{part}"
+
+
+def owns(item: pytest.Item) -> bool:
+    """True if the test changes its broker, and so has one that no other process uses."""
+    return item.get_closest_marker("own_broker") is not None
 
 
 def pair_of(item: pytest.Item) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ import queue
 import subprocess
 import tempfile
 import threading
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,11 +182,13 @@ class JavaClient(Running):
         selector: str | None = None,
         limit: int | None = None,
         expected: int = 0,
+        to_the_end: bool = False,
     ) -> list[JmsMessage]:
         """Receive until no message arrives for `timeout` seconds (0: the queue is empty), or `limit` have arrived.
 
         Where fewer than `expected` have arrived, more are waited for: the broker or this client may stand still for
-        longer than `timeout`. Also then it ends with a silence of `timeout`: one too many is found, too.
+        longer than `timeout`. Also then it ends with a silence of `timeout`: one too many is found, too. `to_the_end`
+        sends a message, and receives all before it without a limit of time, however short `timeout` is.
         """
         wait = int(timeout * 1000)
         name = self._name(queue)
@@ -193,7 +196,8 @@ class JavaClient(Running):
             name += "?consumer.prefetchSize=0"  # else 0 s would return prefetched messages only
 
         def take() -> list[JmsMessage]:
-            found = self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit)
+            end = uuid.uuid4().hex if to_the_end else None
+            found = self._call("drain", queue=name, timeout=wait, selector=selector, limit=limit, end=end)
             return [_message(item) for item in found]
 
         return gathered(take, expected)

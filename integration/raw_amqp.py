@@ -69,7 +69,7 @@ class RawAmqp(Running):
         # By name over TLS: proton does not accept an address that the certificate lists as an address.
         url = f"{scheme}://{broker.host if ca is None else 'localhost'}:{port or broker.ports[service]}"
         self.connection = utils.BlockingConnection(
-            url, timeout=timeout, ssl_domain=domain, allowed_mechs=mechanism, **login
+            url, timeout=timeout, ssl_domain=domain, allowed_mechs=mechanism, **login, **_host(broker)
         )
 
     def send(self, queue: str, body: object = b"x", **fields: Any) -> None:
@@ -198,6 +198,11 @@ def need_proton(name: str) -> None:
 
     if proton is None:
         had(name, f"{name} over AMQP", get)
+
+
+def _host(broker: Broker) -> dict[str, str]:
+    virtual_host = getattr(broker, "virtual_host", "")
+    return {"virtual_host": f"vhost:{virtual_host}"} if virtual_host else {}
 
 
 def amqp_answers(broker: Broker) -> bool:

@@ -1,4 +1,4 @@
-"""Distributes tests to the processes of a parallel run: a whole group to one process, other tests one by one.
+"""Distributes tests to the processes of a parallel run: a whole group to one process, other tests by their files.
 
 pytest-xdist's own `--dist loadgroup` does the same, but its release 3.8 finds no groups with pytest 9.2.
 """
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pytest
 
-__all__ = ["ByGroup"]
+__all__ = ["ByGroup", "next_scope"]
+
+COMPUTING = 3  # each third process begins with tests without a broker
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
@@ -28,8 +31,37 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         config.option.loadscopereorder = False
         self._folder = folder
         self._groups: dict[str, str] | None = None
+        self._brokers: dict[Any, str] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         if self._groups is None:
             self._groups = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
-        return self._groups.get(nodeid, nodeid)
+        return self._groups.get(nodeid) or nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: Any) -> None:
+        computes = self.nodes.index(node) % COMPUTING == 0 and len(self.nodes) > 1
+        scope = next_scope(self.workqueue, self._brokers.get(node, ""), computes=computes)
+        self._brokers[node] = broker_of(scope)
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+def next_scope(scopes: Iterable[str], broker: str, *, computes: bool) -> str:
+    """Return the next group, or file of tests without a group, for a process whose last one was of this broker.
+
+    Tests of brokers mostly wait: while some processes run them, others compute. A process goes on with the same broker
+    if it can, because it has a Java client for it; but what takes long, Spark and tests with a broker of their own,
+    comes first.
+    """
+
+    def rank(scope: str) -> tuple[bool, bool, bool]:
+        own = broker_of(scope)
+        long = own == "spark" or scope.endswith("-own")
+        return bool(own) == computes, not long, own != broker
+
+    return min(scopes, key=rank)
+
+
+def broker_of(scope: str) -> str:
+    """Return the first part of a group's name; empty for a file."""
+    return "" if scope.endswith(".py") else scope.partition("-")[0]

@@ -92,10 +92,16 @@ class StompClient(Running):
         return len(self.browse(queue, selector))
 
     def drain(
-        self, queue: str, *, timeout: float = QUIET, selector: str | None = None, expected: int = 0
+        self,
+        queue: str,
+        *,
+        timeout: float = QUIET,
+        selector: str | None = None,
+        expected: int = 0,
+        to_the_end: bool = True,
     ) -> list[JmsMessage]:
         """Receive all messages, until none arrives for `timeout` seconds. `expected`: all are found in any case."""
-        del expected
+        del expected, to_the_end
         return self._look(queue, selector, take=True, quiet=min(timeout, QUIET))
 
     def close(self) -> None:

@@ -182,6 +182,7 @@ def test_frames_are_shown_without_credentials(
         assert secret not in text, [line for line in text.splitlines() if secret in line]
 
 
+@pytest.mark.own_broker("freezes it")
 def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
     """A frozen broker is noticed: the connection is lost after two missing heart-beats."""
     uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=1000)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 import redelivery
 from integration.eventually import SLACK
 from integration.work import POLICY
@@ -25,6 +27,7 @@ async def tick() -> None:
     await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_consume_fail_poison_and_send(broker: Broker, java: JavaClient, unique_queue: str) -> None:
     """One message succeeds, one fails once, one always; the event loop runs while they are parked."""
     seen: list[tuple[str, float]] = []

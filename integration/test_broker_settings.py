@@ -36,6 +36,7 @@ def _receive(broker: Broker, queue: str) -> None:
     RawAmqp(broker).receive(queue, timeout=0.5)
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue: Callable[[], str]) -> None:
     """A message on Broker-J may fail any number of times, or goes to the DLQ after three, by the queue's name."""
     forever, thrice = new_queue(), f"max3.{new_queue()}"
@@ -47,6 +48,7 @@ def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue
     assert take(brokerj, "amqp", forever) == forever.encode()
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_rabbitmq_dead_letters_only_where_the_name_says_so(
     rabbitmq: Broker, new_queue: Callable[[], str]
 ) -> None:

@@ -61,6 +61,7 @@ def test_java_client_gives_back_what_it_sent(
     assert java.drain(unique_queue, timeout=0.2) == []
 
 
+@pytest.mark.own_broker("kills it")
 def test_a_durable_message_survives_a_kill(peer: tuple[Broker, str], unique_queue: str) -> None:
     """A broker has the same data and the same ports after SIGKILL and a restart."""
     broker, protocol = peer
@@ -119,6 +120,7 @@ def test_amqp_over_tls(any_broker: Broker, unique_queue: str) -> None:
     assert take(any_broker, "amqp", unique_queue) == b"sealed"
 
 
+@pytest.mark.own_broker("freezes it")
 @pytest.mark.parametrize("name", [name for name, protocol in PEERS if protocol == "stomp"])
 def test_a_frozen_stomp_link_goes_on(session: Session, name: str, unique_queue: str) -> None:
     """A frozen STOMP connection gets no answer; after resume it gets all, and messages sent meanwhile are there."""
@@ -134,6 +136,7 @@ def test_a_frozen_stomp_link_goes_on(session: Session, name: str, unique_queue: 
     assert take(broker, "stomp", unique_queue) == b"x"
 
 
+@pytest.mark.own_broker("freezes it")
 def test_a_frozen_amqp_link_goes_on(any_broker: Broker, unique_queue: str) -> None:
     """A frozen AMQP connection gets no outcome; after resume it gets all, also for messages sent meanwhile."""
     with RawAmqp(any_broker) as raw:

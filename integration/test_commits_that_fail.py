@@ -41,6 +41,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
     return session.broker(name), protocol
 
 
+@pytest.mark.own_broker("freezes it")
 @pytest.mark.parametrize(
     ("pair", "at", "end"),
     pairwise(PAIRS, ["its begin", "its end"], ["answered late", "connection lost"]),

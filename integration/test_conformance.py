@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from integration.brokers import RabbitMQ
 from integration.brokers.versions import rabbitmq_release
 from integration.raw_amqp import need_proton
 from integration.under_test import JmsUnderTest, Pair
@@ -32,6 +33,9 @@ class OnBroker(Conformance):
         if self.pair.scheme == "amqp":
             need_proton(self.pair.broker)
         broker = session.broker(self.pair.broker)
+        if self.pair.virtual_host:
+            assert isinstance(broker, RabbitMQ)
+            broker = broker.within(self.pair.virtual_host)
         with JmsUnderTest(self.pair, broker, session.java(broker, self.client)) as under_test:
             yield under_test
 
@@ -210,8 +214,9 @@ class TestRabbitMQOverAmqp(OnBroker):
         holds_back=RELEASE != (4, 3),
         persistence=RELEASE != (4, 0),
         prefix="dlx.",
+        virtual_host="second",
         beyond_credit=8,  # it treats each flow as new credit, and forgets the messages on the wire
-        patience=0.7,
+        patience=0.15,
         typed_headers=True,
         # Otherwise a new queue for delayed messages would be declared as a quorum queue.
         options={"redelivery.queueArguments": "x-queue-type:classic"} if RELEASE == (4, 3) else {},
@@ -229,7 +234,8 @@ class TestRabbitMQ4OverAmqp(OnBroker):
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
         features=frozenset({"topics", "durable", "marks"}),
         prefix="dlx.",
-        patience=0.7,
+        virtual_host="second",
+        patience=0.15,
         typed_headers=True,
         options={"redelivery.queueArguments": "x-queue-type:quorum"},
     )
@@ -267,7 +273,7 @@ class TestRabbitMQOverStomp(OnBroker):
         kinds={"text": "whole", "bytes": "whole"},
         features=frozenset({"topics", "durable", "marks"}),
         prefix="dlx.",
-        patience=0.3,
+        patience=0.15,
     )
 
 

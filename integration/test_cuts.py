@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from integration.java_client import JavaClient
     from integration.proxy import Direction, LinkProxy
 
-pytestmark = pytest.mark.ci("a cut at each frame of a conversation: 45 s each")
+pytestmark = [
+    pytest.mark.ci("a cut at each frame of a conversation: 45 s each"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 MAXIMUM = 2
 POLICIES = redelivery.RedeliveryPolicyMap(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.own_broker("may restart it: Artemis strands messages")
+
 PARKED = 100
 CUTS = 8
 # Artemis sometimes loses the first message of each subscription (docs/measured/artemis-stomp-cuts.md). With one

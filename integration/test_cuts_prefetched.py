@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from integration.java_client import JavaClient, JmsMessage
     from integration.proxy import LinkProxy
 
+pytestmark = pytest.mark.own_broker("reads its dead-letter queue")
+
 PREFETCHED = 100
 MAX_DELIVERY_ATTEMPTS = 10  # Artemis' default
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from integration.conftest import Client
     from integration.java_client import JavaClient, JmsMessage
 
-pytestmark = pytest.mark.ci("each strategy on each pair")
+pytestmark = [
+    pytest.mark.ci("each strategy on each pair"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 ONCE: dict[str, Any] = {"jms__redeliveryPolicy__maximumRedeliveries": 0}
 INDIVIDUAL: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "individual"}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from redelivery import Connection, DeadLetter, DeadLetterQueue
 
+pytestmark = pytest.mark.own_broker("reads its dead-letter queue")
+
 NO_RETRY = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
 BROWSE = {("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "amqp"), ("brokerj", "amqp")}
 pairs = pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)

@@ -15,7 +15,10 @@ from integration.test_dead_letters import BROWSE, NO_RETRY, address, pairs, rece
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
-pytestmark = pytest.mark.ci("forged headers of dead letters")
+pytestmark = [
+    pytest.mark.ci("forged headers of dead letters"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 __all__ = ["address"]  # the fixture
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-pytestmark = pytest.mark.ci("each way to the dead-letter queue")
+pytestmark = [
+    pytest.mark.ci("each way to the dead-letter queue"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 __all__ = ["address"]  # the fixture
 

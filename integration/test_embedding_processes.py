@@ -102,6 +102,7 @@ def test_pool(uri: str) -> None:
     assert sorted([*found, *rest]) == sorted(bodies)
 
 
+@pytest.mark.own_broker("may restart it: Artemis strands messages")
 @pytest.mark.parametrize("which", ["child", "parent"])
 def test_pool_that_loses_a_process(uri: str, artemis: Broker, which: str) -> None:
     """All processes of the pool end if one is killed, and each order is handled or on the broker."""
@@ -135,6 +136,7 @@ def alive_in_group(group: int) -> bool:
 # redelivery consume.
 
 
+@pytest.mark.own_broker("kills it")
 @pytest.mark.parametrize("handler", ["handle", "handle_async"])
 def test_consume_health(
     artemis: Broker, unique_queue: str, tmp_path: Path, protocol: str, handler: str

@@ -191,6 +191,7 @@ def test_a_thread_of_the_connection_that_ends(
     assert "internal error: RuntimeError" in str(consumer.raised[0])
 
 
+@pytest.mark.own_broker("kills it")
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_a_broker_that_is_killed(artemis: Broker, protocol: str, unique_queue: str) -> None:
     """A killed broker leaves the process live; it is ready when the next connection's subscription is confirmed."""

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
-pytestmark = pytest.mark.ci("forged frames on each broker")
+pytestmark = [
+    pytest.mark.ci("forged frames on each broker"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 ONCE = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
 VICTIM = b"takes long, and then fails"

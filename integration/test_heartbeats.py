@@ -113,6 +113,7 @@ def test_a_long_handler_keeps_its_connection(
     assert max(late) <= SLACK, "none has waited for the slow handler"
 
 
+@pytest.mark.own_broker("freezes it")
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 def test_a_frozen_broker_is_noticed(
     broker: Broker, java: JavaClient, unique_queue: str, losses: Losses, *, tls: bool
@@ -140,6 +141,7 @@ def test_a_frozen_broker_is_noticed(
     assert java.count(unique_queue) == 0
 
 
+@pytest.mark.own_broker("kills it")
 def test_a_killed_broker_is_noticed_over_tls(
     broker: Broker, java: JavaClient, unique_queue: str, losses: Losses
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_killed_broker_is_noticed_over_tls(
     assert java.count(unique_queue) == 0
 
 
+@pytest.mark.own_broker("freezes it")
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 def test_a_write_that_a_frozen_broker_blocks_ends(broker: Broker, unique_queue: str, *, tls: bool) -> None:
     """A write that a frozen broker blocks ends with a TransportError by the heart-beats; later sends succeed."""

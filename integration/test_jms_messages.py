@@ -117,6 +117,7 @@ class Flow:
         return max(self._work.attempts[key][0].began - sent for key, sent in self._sent.items())
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_each_jms_message_is_delivered_as_its_policy_says(
     pair: tuple[Broker, Client], new_queue: Callable[[], str]
 ) -> None:

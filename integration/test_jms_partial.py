@@ -64,6 +64,7 @@ def check_content(message: JmsMessage, kind: str) -> None:
         assert message.value == VALUES[kind]
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 @pytest.mark.parametrize("kind", ["map", "object", "stream"])
 def test_classic_keeps_persistent_ones_by_its_own_acknowledgement(
     activemq: Broker, java_client: Any, unique_queue: str, kind: str
@@ -164,6 +165,7 @@ def test_a_stopped_consumer_leaves_the_others_unacknowledged_messages(
     assert (len(left) == 1) == (work.done["once"] == 1)
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_a_text_with_nul_does_not_circle_for_ever(
     broker: Broker, java: JavaClient, unique_queue: str
 ) -> None:
@@ -182,6 +184,7 @@ def test_a_text_with_nul_does_not_circle_for_ever(
         assert (left.kind, left.body) == ("text", b"bad\0half")
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 @pytest.mark.parametrize("route", ["auto", "ack"])
 @pytest.mark.parametrize("kind", ["text", "bytes", "map", "object", "stream"])
 def test_on_rabbitmq_no_jms_message_comes_whole(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
 
+pytestmark = pytest.mark.own_broker("kills it")
+
 ROUNDS = amount("REDELIVERY_KILL_ROUNDS", quick=1, ci=2, full=6)
 MESSAGES = 60  # per round: of each ten one always fails, and one fails once
 MAXIMUM = 2

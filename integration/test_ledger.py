@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
 
-pytestmark = pytest.mark.ci("consumers that are killed again and again: two minutes a pair")
+pytestmark = [
+    pytest.mark.ci("consumers that are killed again and again: two minutes a pair"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 # One of each protocol; all each night.
 CHOSEN = some(PAIRS, [("artemis", "stomp"), ("brokerj", "amqp")], ci=(), why="two minutes a pair")

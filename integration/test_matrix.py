@@ -10,6 +10,7 @@ import pytest
 from integration.brokers import BROKERS
 from integration.groups import group_of, longest_first
 from integration.rotation import kept_pairs, left_out, pairs_of_each_test
+from integration.scheduling import next_scope
 
 FOLDER = Path(__file__).parent
 
@@ -62,7 +63,7 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
     for nodeid, group in groups.items():
         named = [name for name in BROKERS if f"[{name}-" in nodeid or f"[{name}]" in nodeid]
         if named and "test_spark" not in nodeid:
-            broker, _, protocol = (group or "").partition("-")
+            broker, protocol, _ = (group or "--").split("-", 2)
             assert broker == named[0], nodeid
             told = [name for name in ("stomp", "amqp") if f"[{broker}-{name}-" in nodeid]
             told = told or [name for name in ("stomp", "amqp") if f"-{name}]" in nodeid]
@@ -70,12 +71,21 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
 
 
 def test_spark_is_dealt_out_first() -> None:
-    """Groups stay together: Spark's come first, of any size, then the larger ones of the others."""
+    """Groups stay together: Spark's first, of any size, then those with a broker of their own, then the larger ones."""
     groups = {
-        "a": "rabbitmq-amqp",
+        "a": "rabbitmq-amqp-1",
         "b": "spark",
-        "c": "artemis-amqp",
-        "d": "rabbitmq-amqp",
+        "c": "artemis-amqp-own",
+        "d": "rabbitmq-amqp-1",
         "f": "spark-queries",
     }
-    assert sorted("abcdef", key=longest_first(groups)) == ["b", "f", "a", "d", "c", "e"]
+    assert sorted("abcdef", key=longest_first(groups)) == ["b", "f", "c", "a", "d", "e"]
+
+
+def test_a_process_goes_on_with_its_broker() -> None:
+    """What takes long is first, then the broker of the process; each third process begins without brokers."""
+    scopes = ["artemis-amqp-1", "rabbitmq-stomp-2", "rabbitmq-amqp-own", "test_x.py"]
+    assert next_scope(scopes, "artemis", computes=False) == "rabbitmq-amqp-own"
+    assert next_scope(scopes[:2], "rabbitmq", computes=False) == "rabbitmq-stomp-2"
+    assert next_scope(scopes, "rabbitmq", computes=True) == "test_x.py"
+    assert next_scope(["test_x.py"], "rabbitmq", computes=False) == "test_x.py"

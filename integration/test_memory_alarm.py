@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-pytestmark = pytest.mark.ci("a broker without memory")
+pytestmark = [pytest.mark.ci("a broker without memory"), pytest.mark.own_broker("fills it")]
 
 MESSAGES = 10
 LONG = 1.0  # seconds without an answer, instead of 30

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 import redelivery
 from integration.raw_amqp import AmqpError, RawAmqp
 
@@ -168,6 +170,7 @@ def test_the_digest_is_the_same_at_every_delivery(any_broker: Broker, new_queue:
     assert seen[0] == seen[1] == seen[2]
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_an_odd_message_is_its_own_dead_letter(any_broker: Broker, new_queue: Callable[[], str]) -> None:
     """A message with one wrong field reaches the handler with the others, also after a redrive."""
     sent = list[str]()

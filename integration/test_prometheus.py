@@ -57,6 +57,7 @@ def total(found: Scrape, name: str) -> float:
     return sum(value for (each, _), value in found.samples.items() if each == name)
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_an_outage_is_scraped(
     artemis: Broker, java_client: Callable[[Broker], JavaClient], unique_queue: str, protocol: str

@@ -191,6 +191,7 @@ def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:
         pass
 
 
+@pytest.mark.own_broker("restarts it")
 def test_a_dead_letter_queue_that_nobody_has_made(
     rabbitmq: Broker, client: Client, unique_queue: str
 ) -> None:

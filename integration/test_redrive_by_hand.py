@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
-pytestmark = pytest.mark.ci("redrives by other tools")
+pytestmark = [
+    pytest.mark.ci("redrives by other tools"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"  # Artemis confirms and drops a second message with an id that it knows
 POLICIES = redelivery.RedeliveryPolicyMap(

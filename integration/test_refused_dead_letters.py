@@ -18,7 +18,10 @@ from integration.work import POLICY, Running, Work
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
-pytestmark = pytest.mark.ci("a dead letter that is refused for 12 s")
+pytestmark = [
+    pytest.mark.ci("a dead letter that is refused for 12 s"),
+    pytest.mark.own_broker("changes its settings"),
+]
 
 BAD, GOOD = 3, 12
 ONCE = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))

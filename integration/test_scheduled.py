@@ -87,6 +87,7 @@ def test_a_queue_of_brokerj_that_holds_nothing_is_refused(brokerj: Broker, uniqu
         connection.consumer(unique_queue)
 
 
+@pytest.mark.own_broker("kills it")
 @pytest.mark.parametrize("peer", ABLE, ids="-".join, indirect=True)
 def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str) -> None:
     """A confirmed delayed copy survives a kill of the broker, and is delivered with its count."""

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from integration.conftest import Client
     from integration.proxy import LinkProxy
 
-pytestmark = pytest.mark.ci("the reference's consumer scenarios on Classic")
+pytestmark = [
+    pytest.mark.ci("the reference's consumer scenarios on Classic"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "tests" / "vectors" / "consumer_scenarios.json").read_text()

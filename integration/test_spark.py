@@ -125,12 +125,12 @@ def _kind(cause: str) -> str:
 CRASHES = (
     [(point, "once") for point in POINTS]
     + [("in the sink", sink) for sink in ("once", "lines", "ids", "table")]
-    + [("after the log", "files"), ("after the state", "files")]
+    + [("after the log", "files"), ("after the state", "files"), ("after a redelivery", "ids")]
 )
 
 
 @pytest.mark.parametrize("peer", some(PAIRS, PAIRS[:1], ci=()), ids="-".join)
-@pytest.mark.parametrize(("point", "sink"), some(CRASHES, [("after a redelivery", "ids")], ci=()))
+@pytest.mark.parametrize(("point", "sink"), some(CRASHES, [("after the log", "files")], ci=(), spread=True))
 def test_the_driver_is_killed(
     session: Session,
     peer: tuple[str, str],

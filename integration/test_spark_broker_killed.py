@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-pytestmark = pytest.mark.full("Spark: a broker that is killed: a minute")
+pytestmark = [
+    pytest.mark.full("Spark: a broker that is killed: a minute"),
+    pytest.mark.own_broker("kills it"),
+]
 
 PEERS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 BATCH = 200

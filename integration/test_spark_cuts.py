@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from integration.proxy import LinkProxy
 
-pytestmark = pytest.mark.full("Spark: cuts and deaths: a minute each")
+pytestmark = [
+    pytest.mark.full("Spark: cuts and deaths: a minute each"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 # A reader that has little of the processor accepts nothing between two cuts, and Artemis dead-letters a message at its
 # tenth delivery: docs/measured/artemis-stomp.md, "Lost connections and max-delivery-attempts". A connection may end for

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-pytestmark = pytest.mark.full("Spark: Delta Lake")
+pytestmark = [
+    pytest.mark.full("Spark: Delta Lake"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 MOST = 10  # kills
 

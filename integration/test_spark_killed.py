@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-pytestmark = pytest.mark.ci("Spark: kills of a query's processes: a minute")
+pytestmark = [
+    pytest.mark.ci("Spark: kills of a query's processes: a minute"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=1, full=20, kind="spark")
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-pytestmark = pytest.mark.full("Spark: several readers, and deaths")
+pytestmark = [
+    pytest.mark.full("Spark: several readers, and deaths"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 PEERS = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 MESSAGES = 5000

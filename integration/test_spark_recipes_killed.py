@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-pytestmark = pytest.mark.full("Spark: recipes and kills: minutes")
+pytestmark = [
+    pytest.mark.full("Spark: recipes and kills: minutes"),
+    pytest.mark.own_broker("may restart it: Artemis strands messages"),
+]
 
 MOST = 10  # kills
 

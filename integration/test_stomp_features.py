@@ -201,6 +201,7 @@ def test_an_answer_reaches_a_temporary_queue_of_another_connection(
         assert pull(answers).text == "answer"
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 @pytest.mark.parametrize("process", [True, False])
 def test_expired_messages_are_never_dispatched(
     broker: Broker, java: JavaClient, unique_queue: str, *, process: bool

@@ -123,6 +123,7 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]
     return session.broker(name), protocol
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_a_producer_of_proton(pair: tuple[Broker, str], unique_queue: str) -> None:
     """`traceparent`, `tracestate` and `baggage` of a proton producer are properties, and stay through all steps."""
     broker, protocol = pair
@@ -143,6 +144,7 @@ def test_a_producer_of_proton(pair: tuple[Broker, str], unique_queue: str) -> No
     assert traced.baggage == [{"tenant": "blue & green", "user": "7"}] * 3
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 @pytest.mark.parametrize("kind", ["core", "openwire", "qpid"])
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_a_java_producer(
@@ -162,6 +164,7 @@ def test_a_java_producer(
     assert traced.baggage == [{"tenant": "blue & green", "user": "7"}] * 3
 
 
+@pytest.mark.own_broker("reads its dead-letter queue")
 def test_our_own_producer(pair: tuple[Broker, str], unique_queue: str) -> None:
     """The span of this library's `send` arrives over each protocol of each broker, with its baggage and its id."""
     broker, protocol = pair

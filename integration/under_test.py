@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from integration.eventually import SLACK
+from integration.letters import Letters
 from integration.proxy import LinkProxy
 from redelivery.testing.conformance import FEATURES, BrokerUnderTest, Found
 from redelivery.testing.conformance.bodies import BODIES_BY_KIND
@@ -37,8 +38,10 @@ class Pair:
     options: Mapping[str, str] = field(default_factory=dict)
     holds_back: bool = True
     persistence: bool = True
+    virtual_host: str = ""
+    """RabbitMQ's, for the dead letters of this protocol: with the other one's client they would have no headers."""
     patience: float = 0.0
-    """Seconds without a message after which the other client knows that a queue is empty."""
+    """Seconds without a message, after all that were there, for those of consumers that have just left."""
 
 
 class JmsUnderTest(BrokerUnderTest):
@@ -52,6 +55,8 @@ class JmsUnderTest(BrokerUnderTest):
         self.typed_headers = pair.typed_headers
         login = {"jms.userName": broker.user, "jms.password": broker.password}
         self.options = {**login, "startupMaxReconnectAttempts": "3", **pair.options}
+        if pair.virtual_host:
+            self.options["redelivery.virtualHost"] = f"vhost:{pair.virtual_host}"
         self.holds_back = pair.holds_back
         self.persistence = pair.persistence
         self.prefix = pair.prefix
@@ -61,6 +66,8 @@ class JmsUnderTest(BrokerUnderTest):
         self._scheme = pair.scheme
         self._patience = pair.patience
         self._java = java
+        self._dead = broker.dead_letter_queue
+        self._letters = Letters(broker)
         self._proxy = LinkProxy(broker.ports[pair.scheme], opaque=True)
 
     def __enter__(self) -> Self:
@@ -100,7 +107,14 @@ class JmsUnderTest(BrokerUnderTest):
 
     def take(self, queue: str) -> Sequence[Found]:
         """Receive all messages on a queue."""
-        return [_found(message) for message in self._java.drain(queue, timeout=self._patience)]
+        return (
+            self._letters.take(lambda: self._drained(queue)) if queue == self._dead else self._drained(queue)
+        )
+
+    def _drained(self, queue: str) -> list[Found]:
+        # With a message behind all others: RabbitMQ does not say when a queue is empty.
+        found = self._java.drain(queue, timeout=self._patience, to_the_end=bool(self._patience))
+        return [_found(message) for message in found]
 
     def cut(self) -> int:
         """Cut at the proxy, by RST."""

@@ -7,14 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugins import pytest_plugins
 from tests.transitions import transitions, transitions_of_the_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["transitions", "transitions_of_the_run"]
-
-pytest_plugins = ["tests.tiers", "tests.limits", "tests.processes", "tests.processor_time", "tests.progress"]
+__all__ = ["pytest_plugins", "transitions", "transitions_of_the_run"]
 
 
 def pytest_configure() -> None:

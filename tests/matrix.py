@@ -10,35 +10,38 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["case", "cover", "every_nth", "named", "pairwise", "some"]
+__all__ = ["cover", "every_nth", "named", "pairwise", "some"]
 
 WHY = "more cases of a matrix of which some run"
 
 
-def case(value: Any, *marks: pytest.MarkDecorator) -> Any:
-    """Return a case with these marks; a tuple is one value for each argument of the test."""
-    values = value if isinstance(value, tuple) else (value,)
-    return pytest.param(*values, marks=marks)
-
-
 def some(
-    every: Iterable[Any], quick: Collection[Any], *, ci: Collection[Any] | None = None, why: str = WHY
+    every: Iterable[Any],
+    quick: Collection[Any],
+    *,
+    ci: Collection[Any] | None = None,
+    why: str = WHY,
+    spread: bool = False,
 ) -> list[Any]:
     """Return all cases; those that are not in `quick` are marked for ci, and those that are not in `ci` for full.
 
-    Without `ci` all others are ci's. An empty `ci` leaves all others to full.
+    Without `ci` all others are ci's. An empty `ci` leaves all others to full. `spread`: a case is a tuple of the values
+    of several arguments.
     """
     cases = list(every)
     later = cases if ci is None else [*quick, *ci]
     assert all(each in cases for each in (*quick, *later)), "the few are some of all"
     marks = {False: pytest.mark.full(why), True: pytest.mark.ci(why)}
-    return [each if each in quick else case(each, marks[each in later]) for each in cases]
+    return [
+        each if each in quick else pytest.param(*(each if spread else (each,)), marks=marks[each in later])
+        for each in cases
+    ]
 
 
-def every_nth(every: Iterable[Any], step: int, *, why: str = WHY) -> list[Any]:
-    """Return all cases; each but the first of `step` is marked for ci. For long axes without a case of more weight."""
-    cases = list(every)
-    return [each if not place % step else case(each, pytest.mark.ci(why)) for place, each in enumerate(cases)]
+def every_nth(every: Iterable[tuple[Any, ...]], step: int, *, why: str = WHY) -> list[Any]:
+    """Return all cases of several arguments; each but the first of `step` is marked for ci."""
+    later = pytest.mark.ci(why)
+    return [pytest.param(*each, marks=later) if place % step else each for place, each in enumerate(every)]
 
 
 def cover(*axes: Sequence[Any], why: str = WHY) -> list[Any]:

@@ -77,6 +77,10 @@ class Broker(Running):
         self.containerised = self.in_container() if containerised is None else containerised
         self._server: Server | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process of the run needs to use it: all but the server, which stays with its parent."""
+        return {**self.__dict__, "_server": None}
+
     @property
     def release(self) -> tuple[int, ...]:
         """Major and minor version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
@@ -19,6 +20,7 @@ from integration.raw_amqp import RawAmqp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
 # The programs in /usr/sbin change the user, which then has no right to the files of a test's node.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
@@ -77,6 +79,7 @@ class RabbitMQ(Broker):
 
     stranger = "stranger"  # has the same password, and only the right to enter "/"
     virtual_hosts = ("/", "second")
+    virtual_host = ""  # that AMQP clients of the tests enter; empty: the default one
 
     def __init__(
         self,
@@ -138,7 +141,8 @@ class RabbitMQ(Broker):
         """Return a URL with short time-outs for missing answers, and without drain, which ends the session."""
         local = "jms.receiveLocalOnly=true&jms.receiveNoWaitLocalOnly=true"
         waits = "jms.closeTimeout=300&jms.requestTimeout=5000&jms.sendTimeout=5000"
-        return f"{super().qpid_url}?{local}&{waits}"
+        host = f"&amqp.vhost=vhost:{self.virtual_host}" if self.virtual_host else ""
+        return f"{super().qpid_url}?{local}&{waits}{host}"
 
     def files(self, place: Place) -> dict[str, bytes]:
         """Return the node's configuration."""
@@ -199,6 +203,12 @@ class RabbitMQ(Broker):
         }
         return {name: value for name, value in variables.items() if value}
 
+    def within(self, virtual_host: str) -> Self:
+        """Return the same broker, whose AMQP clients enter this virtual host: it has queues of its own."""
+        found = copy.copy(self)
+        found.virtual_host, found._declared = virtual_host, set()
+        return found
+
     def write_down(self) -> None:
         """Make Mnesia write its log: a queue is on the disk only up to two seconds after its declaration.
 
@@ -235,13 +245,14 @@ class RabbitMQ(Broker):
             ],
             "policies": [
                 {
-                    "vhost": "/",
+                    "vhost": name,
                     "name": "dead-letters",
                     "pattern": r"^dlx\.",
                     "apply-to": "queues",
                     "priority": 0,
                     "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "DLQ"},
                 }
+                for name in self.virtual_hosts
             ],
         }
 

@@ -32,6 +32,8 @@ import java.util.Map;
  * connection, so the tool outlives its broker.
  */
 public class JmsTool {
+    private static final long LONG = 30_000; // milliseconds for a message that has been sent
+
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err); // what libraries print must not mix with the answers
@@ -183,11 +185,22 @@ public class JmsTool {
         List<Object> found = new ArrayList<>();
         long timeout = number(c, "timeout", 1000);
         long limit = number(c, "limit", Long.MAX_VALUE);
+        String end = (String) c.get("end"); // body of a message behind all others
+        if (end != null) {
+            MessageProducer producer = session.createProducer(destination(session, c));
+            producer.setDeliveryMode(DeliveryMode.NON_PERSISTENT);
+            producer.send(session.createTextMessage(end));
+        }
         MessageConsumer consumer = session.createConsumer(destination(session, c), (String) c.get("selector"));
         while (found.size() < limit) {
-            Message message = timeout == 0 ? consumer.receiveNoWait() : consumer.receive(timeout);
+            long wait = end != null ? LONG : timeout;
+            Message message = wait == 0 ? consumer.receiveNoWait() : consumer.receive(wait);
             if (message == null) {
                 break;
+            }
+            if (end != null && message instanceof TextMessage text && end.equals(text.getText())) {
+                end = null;
+                continue;
             }
             found.add(describe(message));
         }

@@ -126,6 +126,7 @@ def run(target: Target, folder: Path, options: Sequence[str] = ()) -> int:
         [("exception", False), ("exception", True), ("slow", False), ("memory", False), ("crash", True)],
         [("exception", False), ("memory", False)],
         why="faults planted in a target, to test the fuzzer: 0.5 s each",
+        spread=True,
     ),
 )
 def test_a_planted_fault_is_found(

@@ -1,0 +1,7 @@
+"""Plugins of pytest for all tests: `tests/conftest.py` and `integration/conftest.py` name them."""
+
+from __future__ import annotations
+
+__all__ = ["pytest_plugins"]
+
+pytest_plugins = ["tests.tiers", "tests.limits", "tests.processes", "tests.processor_time", "tests.progress"]
