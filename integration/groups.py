@@ -16,10 +16,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
-from tests.tiers import runs_all_of
+from tests.tiers import leave_out, runs_all_of
 
 from integration.brokers import ALL_BROKERS
-from integration.rotation import left_out, pairs_of_each_test
+from integration.rotation import WHY, left_out, on_each_pair, pairs_of_each_test
 from integration.run_folder import is_worker, run_folder
 
 if TYPE_CHECKING:
@@ -77,13 +77,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out cases as REDELIVERY_PAIRS says; find the group of each test, which reports of the run may also read."""
-    gone = left_out(
-        {item.nodeid: pair for item in items if (pair := pair_of(item)) is not None}, pairs_of_each_test()
-    )
-    if gone:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in gone])
-        items[:] = [item for item in items if item.nodeid not in gone]
+    """Leave out cases of other pairs (rotation.py); find the group of each test, which reports of the run may read."""
+    pairs = {
+        item.nodeid: pair for item in items if (pair := pair_of(item)) and not on_each_pair(item, pair[1])
+    }
+    leave_out(config, items, dict.fromkeys(left_out(pairs, pairs_of_each_test()), WHY))
     groups: dict[str, str] = {}
     for item in items:
         group = group_of(item)

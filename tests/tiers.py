@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["KINDS", "TIERS", "amount", "chosen", "left_out", "runs_all_of", "tier_of"]
+__all__ = ["KINDS", "TIERS", "amount", "chosen", "kind_of", "leave_out", "left_out", "runs_all_of", "tier_of"]
 
 TIERS = ("quick", "ci", "full")
 VARIABLE = "REDELIVERY_TIER"
