@@ -2,9 +2,9 @@
 
     python -m benchmarks.fed [--protocol both] [--rounds 24] [--before FOLDER] [--json FILE]
 
-`benchmarks.consume_fed` describes a round; each is a process of its own. It fails unless every message was handled once
-and acknowledged once. The figure is the smallest of the rounds, for other work on the machine only adds to it. Linux
-only.
+`benchmarks.consume_fed` is a round: a process that consumes the recording four times, and prints the smallest time. It
+fails unless every message was handled once and acknowledged once. The figure is the smallest of the rounds: other work
+on the machine only adds to it. Linux only.
 
 `--before` compares this checkout with another one, which need not have this program:
 
@@ -89,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for protocol in protocols:
         if not recording(protocol).exists():
             parser.error(f"there is no recording of {protocol}: make it with python -m benchmarks.record")
+    if given.json and not given.json.absolute().parent.is_dir():
+        parser.error(f"{given.json} cannot be written: its folder does not exist")
     checkouts = {"now": HERE} if given.before is None else {"before": given.before, "now": HERE}
     print(interpreter(), flush=True)
     found = {protocol: measure(protocol, checkouts, given.rounds) for protocol in protocols}

@@ -1,10 +1,10 @@
 """Make the recordings of `benchmarks.fed` anew: what Artemis sends to this library for a prefilled queue.
 
-    python -m benchmarks.record [--protocol both] [--messages 5000]
+    python -m benchmarks.record [--protocol both]
 
-Starts the Artemis of `integration.brokers`. The messages are those of `benchmarks.fill` and `benchmarks.fill_amqp`. A
-recording holds all bytes of one connection from the broker to the client, compressed. It is fed to this library once,
-as a test.
+Starts the Artemis of `integration.brokers`. The 5,000 messages are those of `benchmarks.fill` and
+`benchmarks.fill_amqp`. A recording holds all bytes of one connection from the broker to the client, compressed. It is
+fed to this library once, as a test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gzip
 import socket
 from typing import TYPE_CHECKING, Any
 
-from integration.brokers import Artemis
+from integration.brokers import Artemis, BrokerError
 
 import redelivery
 from benchmarks.before import fill_queue
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from redelivery import Message
 
 __all__ = ["main"]
+
+MESSAGES = 5000
 
 
 class RecordedSocket(socket.socket):
@@ -50,9 +52,9 @@ class RecordedSocket(socket.socket):
         return read
 
 
-def record(broker: Broker, protocol: str, messages: int) -> bytes:
+def record(broker: Broker, protocol: str) -> bytes:
     """Fill a queue, consume it, and return what the broker sent."""
-    fill_queue(broker, protocol, QUEUE, messages)
+    fill_queue(broker, protocol, QUEUE, MESSAGES)
     links: list[RecordedSocket] = []
     seen = 0
 
@@ -65,7 +67,7 @@ def record(broker: Broker, protocol: str, messages: int) -> bytes:
         seen += 1
         if len(message.body) != SIZE or message.headers["xid"] is None:
             raise ValueError("wrong message")
-        if seen == messages:
+        if seen == MESSAGES:
             connection.stop()
 
     with (
@@ -74,34 +76,41 @@ def record(broker: Broker, protocol: str, messages: int) -> bytes:
     ):
         connection.listen(QUEUE, handle)
         report = connection.run()
-    if report.accepted != messages or len(links) != 1:
+    if report.accepted != MESSAGES or len(links) != 1:
         raise SystemExit(f"{protocol}: {len(links)} connections, {report}")
     return bytes(links[0].bytes_read)
 
 
+def renew(broker: Broker, protocol: str) -> None:
+    """Record one protocol, write the recording, and feed it once."""
+    data = gzip.compress(record(broker, protocol), mtime=0)
+    recording(protocol).write_bytes(data)
+    messages, cpu_us = consume(protocol)
+    print(
+        f"{protocol}: {messages:,} messages of Artemis {broker.version} in {len(data):,} bytes; "
+        f"fed once: {cpu_us:.1f} µs a message",
+        flush=True,
+    )
+
+
 def main() -> None:
-    """Record, write, and feed the recording once."""
+    """Start the broker, and renew the recordings."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.record",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--protocol", choices=(*PROTOCOLS, "both"), default="both")
-    parser.add_argument("--messages", type=int, default=5000)
     given = parser.parse_args()
     if (why := Artemis.unavailable()) is not None:
         parser.error(why)
-    Artemis.obtain()
-    with Artemis() as broker:
-        for protocol in PROTOCOLS if given.protocol == "both" else (given.protocol,):
-            data = gzip.compress(record(broker, protocol, given.messages), mtime=0)
-            recording(protocol).write_bytes(data)
-            messages, cpu_us = consume(protocol)
-            print(
-                f"{protocol}: {messages:,} messages of Artemis {broker.version} in {len(data):,} bytes; "
-                f"fed once: {cpu_us:.1f} µs a message",
-                flush=True,
-            )
+    try:
+        Artemis.obtain()
+        with Artemis() as broker:
+            for protocol in PROTOCOLS if given.protocol == "both" else (given.protocol,):
+                renew(broker, protocol)
+    except BrokerError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -147,9 +147,9 @@ def _accepted(frame: bytes) -> range:
     data = Data()
     data.decode(frame[8:])
     data.next()
-    fields: list[Any] = data.get_object().value
-    # Those at the end may be missing.
-    role, first, last, settled, state, *_ = [*fields, None, None, None]
+    # Fields at the end may be missing.
+    fields: list[Any] = [*data.get_object().value, None, None, None]
+    role, first, last, settled, state, *_ = fields
     accepted = isinstance(state, Described) and state.descriptor == ACCEPTED
     return range(first, (first if last is None else last) + 1) if role and settled and accepted else range(0)
 
