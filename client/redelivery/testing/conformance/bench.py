@@ -126,6 +126,10 @@ class Bench:
         """Return the number of deliveries that have arrived on this connection, dispatched or not."""
         return sum(engine.arrived for engine in _engines(connection))
 
+    def connection_number(self, message: Message) -> int:
+        """Return the number of the connection over which a message arrived. Attempts to connect count, too."""
+        return message._delivery.epoch  # pyright: ignore[reportPrivateUsage]
+
     def unsettled(self, connection: Connection) -> bool:
         """True if poison acknowledgements are not confirmed yet."""
         return any(engine.load.unconfirmed for engine in _engines(connection))
@@ -298,5 +302,5 @@ def as_text(value: object) -> str:
 
 
 def _engines(connection: Connection) -> list[Engine]:
-    """Return the engines of a connection's consumers: the only access to private attributes."""
+    """Return the engines of a connection's consumers, which are private."""
     return [dispatcher.engine for dispatcher in connection._dispatchers]  # pyright: ignore[reportPrivateUsage]
