@@ -19,12 +19,13 @@ from integration.run_folder import run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import Any
 
     from integration.brokers import Broker
 
 
-__all__ = ["fetched", "had", "own_settings", "started"]
+__all__ = ["fetched", "had", "own_settings", "remember", "started"]
 
 T = TypeVar("T")
 B = TypeVar("B", bound="Broker")
@@ -36,19 +37,27 @@ def had(name: str, what: str, get: Callable[[], T]) -> T:
 
     If REDELIVERY_REQUIRE_BROKERS has `name`, the first test that needs it fails, and the others are skipped.
     """
-    known = run_folder() / f"failed-{re.sub(r'[^a-z0-9]+', '-', what.lower())}"
-    if known.exists():
-        pytest.skip(f"{what}: {known.read_text(encoding='utf-8')}", allow_module_level=True)
-    try:
-        return get()
-    except Exception as error:
-        text = str(error) or type(error).__name__
-    reason, demanded = _shortened(text), required(name)
-    test = os.environ.get("PYTEST_CURRENT_TEST", "the collection of tests").partition(" (")[0]
-    first = _remember(known, f"{reason} (required: {test} fails)" if demanded else reason)
-    if demanded and first:
-        pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {what}: {text}", pytrace=False)
-    pytest.skip(f"{what}: {reason}", allow_module_level=True)
+    known = _file("failed", what)
+    if not known.exists():
+        try:
+            return get()
+        except Exception as error:
+            remember(what, error)
+    text = known.read_text(encoding="utf-8")
+    reason = f"{what}: {_shortened(text)}"
+    if required(name):
+        told = _file("told", what)
+        if _written(
+            told, os.environ.get("PYTEST_CURRENT_TEST", "the collection of tests").partition(" (")[0]
+        ):
+            pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {what}: {text}", pytrace=False)
+        reason += f" (required: {told.read_text(encoding='utf-8')} fails)"
+    pytest.skip(reason, allow_module_level=True)
+
+
+def remember(what: str, error: Exception) -> None:
+    """Keep a failure for all processes of the run, unless another one was first."""
+    _written(_file("failed", what), str(error) or type(error).__name__)
 
 
 def fetched(kind: type[Broker]) -> None:
@@ -87,17 +96,20 @@ def own_settings(kind: type[B], **settings: Any) -> Iterator[B]:
         yield broker
 
 
-def _remember(known: os.PathLike[str], text: str) -> bool:
-    """Write the first failure; False if another process was first."""
-    own = f"{os.fspath(known)}.{os.getpid()}"
-    with open(own, "w", encoding="utf-8") as file:
-        file.write(text)
+def _file(kind: str, what: str) -> Path:
+    return run_folder() / f"{kind}-{re.sub(r'[^a-z0-9]+', '-', what.lower())}"
+
+
+def _written(file: Path, text: str) -> bool:
+    """Write a file; False if another process was first."""
+    own = file.with_name(f"{file.name}.{os.getpid()}")
+    own.write_text(text, encoding="utf-8")
     try:
-        os.link(own, known)  # unlike a write it is whole at once, and fails if the file is there
+        file.hardlink_to(own)  # unlike a write it is whole at once, and fails if the file is there
     except FileExistsError:
         return False
     finally:
-        os.unlink(own)
+        own.unlink()
     return True
 
 

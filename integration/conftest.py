@@ -35,6 +35,7 @@ from integration.compatibility.record import recorder
 from integration.every_version import pytest_cmdline_main
 from integration.groups import (
     owns,
+    pytest_collection_finish,
     pytest_collection_modifyitems,
     pytest_runtest_setup,
     pytest_xdist_auto_num_workers,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 # Hooks, of integration/again.py and integration/groups.py.
 __all__ = [
     "pytest_cmdline_main",
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_plugins",
     "pytest_runtest_call",

@@ -18,17 +18,23 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pytest
 from tests.tiers import leave_out, runs_all_of
 
-from integration.brokers import ALL_BROKERS
+from integration.availability import remember
+from integration.brokers import ALL_BROKERS, Progress
+from integration.brokers.toolchain import progress
+from integration.prepare import prepare
 from integration.rotation import WHY, left_out, on_each_pair, pairs_of_each_test
 from integration.run_folder import is_worker, run_folder
+from integration.run_folder import log as write_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = [
+    "brokers_of",
     "group_of",
     "owns",
     "pair_of",
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_runtest_setup",
     "pytest_xdist_auto_num_workers",
@@ -68,12 +74,32 @@ def pytest_xdist_auto_num_workers() -> int:
     return int(os.environ.get("REDELIVERY_PROCESSES") or max(1, min(PROCESSES, memory // BYTES)))
 
 
+def prepared(brokers: Collection[str]) -> None:
+    """Fetch what is missing of these brokers, before the first test, in one process; from now on, report to the log."""
+
+    def failed(what: str, error: Exception) -> None:
+        remember(what, error)
+        progress(f"{what}: {error}")
+
+    prepare(brokers, failed)
+    Progress.write = staticmethod(write_log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Prepare the brokers of the tests that were collected, if this is the only process."""
+    if is_worker(session.config):
+        Progress.write = staticmethod(write_log)
+    elif not session.config.option.collectonly:
+        prepared(brokers_of(session.items))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Distribute the tests by their groups, for any `--dist`."""
     from integration.scheduling import ByGroup  # noqa: PLC0415 -- pytest-xdist may be missing
 
-    return ByGroup(config, log, run_folder())
+    return ByGroup(config, log, run_folder(), prepared)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,9 +116,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append(("group", group))
     if is_worker(config):
         file = run_folder() / f"groups-{os.getpid()}.json"
-        file.write_text(json.dumps(groups), encoding="utf-8")
+        file.write_text(json.dumps({"groups": groups, "brokers": brokers_of(items)}), encoding="utf-8")
         place = longest_first(groups)
         items.sort(key=lambda item: place(item.nodeid))
+
+
+def brokers_of(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the names of the brokers that these tests use."""
+    return sorted({pair[0] for item in items if (pair := pair_of(item)) is not None})
 
 
 def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[int, int, str]]:

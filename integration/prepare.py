@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from integration.brokers import ALL_BROKERS
 from integration.brokers.choice import required
-from integration.brokers.toolchain import BrokerError, progress
+from integration.brokers.toolchain import progress
 from integration.java_client import JavaClient
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
-def main() -> None:
-    """Fetch the brokers and the Java clients, compile, and make the archive of Spark's classes."""
-    for name, kind in ALL_BROKERS.items():
+__all__ = ["prepare"]
+
+
+def prepare(names: Iterable[str], failed: Callable[[str, Exception], None]) -> None:
+    """Fetch brokers and compile their Java clients, one after the other; `failed` is told what cannot be had."""
+    for name in names:
+        kind = ALL_BROKERS[name]
         reason = kind.unavailable()
         if reason is not None:
             progress(f"{name}: {reason}")
             continue
         try:
             kind.obtain()
-        except BrokerError as error:
-            if required(name):
-                raise
-            progress(f"{name}: {error}")
+        except Exception as error:
+            failed(name, error)
             continue
         for client in kind.java_clients:
-            JavaClient.prepare(client)
+            try:
+                JavaClient.prepare(client)
+            except Exception as error:
+                failed(f"{name}'s Java client {client}", error)
+
+
+def main() -> None:
+    """Fetch all brokers and Java clients, compile, and make the archive of Spark's classes."""
+
+    def failed(what: str, error: Exception) -> None:
+        if required(what.partition("'")[0]):
+            raise error
+        progress(f"{what}: {error}")
+
+    prepare(ALL_BROKERS, failed)
     try:
         from integration.spark_jvm import make_archive  # noqa: PLC0415 -- Spark may be missing
     except ImportError as error:

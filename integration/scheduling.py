@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     import pytest
@@ -24,18 +24,27 @@ COMPUTING = 3  # each third process begins with tests without a broker
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Groups in the order of their tests. `folder` has a file from each process with the groups that it has found."""
 
-    def __init__(self, config: pytest.Config, log: Any, folder: Path) -> None:
-        """Read no file before the processes have collected their tests."""
+    def __init__(
+        self, config: pytest.Config, log: Any, folder: Path, prepared: Callable[[Collection[str]], None]
+    ) -> None:
+        """Read no file before the processes have collected their tests; then call `prepared` with their brokers."""
         super().__init__(config, log)
         # Otherwise the group with the most tests would be first, and Spark's, the longest, last.
         config.option.loadscopereorder = False
         self._folder = folder
-        self._groups: dict[str, str] | None = None
+        self._prepared = prepared
+        self._groups: dict[str, str] = {}
         self._brokers: dict[Any, str] = {}
 
+    def schedule(self) -> None:
+        """Begin with the first tests, when all brokers are fetched."""
+        if self.collection is None:
+            told = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
+            self._groups = told["groups"]
+            self._prepared(told["brokers"])
+        super().schedule()
+
     def _split_scope(self, nodeid: str) -> str:
-        if self._groups is None:
-            self._groups = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
         return self._groups.get(nodeid) or nodeid.partition("::")[0]
 
     def _assign_work_unit(self, node: Any) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from integration.brokers.toolchain import LONGEST_FETCH, BrokerError, cache_root, locked, progress, run
@@ -82,13 +83,14 @@ class DebianRoot:
         with locked(self.folder.name):
             if self.version:
                 return
-            progress(f"fetching RabbitMQ of Debian's {self.suite} into {cache_root()} (once)")
+            progress(f"RabbitMQ of {self.suite}: downloading into {cache_root()} (once)")
+            began = time.monotonic()
             with tempfile.TemporaryDirectory(dir=cache_root(), prefix="apt-") as scratch:
                 work = Path(scratch)
                 made = self._unpacked(work, self._fetched(work))
                 shutil.rmtree(self.folder, ignore_errors=True)
                 made.rename(self.folder)
-            progress(f"fetched RabbitMQ {self.version} of {self.suite}")
+            progress(f"RabbitMQ {self.version} of {self.suite}: {time.monotonic() - began:.0f} s")
 
     def _fetched(self, work: Path) -> list[Path]:
         lists, cache = work / "lists", work / "cache"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,12 +153,13 @@ def _home(distribution: Distribution) -> Path:
 
 
 def _download(distribution: Distribution, scratch: Path) -> Path:
-    progress(f"fetching {distribution.name} through Maven into {cache_root()} (once; may take minutes)")
+    progress(f"{distribution.name}: downloading into {cache_root()} (once; {LONGEST_FETCH:g} s at most)")
+    began = time.monotonic()
     (scratch / "pom.xml").write_text(_pom(distribution), encoding="utf-8")
     jars = scratch / "jars"
     argv = ["mvn", "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
     run(argv, f"fetching {distribution.name}", cwd=scratch, timeout=LONGEST_FETCH)
-    progress(f"fetched {distribution.name}")
+    progress(f"{distribution.name}: {time.monotonic() - began:.0f} s")
     return jars
 
 
