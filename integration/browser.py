@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from tests.children import for_all_tests
 
 from integration.brokers.choice import required
 
@@ -68,6 +69,7 @@ class Browser:
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            env=for_all_tests(),
             text=True,
         )
         self._number = 0

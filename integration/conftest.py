@@ -274,7 +274,12 @@ def spark() -> Iterator[SparkSession]:
     """One session of Spark for all tests that do not kill it."""
     from integration.spark_jvm import new_session  # noqa: PLC0415 -- Spark may be missing
 
-    session = had("spark", "a session of Spark", new_session)
+    def get() -> SparkSession:
+        with pytest.MonkeyPatch.context() as patch:  # its JVM is not only of the test that needs it first
+            patch.delenv("PYTEST_CURRENT_TEST", raising=False)
+            return new_session()
+
+    session = had("spark", "a session of Spark", get)
     yield session
     session.stop()
 

@@ -1,0 +1,98 @@
+"""One broker for all processes of a run: started once, used by copies that may not stop it, and replaced if broken."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from integration import shared
+from integration.brokers import Broker, BrokerError
+from integration.shared import Guest, Host, SharedBrokers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from integration.brokers.base import Place
+
+
+class Fake(Broker):
+    """A broker without a program."""
+
+    name = "fake"
+    version = "1"
+    services = ("stomp",)
+    starts = 0
+    refuses = False
+
+    def start(self) -> Self:
+        """Count the start."""
+        type(self).starts += 1
+        if self.refuses:
+            raise BrokerError("no port is free")
+        self._server: Any = SimpleNamespace(
+            running=True, pid=7, execute=lambda argv: f"did {argv[0]}", close=lambda: None
+        )
+        return self
+
+    def files(self, place: Place) -> dict[str, bytes]:
+        """Return none."""
+        del place
+        return {}
+
+    def command(self, place: Place) -> list[str]:
+        """Return none."""
+        del place
+        return []
+
+
+@pytest.fixture
+def guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SharedBrokers]]:
+    """Two processes of a run, and the one that began it."""
+    monkeypatch.setattr(Fake, "starts", 0)
+    monkeypatch.setattr(shared, "ALL_BROKERS", {"fake": Fake})
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Host()) as host:
+        address = str(Path(folder) / "socket")
+        host.listen(address)
+        found = [SharedBrokers(Guest(address)) for _ in range(2)]
+        yield found
+        for each in found:
+            each.close()
+
+
+def test_it_is_started_once(guests: list[SharedBrokers]) -> None:
+    """Each process has a copy with the same ports, whose server answers."""
+    one, two = (each.broker("fake") for each in guests)
+    assert Fake.starts == 1
+    assert one.ports == two.ports
+    assert one is guests[0].broker("fake")
+    assert (one.running, one.pid, two.server.execute(["tool"])) == (True, 7, "did tool")
+
+
+@pytest.mark.parametrize("change", ["kill", "stop", "pause", "resume", "restart"])
+def test_no_test_changes_it(guests: list[SharedBrokers], change: str) -> None:
+    """A test that would change it is told how to get its own."""
+    with pytest.raises(BrokerError, match="mark the test with own_broker"):
+        getattr(guests[0].broker("fake"), change)()
+
+
+def test_a_broken_one_is_replaced_once(guests: list[SharedBrokers]) -> None:
+    """Later tests of each process have another one, although both have asked for it."""
+    one, two = (each.broker("fake") for each in guests)
+    guests[0].replace(one)
+    guests[1].replace(two)
+    new = guests[0].broker("fake")
+    assert new.ports != one.ports
+    assert guests[1].broker("fake").ports == new.ports
+    assert Fake.starts == 2
+
+
+def test_a_failed_start_is_told(guests: list[SharedBrokers], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that asked gets the reason."""
+    monkeypatch.setattr(Fake, "refuses", True)
+    with pytest.raises(BrokerError, match="no port is free"):
+        guests[0].broker("fake")
