@@ -75,7 +75,6 @@ class Bench:
         self._connections: list[Connection] = []
         self._gates: list[Gate] = []
         self._found: dict[str, list[Found]] = {}
-        self._cut_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +142,6 @@ class Bench:
             return connection.connected and all(e.epoch not in (-1, old) for e, old in before.items())
 
         self.eventually(again, "the connection stands again")
-        self._cut_at = self.clock.monotonic()
 
     def gate(self) -> Gate:
         """Return a gate. The end of the test opens it."""
@@ -262,9 +260,14 @@ class Bench:
             elif len(found) >= at_least or self.clock.monotonic() >= deadline:
                 return found
 
-    def nothing(self, consumer: Consumer) -> None:
-        """Check that no message arrives; after a cut, not even one that the broker redelivers late."""
-        message = consumer.receive(timeout=max(QUIET, self._cut_at + GIVEN_AGAIN - self.clock.monotonic()))
+    def nothing(self, consumer: Consumer, quiet: float = QUIET) -> None:
+        """Check that no message arrives for `quiet` seconds.
+
+        After a cut, wait first for an event that proves that the broker has nothing more to redeliver: all that it
+        had sent has come again, or is settled. Without such an event, `quiet` is GIVEN_AGAIN. A later message would
+        prove nothing: it overtakes those of a connection whose end the broker has not noticed yet.
+        """
+        message = consumer.receive(timeout=quiet)
         assert message is None, f"{message!r} came"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry"]
 
-TTL = 2.0
+TTL = 0.5
 
 
 def with_time_enough(bench: Bench, test: Callable[[Bench, float], bool]) -> None:

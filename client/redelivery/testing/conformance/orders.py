@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Orders"]
 
-DELAY = 1.0  # seconds
+DELAY = 0.4  # seconds
 POLICY = redelivery.RedeliveryPolicy(
     maximum_redeliveries=2, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scheduled"]
 
-DELAY = 1.0
+DELAY = 0.4
 POLICY = redelivery.RedeliveryPolicy(
     maximum_redeliveries=2, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
 )
