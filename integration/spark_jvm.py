@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +33,7 @@ __all__ = ["java_options", "make_archive", "new_session"]
 
 LIGHT = " ".join((*LIGHT_JVM, "-Xlog:disable"))
 LONGEST = 300.0  # seconds for making an archive
+AGAIN = 3600.0  # seconds after a failure until another process tries to make it
 
 
 @cache
@@ -65,25 +69,16 @@ def make_archive() -> None:
     """Make the archive for this Java and Spark, unless it is there. It takes minutes on a busy machine."""
     archive = _archive()
     with locked(archive.stem):
-        if archive.exists():
-            return
-        progress("making an archive of Spark's classes, once on this machine")
-        made = archive.with_suffix(".made")
-        try:
-            subprocess.run(
-                [sys.executable, "-m", "integration.spark_jvm", str(made)],
-                cwd=Path(__file__).parent.parent,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-                stdout=subprocess.PIPE,  # read to its end, when Python and the JVM are gone
-                stderr=subprocess.STDOUT,
-                timeout=LONGEST,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            progress(f"no archive within {LONGEST:g} s: Spark starts without it")
-            made.unlink(missing_ok=True)
-        if made.exists():
-            made.rename(archive)
+        failed = archive.with_suffix(".failed")
+        if not archive.exists() and not (failed.exists() and time.time() - failed.stat().st_mtime < AGAIN):
+            progress("making an archive of Spark's classes, once on this machine")
+            made = archive.with_suffix(".made")
+            if (fault := _make(made)) is None:
+                made.rename(archive)
+            else:
+                made.unlink(missing_ok=True)
+                failed.touch()
+                progress(f"the archive of Spark's classes {fault}; Spark starts without it, more slowly")
 
 
 def _archive() -> Path:
@@ -91,6 +86,29 @@ def _archive() -> Path:
     java = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
     known = hashlib.sha256(java + f"{pyspark.__version__} {pyspark.__file__}".encode()).hexdigest()[:16]
     return cache_root() / f"spark-{known}.jsa"
+
+
+def _make(archive: Path) -> str | None:
+    """Make an archive in other processes, all of which have ended afterwards; return what went wrong, or None."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "integration.spark_jvm", str(archive)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdout=subprocess.PIPE,  # read to its end, when Python and the JVM are gone
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            process.communicate(timeout=LONGEST)
+        except BaseException as error:
+            # Python, and the JVMs that it has started. Also if the wait is interrupted.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return f"is not ready after {LONGEST:g} s"
+    return None if archive.exists() else f"was not made (exit status {process.returncode})"
 
 
 class _Numbers(SimpleDataSourceStreamReader):
