@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import threading
 from collections import defaultdict
 from multiprocessing.connection import Client, Connection, Listener
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from integration.brokers import ALL_BROKERS, BrokerError
+from integration.groups import NICE, USUAL
 from integration.run_folder import is_worker, run_folder
 
 if TYPE_CHECKING:
@@ -79,6 +81,10 @@ class Host:
                 self._brokers[name] = found
             elif not found.running:
                 found.start()
+            if self._listener is not None and not found.containerised:
+                # As the processes that use it: Spark's go first (groups.py).
+                with contextlib.suppress(OSError):  # it has just ended, or only root may
+                    os.setpriority(os.PRIO_PGRP, found.pid, USUAL + NICE)
             return found
 
     def _replace(self, name: str, port: int) -> None:
@@ -158,7 +164,7 @@ class SharedServer:
         """Return the end of the log."""
         return str(self._ask("log_tail", self._name, characters))
 
-    def _refused(self, *_: object) -> NoReturn:
+    def _refused(self, *_: object, **options: object) -> NoReturn:
         raise BrokerError(
             f"other tests use this {self._name}: mark the test with own_broker, and it gets its own"
         )

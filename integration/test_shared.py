@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from integration.brokers.base import Place
 
+NOBODY = 1 << 30  # above all pids
+
 
 class Fake(Broker):
     """A broker without a program."""
@@ -35,7 +37,7 @@ class Fake(Broker):
         if self.refuses:
             raise BrokerError("no port is free")
         self._server: Any = SimpleNamespace(
-            running=True, pid=7, execute=lambda argv: f"did {argv[0]}", close=lambda: None
+            running=True, pid=NOBODY, execute=lambda argv: f"did {argv[0]}", close=lambda: None
         )
         return self
 
@@ -70,7 +72,7 @@ def test_it_is_started_once(guests: list[SharedBrokers]) -> None:
     assert Fake.starts == 1
     assert one.ports == two.ports
     assert one is guests[0].broker("fake")
-    assert (one.running, one.pid, two.server.execute(["tool"])) == (True, 7, "did tool")
+    assert (one.running, one.pid, two.server.execute(["tool"])) == (True, NOBODY, "did tool")
 
 
 @pytest.mark.parametrize("change", ["kill", "stop", "pause", "resume", "restart"])
