@@ -13,6 +13,8 @@ from integration.raw_amqp import AmqpError, RawAmqp
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
+pytestmark = pytest.mark.ci("brokers in containers, in a step of their own")
+
 
 def test_a_durable_message_survives_a_kill(contained: Broker) -> None:
     """A broker has the same data and ports after `docker kill` and `docker start`, over each protocol."""

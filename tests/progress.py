@@ -20,6 +20,8 @@ EVERY = 30.0
 """Seconds between two lines of progress."""
 LONG = 30.0
 """Seconds after which a running test is named."""
+MOST = 12
+"""Reasons in a table."""
 HELP = {
     "quick": "the promises, for each change. --tier ci is what .ci/run tests, --tier full what .ci/full tests",
     "ci": "before a merge",
@@ -129,17 +131,21 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     """Count what was left out and what was skipped by their reasons. Failures come after them, at the very end."""
-    table(terminalreporter, f"left out by the tier {chosen()}", counts_of(config))
+    table(terminalreporter, f"left out by the tier {chosen()}, by the reason at the test", counts_of(config))
     skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     table(terminalreporter, "skipped", skipped)
 
 
 def table(reporter: TerminalReporter, title: str, counts: Counter[str]) -> None:
-    """Write reasons, the most frequent first."""
-    if counts:
-        reporter.section(title)
-        for why, count in counts.most_common():
-            reporter.line(f"{count:6} {why}")
+    """Write the most frequent reasons, and the number of the others."""
+    if not counts:
+        return
+    reporter.section(title)
+    for why, count in counts.most_common(MOST):
+        reporter.line(f"{count:6} {why}")
+    others = counts.most_common()[MOST:]
+    if others:
+        reporter.line(f"{sum(count for _, count in others):6} for {len(others)} other reasons")
 
 
 def _reason(report: Any) -> str:
