@@ -13,6 +13,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.children import for_all_tests
+
 from integration.brokers import ActiveMQ
 from integration.brokers.toolchain import BrokerError, Distribution, classes, missing
 from integration.eventually import gathered
@@ -102,6 +104,7 @@ class JavaClient(Running):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            env=for_all_tests(),
             start_new_session=True,
         )
         self._answers: queue.Queue[bytes] = queue.Queue()

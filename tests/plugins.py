@@ -4,4 +4,11 @@ from __future__ import annotations
 
 __all__ = ["pytest_plugins"]
 
-pytest_plugins = ["tests.tiers", "tests.limits", "tests.processes", "tests.processor_time", "tests.progress"]
+pytest_plugins = [
+    "tests.tiers",
+    "tests.limits",
+    "tests.children",
+    "tests.processes",
+    "tests.processor_time",
+    "tests.progress",
+]

@@ -73,7 +73,10 @@ class Broker(Running):
         """Choose ports and a data folder; nothing runs before `start()`."""
         names = (*self.services, *self.internal)
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.folder = Path(tempfile.mkdtemp(prefix=f"redelivery-{self.name}-"))
+        # In the folder of a run of the tests, which is removed with it.
+        self.folder = Path(
+            tempfile.mkdtemp(prefix=f"redelivery-{self.name}-", dir=os.environ.get("REDELIVERY_TEST_RUN"))
+        )
         self.containerised = self.in_container() if containerised is None else containerised
         self._server: Server | None = None
 

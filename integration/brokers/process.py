@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
+from tests.children import for_all_tests
+
 from integration.brokers.toolchain import BrokerError, run
 from integration.eventually import eventually
 
@@ -71,7 +73,7 @@ class ServerProcess:
         self._argv = argv
         self._log = log
         self._ready = ready.encode()
-        self._env = {**os.environ, **(env or {})}
+        self._env = {**for_all_tests(), **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
 
