@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 __all__ = ["pytest_plugins"]
 
 pytest_plugins = [
@@ -12,3 +14,6 @@ pytest_plugins = [
     "tests.processor_time",
     "tests.progress",
 ]
+
+# Modules of conftest files import some of them before pytest does.
+pytest.register_assert_rewrite(*pytest_plugins)

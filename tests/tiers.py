@@ -7,8 +7,6 @@ schedules of the simulator, is `amount(...)`. Cases of a matrix are chosen by `t
 
 Without `--tier` the environment variable REDELIVERY_TIER decides, and without it the tier is quick. `--all-of` takes
 tests of some kinds from the tier full, however the rest is run: `.ci/run` takes the kinds that a change touches.
-
-PYTEST_DONT_REWRITE: modules of conftest files import this one before pytest loads it as a plugin.
 """
 
 from __future__ import annotations
