@@ -1,4 +1,4 @@
-"""What a test needs and cannot have is a skip with the reason, never an error.
+"""Skips of tests whose broker, client or session cannot be had: with the reason, and never an error.
 
 The first failure of a broker, a client or a session is remembered in the run's folder, and no process of the run tries
 again: a broker that does not start within two minutes would cost each of its tests two minutes.

@@ -16,7 +16,7 @@ __all__ = ["prepare"]
 
 
 def prepare(names: Iterable[str], failed: Callable[[str, Exception], None]) -> None:
-    """Fetch brokers and compile their Java clients, one after the other; `failed` is told what cannot be had."""
+    """Fetch brokers and compile their Java clients, one after the other; `failed` is called with what cannot be had."""
     for name in names:
         kind = ALL_BROKERS[name]
         reason = kind.unavailable()

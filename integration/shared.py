@@ -198,7 +198,7 @@ class SharedBrokers:
         return self._copies.get(name)
 
     def replace(self, broker: Broker) -> None:
-        """Let later tests have another one: this one is broken."""
+        """Start another one for later tests: this one is broken."""
         self._source.answer("replace", broker.name, next(iter(broker.ports.values())))
 
     def close(self) -> None:

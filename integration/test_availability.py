@@ -1,4 +1,4 @@
-"""What cannot be had is skipped with its reason, once and for all processes of the run."""
+"""Brokers and clients that cannot be had: a skip with the reason, and one try in all processes of the run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from integration.conftest import Session
     from redelivery.driver.port import ConsumerPort
 
-pytestmark = pytest.mark.ci("thousands of messages in lists")
+pytestmark = [
+    pytest.mark.ci("thousands of messages in lists"),
+    pytest.mark.own_broker("uses a queue of a fixed name"),
+]
 
 MESSAGES = 3000
 CREDIT = 1000

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.proxy import LinkProxy
 
-pytestmark = pytest.mark.ci("web applications in processes")
+pytestmark = [
+    pytest.mark.ci("web applications in processes"),
+    pytest.mark.own_broker("uses the queue of the examples"),
+]
 
 __all__ = ["protocol", "uri"]
 

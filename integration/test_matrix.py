@@ -83,7 +83,7 @@ def test_spark_is_dealt_out_first() -> None:
 
 
 def test_a_process_goes_on_with_its_broker() -> None:
-    """What takes long is first, then the broker of the process; each third process begins without brokers."""
+    """A group that takes long is first, then the broker of the process; each third process begins without brokers."""
     scopes = ["artemis-amqp-1", "rabbitmq-stomp-2", "rabbitmq-amqp-own", "test_x.py"]
     assert next_scope(scopes, "artemis", computes=False) == "rabbitmq-amqp-own"
     assert next_scope(scopes[:2], "rabbitmq", computes=False) == "rabbitmq-stomp-2"

@@ -77,7 +77,7 @@ def test_it_is_started_once(guests: list[SharedBrokers]) -> None:
 
 @pytest.mark.parametrize("change", ["kill", "stop", "pause", "resume", "restart"])
 def test_no_test_changes_it(guests: list[SharedBrokers], change: str) -> None:
-    """A test that would change it is told how to get its own."""
+    """A test that would change it is refused, with the way to get its own."""
     with pytest.raises(BrokerError, match="mark the test with own_broker"):
         getattr(guests[0].broker("fake"), change)()
 
@@ -93,7 +93,7 @@ def test_a_broken_one_is_replaced_once(guests: list[SharedBrokers]) -> None:
     assert Fake.starts == 2
 
 
-def test_a_failed_start_is_told(guests: list[SharedBrokers], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_has_its_reason(guests: list[SharedBrokers], monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that asked gets the reason."""
     monkeypatch.setattr(Fake, "refuses", True)
     with pytest.raises(BrokerError, match="no port is free"):

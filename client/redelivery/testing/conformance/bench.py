@@ -264,7 +264,7 @@ class Bench:
         """Check that no message arrives for `quiet` seconds.
 
         After a cut, wait first for an event that proves that the broker has nothing more to redeliver: all that it
-        had sent has come again, or is settled. Without such an event, `quiet` is GIVEN_AGAIN. A later message would
+        had sent has arrived again, or is settled. Without such an event, `quiet` is GIVEN_AGAIN. A later message would
         prove nothing: it overtakes those of a connection whose end the broker has not noticed yet.
         """
         message = consumer.receive(timeout=quiet)

@@ -180,7 +180,7 @@ class Reconnects(Suite):
         bench.eventually(
             lambda: {letter.text for letter in bench.letters()} == set(bodies), "all dead letters"
         )
-        # It may have sent one again whose acknowledgement was lost, or not: nothing tells that all have come.
+        # It may have sent one again whose acknowledgement was lost, or not: no event shows that all have arrived.
         bench.nothing(consumer, GIVEN_AGAIN)
         bench.eventually(lambda: not bench.unsettled(connection), "all are confirmed")
         assert bench.left() == []
