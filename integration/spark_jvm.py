@@ -1,6 +1,6 @@
 """Start of Spark's JVM for tests: lightly compiled, with its classes in an archive that is made once on a machine.
 
-`python -m integration.prepare` makes it, no test does. `python -m integration.spark_jvm ARCHIVE` runs a small stream,
+`python -m integration.prepare --spark` makes it, which pays in the nights only; no test does. `python -m integration.spark_jvm ARCHIVE` runs a small stream,
 and the JVM writes the classes that it loaded. On two cores a session and its first job take 6 s with the archive, and
 13 s without.
 """
@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -33,7 +32,6 @@ __all__ = ["java_options", "make_archive", "new_session"]
 
 LIGHT = " ".join((*LIGHT_JVM, "-Xlog:disable"))
 LONGEST = 300.0  # seconds for making an archive
-AGAIN = 3600.0  # seconds after a failure until another process tries to make it
 
 
 @cache
@@ -69,16 +67,15 @@ def make_archive() -> None:
     """Make the archive for this Java and Spark, unless it is there. It takes minutes on a busy machine."""
     archive = _archive()
     with locked(archive.stem):
-        failed = archive.with_suffix(".failed")
-        if not archive.exists() and not (failed.exists() and time.time() - failed.stat().st_mtime < AGAIN):
-            progress("making an archive of Spark's classes, once on this machine")
-            made = archive.with_suffix(".made")
-            if (fault := _make(made)) is None:
-                made.rename(archive)
-            else:
-                made.unlink(missing_ok=True)
-                failed.touch()
-                progress(f"the archive of Spark's classes {fault}; Spark starts without it, more slowly")
+        if archive.exists():
+            return
+        progress("making an archive of Spark's classes, once on this machine")
+        made = archive.with_suffix(".made")
+        if (fault := _make(made)) is None:
+            made.rename(archive)
+        else:
+            made.unlink(missing_ok=True)
+            progress(f"the archive of Spark's classes {fault}; Spark starts without it, more slowly")
 
 
 def _archive() -> Path:

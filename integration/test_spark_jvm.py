@@ -65,6 +65,7 @@ def gone(process: int) -> bool:
 def test_an_archive_that_is_late_is_left_out(pids: Path, said: list[str]) -> None:
     """An archive that is not ready in time is done without, in one line; all processes that made it are ended."""
     program(pids, HANGS)
+    spark_jvm.make_archive()
     assert not spark_jvm._archive().exists()
     child = int((pids / "child").read_text())
     eventually(lambda: gone(child))
@@ -73,15 +74,9 @@ def test_an_archive_that_is_late_is_left_out(pids: Path, said: list[str]) -> Non
     ]
 
 
-def test_an_archive_that_failed_is_not_made_again_at_once(pids: Path, said: list[str]) -> None:
-    """A failure is reported once: the next process does not try again before an hour has passed."""
+def test_an_archive_that_failed_is_left_out(pids: Path, said: list[str]) -> None:
+    """A failure is one line."""
     program(pids, FAILS)
+    spark_jvm.make_archive()
     assert not spark_jvm._archive().exists()
     assert "was not made (exit status 3); Spark starts without it" in said[-1]
-    lines = len(said)
-    assert not spark_jvm._archive().exists()
-    assert len(said) == lines
-    (failed,) = pids.glob("*.failed")
-    os.utime(failed, (0, 0))
-    spark_jvm._archive()
-    assert "making an archive" in said[lines]
