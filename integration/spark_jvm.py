@@ -1,8 +1,8 @@
 """Start of Spark's JVM for tests: lightly compiled, with its classes in an archive where one was made.
 
 `python -m integration.prepare --spark` makes it, which pays in the nights only; no test does. `python -m
-integration.spark_jvm ARCHIVE` runs a small stream, and the JVM writes the classes that it loaded. On two cores a session
-and its first job take 6 s with the archive, and 13 s without.
+integration.spark_jvm ARCHIVE` runs a small stream, and the JVM writes the classes that it loaded. On two cores a
+session and its first job take 6 s with the archive, and 13 s without.
 """
 
 from __future__ import annotations
