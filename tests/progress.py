@@ -1,4 +1,4 @@
-"""What a run says of itself: its tier and length at the start, progress each half minute, and what it left out."""
+"""Lines of a run: its tier and length at the start, progress each half minute, the tests that it left out at the end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say it with `-q`, too, which leaves out the header."""
+    """Write the header with `-q`, too, which leaves it out."""
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     quiet = session.config.get_verbosity() < 0
     if reporter is not None and quiet and not hasattr(session.config, "workerinput"):
@@ -130,7 +130,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """Count what was left out and what was skipped by their reasons. Failures come after them, at the very end."""
+    """Count what was left out and what was skipped by their reasons. Failures come after them."""
     table(terminalreporter, f"left out by the tier {chosen()}, by the reason at the test", counts_of(config))
     skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     table(terminalreporter, "skipped", skipped)

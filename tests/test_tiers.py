@@ -146,7 +146,7 @@ def test_a_run_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_a_change_adds_kinds_of_tests() -> None:
-    """What changed decides which tests are taken whole; other files add nothing."""
+    """The changed files decide which tests are taken whole; other files add nothing."""
     assert kinds_of(["adapters/redelivery_stomp/frames.py", "client/redelivery/core/engine.py", "x.py"]) == [
         "schedules", "stomp"
     ]  # fmt: skip

@@ -129,7 +129,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell the tier to the modules of tests, to the other processes of this run, and to hypothesis."""
+    """Set the tier for the modules of tests, for the other processes of this run, and for hypothesis."""
     for tier in TIERS[1:]:
         config.addinivalue_line("markers", f"{tier}(why): a test that quick leaves out, with the reason")
     kinds = [kind for kind in config.getoption("--all-of").split(",") if kind]
