@@ -1,4 +1,4 @@
-"""Lines of a run: its tier and length at the start, progress each half minute, the tests that it left out at the end."""
+"""Lines of a run: its tier and length at the start, progress each half minute, and what it left out at the end."""
 
 from __future__ import annotations
 
