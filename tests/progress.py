@@ -41,7 +41,9 @@ class Progress:
         """Begin without tests: their number is known once they are collected."""
         self._reporter = reporter
         self._began = time.monotonic()
-        self._all = self._done = self._failed = 0
+        self._all = self._done = 0
+        self._failed: list[str] = []
+        self._named = 0
         self._running: dict[str, float] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -70,8 +72,9 @@ class Progress:
             self._running[nodeid] = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test that failed."""
-        self._failed += report.failed
+        """Note a test that failed."""
+        if report.failed:
+            self._failed.append(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Count a finished test."""
@@ -79,7 +82,7 @@ class Progress:
             self._done += self._running.pop(nodeid, None) is not None
 
     def line(self, now: float) -> str:
-        """Return the line of this time."""
+        """Return the line of this time, and the tests that have failed since the one before."""
         with self._lock:
             done, slow = self._done, max(self._running.items(), key=lambda one: now - one[1], default=None)
         took = now - self._began
@@ -87,10 +90,11 @@ class Progress:
         if done:
             text += f", about {took / done * (self._all - done):.0f} s left"
         if self._failed:
-            text += f", {self._failed} FAILED"
+            text += f", {len(self._failed)} FAILED"
         if slow is not None and now - slow[1] > LONG:
             text += f"; for {now - slow[1]:.0f} s: {slow[0]}"
-        return text
+        named, self._named = self._named, len(self._failed)
+        return "\n".join([text, *(f"FAILED {nodeid}" for nodeid in self._failed[named:])])
 
     def pytest_sessionfinish(self) -> None:
         """End the lines."""

@@ -119,9 +119,10 @@ def test_a_line_of_progress() -> None:
     for name in ("a", "b"):
         progress.pytest_runtest_logstart(name)
     progress.pytest_runtest_logfinish("a")
-    progress._failed = 1
+    progress._failed.append("a")
     line = progress.line(time.monotonic() + 45)
-    assert line.startswith("1 of 10 tests in 45 s, about 405 s left, 1 FAILED; for 45 s: b")
+    assert line == "1 of 10 tests in 45 s, about 405 s left, 1 FAILED; for 45 s: b\nFAILED a"
+    assert "\n" not in progress.line(time.monotonic() + 75)
 
 
 @pytest.mark.ci("pytest in a child process: a second")
