@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugins import pytest_plugins
+from tests.plugins import PLUGINS, REGISTERED
 from tests.transitions import transitions, transitions_of_the_run
 
 from integration.again import (
@@ -60,7 +60,6 @@ __all__ = [
     "pytest_cmdline_main",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
-    "pytest_plugins",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
@@ -72,6 +71,9 @@ __all__ = [
     "transitions",
     "transitions_of_the_run",
 ]
+
+if not REGISTERED:
+    pytest_plugins = PLUGINS
 
 Client = JavaClient | StompClient
 

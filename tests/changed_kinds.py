@@ -26,6 +26,11 @@ FOLDERS = {
     "client/redelivery/core/dead_lettering/": ("dead-letters",),
     "client/redelivery/dlq/": ("dead-letters",),
     "docs/": ("site",),
+    "integration/spark_": ("spark",),
+    "integration/test_dead_letter": ("dead-letters",),
+    "integration/test_spark": ("spark",),
+    "tests/simulator/": ("schedules",),
+    "tests/spark/": ("spark",),
     "README.md": ("site",),
 }
 """Beginnings of paths, and the kinds of tests for them."""

@@ -7,13 +7,16 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugins import pytest_plugins
+from tests.plugins import PLUGINS, REGISTERED
 from tests.transitions import transitions, transitions_of_the_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["pytest_plugins", "transitions", "transitions_of_the_run"]
+__all__ = ["transitions", "transitions_of_the_run"]
+
+if not REGISTERED:
+    pytest_plugins = PLUGINS
 
 
 def pytest_configure() -> None:

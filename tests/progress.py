@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 from tests.tiers import chosen, counts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from _pytest.terminal import TerminalReporter
 
@@ -35,11 +36,11 @@ MINUTES = {
 
 
 class Progress:
-    """Counts finished tests, and says each half minute how far the run is. In the process that reports."""
+    """Counts finished tests, and writes each half minute how far the run is. In the process that reports."""
 
-    def __init__(self, reporter: TerminalReporter) -> None:
+    def __init__(self, write: Callable[[str], object]) -> None:
         """Begin without tests: their number is known once they are collected."""
-        self._reporter = reporter
+        self._write = write
         self._began = time.monotonic()
         self._all = self._done = 0
         self._failed: list[str] = []
@@ -104,15 +105,24 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._ended.wait(EVERY):
-            self._reporter.write(f"\n{self.line(time.monotonic())}\n")
+            self._write(f"\n{self.line(time.monotonic())}\n")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Show progress in the process that reports."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(reporter), "redelivery-progress")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    try:
+        # Of its own: while a test runs in this process, standard output is captured.
+        output = os.dup(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return  # no file: the output of a run inside of another one
+    config.add_cleanup(lambda: os.close(output))
+    config.pluginmanager.register(
+        Progress(lambda text: os.write(output, text.encode())), "redelivery-progress"
+    )
 
 
 @pytest.hookimpl(trylast=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.plugins import PLUGINS, REGISTERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,12 +28,12 @@ __all__ = ["KINDS", "TIERS", "amount", "chosen", "kind_of", "leave_out", "left_o
 TIERS = ("quick", "ci", "full")
 VARIABLE = "REDELIVERY_TIER"
 KINDS = {
-    "amqp": "integration tests over AMQP, on each broker",
+    "amqp": "tests of the tier over AMQP, on each broker",
     "dead-letters": "integration tests of dead letters, on each broker",
     "schedules": "schedules of the simulator",
     "site": "the site of the documentation",
     "spark": "tests of Spark",
-    "stomp": "integration tests over STOMP, on each broker",
+    "stomp": "tests of the tier over STOMP, on each broker",
 }
 """Kinds of tests that `--all-of` takes whole."""
 ALL_OF = "REDELIVERY_ALL_OF"
@@ -111,8 +112,10 @@ def examples_of(tier: str) -> settings:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this module."""
+    REGISTERED.extend(PLUGINS)
     group = parser.getgroup("redelivery", "tiers of the tests")
     default = chosen()
+    whole = "; ".join(f"{kind}, {what}" for kind, what in KINDS.items())
     group.addoption(
         "--tier",
         choices=TIERS,
@@ -123,7 +126,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--all-of",
         default=os.environ.get(ALL_OF, ""),
         metavar="KINDS",
-        help=f"kinds of tests to take whole, of {', '.join(KINDS)}; separated by commas",
+        help=f"kinds of tests to take whole, separated by commas: {whole}",
     )
 
 

@@ -147,6 +147,7 @@ def test_what_cannot_be_copied_is_set_aside_in_the_end(most: int) -> None:
     assert aside > 50
 
 
+@pytest.mark.timeout(60 + SCHEDULES // 50)  # 2 ms of processor time each
 def test_nothing_is_found_at_random() -> None:
     """No schedule of any pair, set of messages, order, ledger, crash or cut breaks an invariant."""
     for seed in range(SCHEDULES):

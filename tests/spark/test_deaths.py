@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.spark.accidents import Accidents
@@ -70,6 +71,7 @@ EACH = [
 ]
 
 
+@pytest.mark.timeout(60 + 2 * MOST)
 @settings(max_examples=MOST, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     kinds=st.lists(KINDS, min_size=1, max_size=20),

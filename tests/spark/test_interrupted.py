@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.spark.conftest import FAST
@@ -93,6 +94,7 @@ def run_until(query: Query, signal: Signal, handler: Handler) -> None:
             query.end()
 
 
+@pytest.mark.timeout(60 + MOST)
 @settings(max_examples=MOST, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=st.integers(1, LINES), split=st.booleans())
 def test_a_signal_at_any_line_loses_nothing(line: int, *, split: bool) -> None:
