@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.matrix import some
+from tests.tiers import chosen
 from tests.scenarios import Stage, deviation, expected, play
 
 import redelivery
@@ -41,7 +41,7 @@ NOT_COUNTED = (
 FLAG_ONLY = "Classic tells a STOMP consumer that a message was delivered before, and not how often"
 
 
-def chosen(scheme: str) -> list[Any]:
+def played_over(scheme: str) -> list[dict[str, Any]]:
     """Return the scenarios for this protocol: one of each kind in ci, all each night."""
     found = [vector for vector in VECTORS if expressible(vector, scheme) is None]
     kinds = {
@@ -49,7 +49,7 @@ def chosen(scheme: str) -> list[Any]:
         for vector in found
         if vector["maximumRedeliveries"] < 3 or vector["scenario"].endswith("rollback")
     }
-    return some(found, list(kinds.values()), ci=())
+    return found if chosen() == "full" else list(kinds.values())
 
 
 def expressible(vector: dict[str, Any], scheme: str) -> str | None:
@@ -75,7 +75,7 @@ def test_the_references_scenarios_end_as_there(
     java, proxy = java_client(activemq, None), make_proxy(activemq.ports[scheme])
     java.drain(activemq.dead_letter_queue)
     wrong: dict[str, Any] = {}
-    played = chosen(scheme)
+    played = played_over(scheme)
     for number, vector in enumerate(played):
         queue = new_queue()
         for body in vector["sent"]:

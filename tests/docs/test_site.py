@@ -14,7 +14,8 @@ from tests.needs import skip_or_fail
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.ci("pages: each block, link and generated part")
+# The site is built once: 20 s of processor time.
+pytestmark = [pytest.mark.ci("pages: each block, link and generated part"), pytest.mark.timeout(300)]
 
 __all__ = ["site"]
 

@@ -1,4 +1,4 @@
-"""Recorded results of the faults, in `results.json`: CI writes it, and no fault needs an entry."""
+"""Recorded results of the faults, in `results.json`, which `--save` writes; no fault needs an entry."""
 
 from __future__ import annotations
 
