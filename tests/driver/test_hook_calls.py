@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.core.model import Arrival, Letter
 from tests.driver.twins import eventually
 
@@ -19,11 +20,11 @@ from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.driver.consumer.listener_hooks import ListenerHooks
 from redelivery.events import DeadLettered, DeadLettering, Event, Finished
 from redelivery.events.of_handling import ResultDetails
+from redelivery.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
     from tests.driver.twins import Twin
 
     from redelivery import Message
@@ -125,6 +126,28 @@ def test_a_hook_that_leaves_does_not_end_the_others() -> None:
     thread.elsewhere(as_hook(lambda: made.append(1)))
     thread.close(60.0)
     assert made == [1]
+
+
+def test_a_hook_thread_that_cannot_start_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for which no thread can be started raises and is not kept; the next call starts one."""
+    clock, made = ManualClock(patience=0.05), list[int]()
+    thread = HookThread(clock)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            thread.elsewhere(as_hook(lambda: made.append(1)))
+    # An uncounted thread, which the clock must not take for the one that has not started.
+    go_on = threading.Event()
+    threading.Thread(target=go_on.wait, args=(60,), daemon=True).start()
+    clock.advance(1)
+    go_on.set()
+    thread.elsewhere(as_hook(lambda: made.append(2)))
+    thread.close(60.0)
+    assert made == [2]
 
 
 def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,11 +38,9 @@ class HookThread:
         with self._turn:
             if self._closed:
                 return
-            self._calls.append(call)
             if self._thread is None:
-                self._clock.attach()
-                self._thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
-                self._thread.start()
+                self._thread = self._started()
+            self._calls.append(call)
             self._clock.notify(self._turn)
 
     def close(self, timeout: float) -> None:
@@ -57,6 +55,16 @@ class HookThread:
             self._calls.clear()
         if left:
             logger.warning("%d calls of on_dead_letter were not made before the connection was closed", left)
+
+    def _started(self) -> threading.Thread:
+        thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
+        self._clock.attach()
+        try:
+            thread.start()
+        except BaseException:
+            self._clock.detach()
+            raise
+        return thread
 
     def _keep(self) -> None:
         try:
