@@ -28,8 +28,9 @@ class Letters:
     def __init__(self, broker: Broker) -> None:
         """Begin behind the letters of earlier tests."""
         self._file = run_folder() / f"letters-{broker.ports['amqp']}-{getattr(broker, 'virtual_host', '')}"
-        self._file.touch()
-        self._read = self._file.stat().st_size
+        with self._file.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another process may have written half a letter
+            self._read = file.seek(0, 2)
 
     def take(self, drain: Callable[[], Sequence[Found]]) -> list[Found]:
         """Take all letters off the queue; return those of all tests that have come since the last look of this one."""

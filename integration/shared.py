@@ -120,22 +120,33 @@ class Guest:
     """Access to the host from another process of the run."""
 
     def __init__(self, address: str) -> None:
-        """Connect."""
-        self._connection = Client(address, "AF_UNIX")
+        """Take the address; the first question connects."""
+        self._address = address
+        self._connection: Connection[Any, Any] | None = None
         self._lock = threading.Lock()
 
     def answer(self, *question: Any) -> Any:
         """Ask the host. Raises BrokerError if it has no answer."""
         with self._lock:
-            self._connection.send(question)
-            good, answer = self._connection.recv()
+            connection = self._connection or Client(self._address, "AF_UNIX")
+            # Until it is answered: the time limit of a test may end the wait, and the next question must not get this
+            # one's answer.
+            self._connection = None
+            try:
+                connection.send(question)
+                good, answer = connection.recv()
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         if not good:
             raise BrokerError(answer)
         return answer
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 class SharedServer:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pytest
+from tests.children import end_children_of_test
 
 from integration import shared
 from integration.brokers import Broker, BrokerError
+from integration.brokers.process import ServerProcess
 from integration.shared import Guest, Host, SharedBrokers
 
 if TYPE_CHECKING:
@@ -93,8 +96,36 @@ def test_a_broken_one_is_replaced_once(guests: list[SharedBrokers]) -> None:
     assert Fake.starts == 2
 
 
+def test_an_interrupted_question_leaves_no_answer(guests: list[SharedBrokers]) -> None:
+    """The question after one whose wait was interrupted gets its own answer."""
+    broker = guests[0].broker("fake")
+
+    source: Any = guests[0]._source
+    plain = source._connection
+    connection = SimpleNamespace(send=plain.send, close=plain.close)
+
+    def interrupted() -> NoReturn:
+        connection.recv = plain.recv
+        pytest.fail("the time limit")
+
+    connection.recv = interrupted
+    source._connection = connection
+    with pytest.raises(pytest.fail.Exception):
+        broker.server.execute(["first"])
+    assert broker.server.execute(["second"]) == "did second"
+
+
 def test_a_failed_start_has_its_reason(guests: list[SharedBrokers], monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that asked gets the reason."""
     monkeypatch.setattr(Fake, "refuses", True)
     with pytest.raises(BrokerError, match="no port is free"):
         guests[0].broker("fake")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_a_server_and_its_watchdog_go_on(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Neither a server that a failed test was the first to need nor its watchdog ends with the test."""
+    argv = ["sh", "-c", "echo READY; exec tail -f /dev/null"]
+    with contextlib.closing(ServerProcess(argv, log=tmp_path / "log", ready="READY")) as server:
+        server.start()
+        assert end_children_of_test(request.node.nodeid) == []

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from tests.children import for_all_tests
+
 from integration.brokers.toolchain import BrokerError, progress
 from integration.eventually import eventually
 
@@ -181,6 +183,7 @@ class ServerContainer:
         self._inner = self._outer.get_wrapped_container()
         self._watchdog = subprocess.Popen(
             [sys.executable, "-c", _WATCHDOG, self._outer.get_container_id()],
+            env=for_all_tests(),
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

@@ -175,6 +175,7 @@ class ServerProcess:
         self._unwatch()
         self._watchdog = subprocess.Popen(
             ["sh", "-c", _WATCHDOG, "watchdog", str(group)],
+            env=for_all_tests(),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
