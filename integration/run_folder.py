@@ -8,6 +8,7 @@ although their controller is gone, and programs in process groups of their own.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest
+    from _pytest.terminal import TerminalReporter
 
-__all__ = ["RUN", "begin", "is_worker", "log", "run_folder"]
+__all__ = ["LINES", "RUN", "LastOfTheLog", "begin", "is_worker", "log", "run_folder"]
 
 RUN = "REDELIVERY_TEST_RUN"
 """Variable with the folder's path. The processes of a parallel run, and all programs of the tests, inherit it."""
@@ -30,6 +32,20 @@ for _ in 1 2; do
 done
 rm -rf "$2"
 """
+LINES = 30
+"""Last lines of the log that a run with failures shows."""
+
+
+class LastOfTheLog:
+    """Shows the end of the log of a run with failures, in the process that reports: the folder is removed then."""
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Show it, if there is one."""
+        file = run_folder() / "log"
+        if file.exists() and terminalreporter.stats.keys() & {"failed", "error"}:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+            terminalreporter.section("end of the run's log: downloads, builds, starts of brokers")
+            terminalreporter.line("\n".join(lines[-LINES:]))
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -53,6 +69,9 @@ def begin(config: pytest.Config) -> Path:
                 start_new_session=True,  # Ctrl-C is not for it
             )
             config.add_cleanup(lambda: _ended(guard))
+        else:
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        config.pluginmanager.register(LastOfTheLog(), "last-of-the-log")
     return run_folder()
 
 

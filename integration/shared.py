@@ -13,7 +13,7 @@ import contextlib
 import copy
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +25,8 @@ from integration.run_folder import is_worker, run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from _pytest.terminal import TerminalReporter
 
     from integration.brokers import Broker
 
@@ -43,6 +45,7 @@ class Host:
         """Nothing is started."""
         self._brokers: dict[str, Broker] = {}
         self._replaced: list[Broker] = []
+        self._ended: Counter[str] = Counter()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._listener: Listener | None = None
 
@@ -67,6 +70,16 @@ class Host:
         for broker in (*self._brokers.values(), *self._replaced):
             broker.close()
 
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Say which brokers have ended, although no test may end them.
+
+        It does not fail the run: Artemis ends itself if a part of it does not answer for two minutes, as in a deadlock.
+        """
+        if self._ended:
+            terminalreporter.section("shared brokers that had ended by themselves")
+        for name, times in self._ended.items():
+            terminalreporter.line(f"shared broker {name} had ended, and was started again: {times} times")
+
     def _broker(self, name: str) -> Broker:
         with self._locks[name]:  # two processes may ask for the same one
             found = self._brokers.get(name)
@@ -80,6 +93,7 @@ class Host:
                     raise
                 self._brokers[name] = found
             elif not found.running:
+                self._ended[name] += 1
                 found.start()
             if self._listener is not None and not found.containerised:
                 # As the processes that use it: Spark's go first (groups.py).
@@ -224,6 +238,7 @@ def serve(config: pytest.Config) -> None:
         return
     host = config.stash[_HOST] = Host()
     config.add_cleanup(host.close)
+    config.pluginmanager.register(host, "shared-brokers")
     if config.getoption("numprocesses", None) or config.getoption("tx", None):
         host.listen(str(run_folder() / _SOCKET))
 

@@ -15,6 +15,7 @@ from tests.children import end_children_of_test
 from integration import shared
 from integration.brokers import Broker, BrokerError
 from integration.brokers.process import ServerProcess
+from integration.run_folder import LINES, RUN, LastOfTheLog, log
 from integration.shared import Guest, Host, SharedBrokers
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ class Fake(Broker):
         """Return none."""
         del place
         return []
+
+
+def summary(outcome: str = "passed") -> tuple[Any, list[str]]:
+    """Return a reporter of a run with this outcome, and the lines that it is given."""
+    lines: list[str] = []
+
+    def add(text: str) -> None:
+        lines.extend(text.splitlines())
+
+    return SimpleNamespace(stats={outcome: [object()]}, section=add, line=add), lines
 
 
 @pytest.fixture
@@ -120,6 +131,33 @@ def test_a_failed_start_has_its_reason(guests: list[SharedBrokers], monkeypatch:
     monkeypatch.setattr(Fake, "refuses", True)
     with pytest.raises(BrokerError, match="no port is free"):
         guests[0].broker("fake")
+
+
+def test_a_broker_that_ended_by_itself_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared broker that is found dead is started again, and the end of the run says so."""
+    monkeypatch.setattr(shared, "ALL_BROKERS", {"fake": Fake})
+    reporter, lines = summary()
+    with contextlib.closing(Host()) as host:
+        broker: Any = SharedBrokers(host).broker("fake")
+        host.pytest_terminal_summary(reporter)
+        assert lines == []
+        host._brokers["fake"].server.running = False  # type: ignore[misc]
+        assert SharedBrokers(host).broker("fake").ports == broker.ports
+        host.pytest_terminal_summary(reporter)
+    assert lines[1:] == ["shared broker fake had ended, and was started again: 1 times"]
+
+
+@pytest.mark.parametrize(("outcome", "shown"), [("passed", 0), ("failed", LINES), ("error", LINES)])
+def test_a_run_with_failures_shows_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, shown: int
+) -> None:
+    """The last lines of the log are in the summary if a test has failed."""
+    monkeypatch.setenv(RUN, str(tmp_path))
+    for number in range(40):
+        log(f"starting broker {number}")
+    reporter, lines = summary(outcome)
+    LastOfTheLog().pytest_terminal_summary(reporter)
+    assert lines[1:] == [f"starting broker {number}" for number in range(40 - shown, 40)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
