@@ -71,7 +71,7 @@ class Host:
             broker.close()
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        """Say which brokers have ended, although no test may end them.
+        """Write which brokers have ended, although no test may end them.
 
         It does not fail the run: Artemis ends itself if a part of it does not answer for two minutes, as in a deadlock.
         """
