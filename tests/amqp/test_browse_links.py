@@ -5,10 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from redelivery_amqp.browse_links import BrowseLinks
 from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
 from redelivery_amqp.proton_engine import ACCEPTED

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.test_link_registry import COMMAND, Wire, arrived, links, wire
 
 from redelivery.core.events import Arrived, Connected

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.amqp.peer import proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from redelivery_amqp import codec  # noqa: E402
+from redelivery_amqp import codec
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 SIMPLE = st.one_of(

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.test_delivery import delivery
 from tests.amqp.test_pills import asked, copy_of_it, one_entry, section
 

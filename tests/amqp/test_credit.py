@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import proton
 
-proton = pytest.importorskip("proton")
-
-from redelivery_amqp import proton_engine  # noqa: E402
+from redelivery_amqp import proton_engine
 
 LIB: Any = vars(proton_engine)["lib"]
 

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
+from tests.amqp.peer import PATIENCE, Conversation, ScriptedPeer, proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.peer import PATIENCE, Conversation, ScriptedPeer  # noqa: E402
-
-import redelivery  # noqa: E402
-from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed  # noqa: E402
-from redelivery.clock import SystemClock  # noqa: E402
-from redelivery.core.commands import Send, Subscribe  # noqa: E402
-from redelivery.core.events import Arrived  # noqa: E402
-from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery_amqp import AmqpAdapter  # noqa: E402
+import redelivery
+from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
+from redelivery.clock import SystemClock
+from redelivery.core.commands import Send, Subscribe
+from redelivery.core.events import Arrived
+from redelivery.core.outgoing import Outgoing
+from redelivery_amqp import AmqpAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

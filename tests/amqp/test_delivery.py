@@ -7,17 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from redelivery.core.commands import Forward, Subscribe  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
-from redelivery_amqp.message_copies import copied  # noqa: E402
-from redelivery_amqp.message_encoding import encoded  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ  # noqa: E402
-from redelivery_amqp.receiver import ReceiverLink  # noqa: E402
+from redelivery.core.commands import Forward, Subscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.outgoing import Outgoing
+from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.message_copies import copied
+from redelivery_amqp.message_encoding import encoded
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
+from redelivery_amqp.receiver import ReceiverLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
-
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+from typing import TYPE_CHECKING, Any, cast
 
 from redelivery_amqp.detach import DetachQueue
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Consumer:

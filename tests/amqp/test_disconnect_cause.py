@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import ScriptedPeer, proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.peer import ScriptedPeer  # noqa: E402
-
-import redelivery  # noqa: E402
+import redelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

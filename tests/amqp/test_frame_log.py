@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.amqp.peer import proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from redelivery_amqp import frame_log  # noqa: E402
-from redelivery_amqp.proton_engine import ProtonEngine  # noqa: E402
+from redelivery_amqp import frame_log
+from redelivery_amqp.proton_engine import ProtonEngine
 
 
 def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cproton_ffi import ffi, lib
+from tests.amqp.peer import ScriptedPeer, proton
+from tests.amqp.test_declarations import Asked
+from tests.eventually import eventually
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from cproton_ffi import ffi, lib  # noqa: E402
-from tests.amqp.peer import ScriptedPeer  # noqa: E402
-from tests.amqp.test_declarations import Asked  # noqa: E402
-from tests.eventually import eventually  # noqa: E402
-
-from redelivery.core.commands import Commit, Credit, PoisonAck, Unsubscribe  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.events import Arrived, Confirmed  # noqa: E402
-from redelivery_amqp.proton_engine import ProtonEngine  # noqa: E402
+from redelivery.core.commands import Commit, Credit, PoisonAck, Unsubscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived, Confirmed
+from redelivery_amqp.proton_engine import ProtonEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

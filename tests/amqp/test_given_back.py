@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import proton
+from tests.amqp.test_declarations import Asked, Node
+from tests.eventually import eventually
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_declarations import Asked, Node  # noqa: E402
-from tests.eventually import eventually  # noqa: E402
-
-from redelivery.core.commands import Accept, Credit, PoisonAck, Reschedule  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.events import Arrived, TakenBack  # noqa: E402
+from redelivery.core.commands import Accept, Credit, PoisonAck, Reschedule
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived, TakenBack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,6 @@ import threading
 from typing import Any
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.peer import ScriptedPeer
 from tests.amqp.test_declarations import Asked
 from tests.amqp.test_freed_links import delivery_of, send_one

@@ -6,10 +6,6 @@ import socket
 import time
 from typing import Any, cast
 
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from redelivery_amqp.io_thread import IoThread
 
 

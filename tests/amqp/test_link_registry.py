@@ -7,8 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from redelivery.core.commands import Subscribe
 from redelivery.errors import AdapterError
 from redelivery_amqp.delivery import AmqpDelivery

@@ -9,8 +9,6 @@ import pytest
 
 import redelivery
 
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 SASL, AMQP = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
 
 

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.amqp.peer import proton
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from redelivery.errors import AdapterError, TransportError  # noqa: E402
-from redelivery_amqp.management_link import Management, ManagementLink, Reply  # noqa: E402
+from redelivery.errors import AdapterError, TransportError
+from redelivery_amqp.management_link import Management, ManagementLink, Reply
 
 LOST = TransportError("lost")
 REFUSED = AdapterError("refused")

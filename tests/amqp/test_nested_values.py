@@ -6,9 +6,6 @@ import struct
 from hashlib import blake2b
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.test_delivery import delivery
 from tests.amqp.test_pills import BODY, as_came, asked, copy_of_it, nested, one_entry, section
 

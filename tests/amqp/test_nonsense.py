@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.amqp.peer import proton
+from tests.amqp.test_delivery import AT, delivery
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_delivery import AT, delivery  # noqa: E402
-
-from redelivery.core.commands import Forward  # noqa: E402
-from redelivery.core.dead_lettering.routing import WHOLE  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery_amqp.message_copies import copied  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis  # noqa: E402
+from redelivery.core.commands import Forward
+from redelivery.core.dead_lettering.routing import WHOLE
+from redelivery.core.delivery import Cause
+from redelivery.core.outgoing import Outgoing
+from redelivery_amqp.message_copies import copied
+from redelivery_amqp.profiles import AmqpArtemis
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from redelivery.core.commands import PoisonAck
 from redelivery.core.delivery import Cause
 from redelivery_amqp.notes import LONGEST_ID, notes_of

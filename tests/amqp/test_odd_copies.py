@@ -8,9 +8,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.test_delivery import delivery
 from tests.amqp.test_pills import copy_of_it, nested, one_entry, redriven, section
 from tests.matrix import some

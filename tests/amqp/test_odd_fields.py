@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.test_delivery import delivery
 from tests.amqp.test_pills import BODY, asked, copy_of_it, one_entry, section
 

@@ -8,25 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.amqp.peer import proton
+from tests.amqp.test_delivery import AT, message
+from tests.core.bench import CAUSE, Bench
+from tests.core.model import WALL_OFFSET
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_delivery import AT, message  # noqa: E402
-from tests.core.bench import CAUSE, Bench  # noqa: E402
-from tests.core.model import WALL_OFFSET  # noqa: E402
-
-from redelivery.core.broker_redelivery import BASE, BrokerRedelivery  # noqa: E402
-from redelivery.core.capabilities import Capabilities  # noqa: E402
-from redelivery.core.cause import CAUSE_LIMIT  # noqa: E402
-from redelivery.core.commands import Dispatch, Forward, PoisonAck, Reschedule, Subscribe  # noqa: E402
-from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.events import Arrived, Failed, Wanted  # noqa: E402
-from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
-from redelivery_amqp.notes import annotations_of, notes_of  # noqa: E402
-from redelivery_amqp.queue_facts import QueueFacts  # noqa: E402
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4  # noqa: E402
-from redelivery_amqp.receiver import ReceiverLink  # noqa: E402
+from redelivery.core.broker_redelivery import BASE, BrokerRedelivery
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.cause import CAUSE_LIMIT
+from redelivery.core.commands import Dispatch, Forward, PoisonAck, Reschedule, Subscribe
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived, Failed, Wanted
+from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.notes import annotations_of, notes_of
+from redelivery_amqp.queue_facts import QueueFacts
+from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
+from redelivery_amqp.receiver import ReceiverLink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_delivery import AT, delivery, message  # noqa: E402
+from tests.amqp.peer import proton
+from tests.amqp.test_delivery import AT, delivery, message
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery
     from redelivery_amqp.profile_base import AmqpProfile
 
-from redelivery.core.commands import Forward  # noqa: E402
-from redelivery.core.dead_lettering.origin import origin_of  # noqa: E402
-from redelivery.core.delivery import Cause  # noqa: E402
-from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery.dlq.dead_letter import read_letter  # noqa: E402
-from redelivery.errors import ConfigurationError  # noqa: E402
-from redelivery_amqp.message_copies import copied  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ  # noqa: E402
+from redelivery.core.commands import Forward
+from redelivery.core.dead_lettering.origin import origin_of
+from redelivery.core.delivery import Cause
+from redelivery.core.outgoing import Outgoing
+from redelivery.dlq.dead_letter import read_letter
+from redelivery.errors import ConfigurationError
+from redelivery_amqp.message_copies import copied
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
 
 
 def died(annotations: dict[str, Any], **properties: Any) -> AmqpDelivery:

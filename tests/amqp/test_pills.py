@@ -11,20 +11,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.test_delivery import AT, delivery, message
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_delivery import AT, delivery, message  # noqa: E402
-
-from redelivery.core.commands import Forward  # noqa: E402
-from redelivery.core.dead_lettering.routing import copy_of, told_of  # noqa: E402
-from redelivery.core.delivery import Cause, Record  # noqa: E402
-from redelivery.core.ledger_entry import fingerprint  # noqa: E402
-from redelivery.dlq.dead_letter import read_letter  # noqa: E402
-from redelivery.dlq.export import row_of  # noqa: E402
-from redelivery_amqp import bounded_values, codec  # noqa: E402
-from redelivery_amqp.message_copies import copied  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis  # noqa: E402
+from redelivery.core.commands import Forward
+from redelivery.core.dead_lettering.routing import copy_of, told_of
+from redelivery.core.delivery import Cause, Record
+from redelivery.core.ledger_entry import fingerprint
+from redelivery.dlq.dead_letter import read_letter
+from redelivery.dlq.export import row_of
+from redelivery_amqp import bounded_values, codec
+from redelivery_amqp.message_copies import copied
+from redelivery_amqp.profiles import AmqpArtemis
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("proton")
-
 from typing import TYPE_CHECKING
+
+import pytest
 
 from redelivery import ConfigurationError
 from redelivery.uri.parser import parse_uri

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from redelivery import parse_uri
 from redelivery.core.commands import Subscribe
 from redelivery.core.tested_versions import numbers

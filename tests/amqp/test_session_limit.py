@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.amqp.test_declarations import Asked, Node
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.test_declarations import Asked, Node  # noqa: E402
-
-from redelivery.errors import AdapterError  # noqa: E402
+from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

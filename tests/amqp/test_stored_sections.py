@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.amqp.test_delivery import AT, message

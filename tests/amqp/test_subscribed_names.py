@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.amqp.test_delivery import delivery, message
 
 from redelivery_amqp import subscribed_names

@@ -5,9 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
 from tests.amqp.peer import PATIENCE, ScriptedPeer
 
 import redelivery

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import PATIENCE, Conversation, proton
+from tests.amqp.test_declarations import LASTING, Asked, Node
+from tests.eventually import eventually
 
-proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-
-from tests.amqp.peer import PATIENCE, Conversation  # noqa: E402
-from tests.amqp.test_declarations import LASTING, Asked, Node  # noqa: E402
-from tests.eventually import eventually  # noqa: E402
-
-from redelivery.core.commands import Credit, Unsubscribe  # noqa: E402
+from redelivery.core.commands import Credit, Unsubscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from tests.spark.frames import Frame, in_batch, places, source
 from tests.spark.test_process import apply, made, refused, refuses
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from redelivery_spark.api.failure_text import brief, brief_error
 
 LOST = (

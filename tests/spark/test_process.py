@@ -8,9 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 from tests.spark.frames import Frame, cut, in_batch, places, source

@@ -8,9 +8,6 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
 from tests.spark.frames import Frame, in_batch, source

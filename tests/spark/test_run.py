@@ -6,9 +6,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.errors import StreamingQueryException
 
 from redelivery.errors import AdapterError, ConfigurationError, TransportError

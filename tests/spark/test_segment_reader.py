@@ -7,11 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.frames import in_batch

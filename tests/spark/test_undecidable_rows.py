@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from tests.spark.frames import Frame, in_batch, places, source
 from tests.spark.test_process import apply, made, refuses
 

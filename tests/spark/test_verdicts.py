@@ -6,9 +6,6 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.frames import Frame, cut, in_batch, places, source, united

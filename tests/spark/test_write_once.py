@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from redelivery.errors import ConfigurationError
 from redelivery_spark import write_once
 
