@@ -12,9 +12,9 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from tests.needs import required
 
 from integration.brokers import BrokerError
-from integration.brokers.choice import required
 from integration.run_folder import run_folder
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from tests.children import for_all_tests
-
-from integration.brokers.choice import required
+from tests.needs import required
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from tests.needs import required
+
 from integration.brokers import ALL_BROKERS
-from integration.brokers.choice import required
 from integration.brokers.toolchain import progress
 from integration.java_client import JavaClient
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import needs
 
 import redelivery
 from integration.availability import fetched
-from integration.brokers import ALL_BROKERS, BROKERS, Artemis, BrokerError, required
-from integration.brokers.choice import NAMES
+from integration.brokers import ALL_BROKERS, BROKERS, Artemis
 from integration.eventually import eventually
 from integration.peers import PEERS, put, take
 from integration.program import Program
@@ -200,31 +200,6 @@ def _gone(pid: int) -> bool:
     return not status.exists() or "State:\tZ" in status.read_text()
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("", False),
-        ("0", False),
-        ("1", True),
-        ("artemis", True),
-        ("activemq", False),
-        ("activemq, artemis", True),
-        ("artemis,spark,chromium,packages", True),
-    ],
-)
-def test_who_is_required(monkeypatch: pytest.MonkeyPatch, value: str, *, expected: bool) -> None:
-    """REDELIVERY_REQUIRE_BROKERS requires all brokers, none, or the named ones."""
-    monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", value)
-    assert required("artemis") is expected
-
-
 def test_every_broker_can_be_required() -> None:
     """Each broker is a valid name in the environment."""
-    assert sorted(ALL_BROKERS) == sorted(NAMES)
-
-
-def test_a_misspelt_requirement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt name is an error: it would silently require no broker."""
-    monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", "artemys")
-    with pytest.raises(BrokerError, match="artemys"):
-        required("artemis")
+    assert sorted(ALL_BROKERS) == sorted(needs.BROKERS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tests.needs import required
+
 from integration.brokers.activemq import ActiveMQ
 from integration.brokers.artemis import Artemis
 from integration.brokers.base import Broker
 from integration.brokers.brokerj import BrokerJ
-from integration.brokers.choice import containers_wanted, required
+from integration.brokers.choice import containers_wanted
 from integration.brokers.ports import free_ports
 from integration.brokers.rabbitmq import RabbitMQ, RabbitMQ4
 from integration.brokers.toolchain import LIGHT_JVM, BrokerError, Progress

@@ -46,3 +46,31 @@ def test_a_package_that_is_required(monkeypatch: pytest.MonkeyPatch, value: str)
     monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", "artemis")
     with pytest.raises(pytest.skip.Exception, match="moto"):
         needs.need("moto")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", False),
+        ("0", False),
+        ("1", True),
+        ("artemis", True),
+        ("activemq", False),
+        ("activemq, artemis", True),
+        ("artemis,spark,chromium,packages", True),
+    ],
+)
+def test_what_is_required(monkeypatch: pytest.MonkeyPatch, value: str, *, expected: bool) -> None:
+    """REDELIVERY_REQUIRE_BROKERS requires all, nothing, or the named brokers and others."""
+    monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", value)
+    assert needs.required("artemis") is expected
+
+
+def test_a_misspelt_requirement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt name is an error, for brokers and for packages: it would silently require nothing."""
+    monkeypatch.setenv("REDELIVERY_REQUIRE_BROKERS", "artemys")
+    monkeypatch.setattr(needs, "find_spec", absent)
+    with pytest.raises(pytest.UsageError, match="artemys"):
+        needs.required("artemis")
+    with pytest.raises(pytest.UsageError, match="artemys"):
+        needs.need("moto")
