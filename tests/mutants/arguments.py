@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.changed_files import changed_files
 from tests.mutants.faults import AREAS, faults
-from tests.mutants.trial import TIERS
+from tests.tiers import TIERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

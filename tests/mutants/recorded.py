@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.mutants.faults import faults
-from tests.mutants.trial import SURVIVED, TIERS, Result
+from tests.mutants.trial import SURVIVED, Result
+from tests.tiers import TIERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

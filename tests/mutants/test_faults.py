@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     project = tmp_path / "project"
     mutants = project / "tests" / "mutants"
     mutants.mkdir(parents=True)
-    (mutants / "watch.py").write_text((ROOT / "tests/mutants/watch.py").read_text(encoding="utf-8"))
+    for module in ("tests/tiers.py", "tests/mutants/watch.py"):
+        shutil.copyfile(ROOT / module, project / module)
     (project / "double.py").write_text("def double(number):\n    return number + number\n")
     (project / "test_double.py").write_text(
         "import double\n\n\ndef test_double():\n    assert double.double(3) == 6\n"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.mutants.faults import Fault
 
-__all__ = ["KILLED", "SURVIVED", "TIERS", "TIME_LIMIT", "Result", "Run", "Tree"]
+__all__ = ["KILLED", "SURVIVED", "TIME_LIMIT", "Result", "Run", "Tree"]
 
 PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit", "killed", "survived"
 NOT_COPIED = shutil.ignore_patterns(
@@ -28,8 +28,6 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 UNSTABLE = 3  # most tests that are left out, one by one, because they fail together with others but not alone
 NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
-TIERS = "quick", "ci", "full"
-"""Tiers of tests, each with those before it."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+from tests.tiers import TIERS, tier_of
 
 FILE = Path(os.environ["MUTANTS_WATCH"])
 
@@ -27,12 +28,10 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Write the test that begins."""
-    marks = {mark.name for mark in item.iter_markers()}
-    tier = next((name for name in ("full", "ci") if name in marks), "quick")
-    FILE.write_text(f"{item.nodeid}\n{tier}", encoding="utf-8")
+    FILE.write_text(f"{item.nodeid}\n{tier_of(item)[0]}", encoding="utf-8")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Write a file with tests that cannot be loaded: each tier loads it."""
     if report.failed:
-        FILE.write_text(f"{report.nodeid}\nquick", encoding="utf-8")
+        FILE.write_text(f"{report.nodeid}\n{TIERS[0]}", encoding="utf-8")
