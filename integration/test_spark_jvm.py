@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark")
+from integration.need import need_spark
+
+need_spark()
 
 from integration import spark_jvm
 from integration.eventually import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.ci("Spark's archive: processes that hang for a second")
 
 # A program and its child, which goes on for longer than the test.
 HANGS = """#!/bin/sh

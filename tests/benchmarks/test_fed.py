@@ -9,6 +9,7 @@ from benchmarks import consume_fed, fed
 from benchmarks.checkouts import HERE, alternating
 from benchmarks.consume_fed import consume
 from benchmarks.replay import PROTOCOLS
+from tests.needs import need
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ MESSAGES = 40
 def test_a_round_handles_and_acknowledges_all(protocol: str) -> None:
     """A round gives each recorded message to the handler, and ends when each is acknowledged."""
     if protocol == "amqp":
-        pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+        need("proton")
     messages, cpu_us = consume(protocol, MESSAGES)
     assert messages == MESSAGES
     assert cpu_us > 0
