@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.tiers import amount, runs_all_of
+from tests.tiers import runs_all_of
 
 import redelivery
 from integration.dead_letter_fill import CAUSES, fill, with_cause
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci("looks without a pause")
 
 # Browses without a pause in each of eight threads: many show a behaviour of RabbitMQ that occurs once in 2,000 times.
-LOOKS = amount("REDELIVERY_LOOKS", quick=20, ci=20, full=20)
+LOOKS = 20
 MANY = 3500  # RabbitMQ needs a noticeable time to release this number
 FEW = 350  # Classic shows no more than 400
 

@@ -1,6 +1,6 @@
 """RabbitMQ 4.3 delays messages of quorum queues itself: on time, counted, over kills of the node and of consumers.
 
-REDELIVERY_NODE_KILLS: number of kills of the node (3, or 50 in the full run), with REDELIVERY_WAITING messages (100).
+REDELIVERY_NODE_KILLS: number of kills of the node (3, or 50 in the full run).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ci("a node that is killed again and again")
 # Broker and protocol of these tests.
 PAIR = ("rabbitmq4", "amqp")
 KILLS = amount("REDELIVERY_NODE_KILLS", quick=2, ci=3, full=50)
-WAITING = amount("REDELIVERY_WAITING", quick=100, ci=100, full=100)
+WAITING = 100
 # Seconds: delay of the policy; and most difference between the clocks of a client and a node on one machine.
 DELAY, EARLY = 2.0, 0.05
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = amount("REDELIVERY_DRIVER_SCHEDULES", quick=40, ci=40, full=40)
+SCHEDULES = amount("REDELIVERY_DRIVER_SCHEDULES", quick=40, ci=200, full=1000, kind="schedules")
 
 
 @pytest.fixture(autouse=True)
