@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["cover", "every_nth", "named", "pairwise", "some"]
+__all__ = ["cover", "named", "pairwise", "some"]
 
 WHY = "more cases of a matrix of which some run"
 
@@ -36,12 +36,6 @@ def some(
         each if each in quick else pytest.param(*(each if spread else (each,)), marks=marks[each in later])
         for each in cases
     ]
-
-
-def every_nth(every: Iterable[tuple[Any, ...]], step: int, *, why: str = WHY) -> list[Any]:
-    """Return all cases of several arguments; each but the first of `step` is marked for ci."""
-    later = pytest.mark.ci(why)
-    return [pytest.param(*each, marks=later) if place % step else each for place, each in enumerate(every)]
 
 
 def cover(*axes: Sequence[Any], why: str = WHY) -> list[Any]:

@@ -47,7 +47,6 @@ def test_few_stand_for_all() -> None:
     assert split(matrix.some("abc", "b")) == {"quick": [("b",)], "ci": [("a",), ("c",)], "full": []}
     assert split(matrix.some("abc", "b", ci="a")) == {"quick": [("b",)], "ci": [("a",)], "full": [("c",)]}
     assert split(matrix.some("abc", "b", ci="")) == {"quick": [("b",)], "ci": [], "full": [("a",), ("c",)]}
-    assert split(matrix.every_nth(zip("abcde", strict=True), 3))["quick"] == [(("a",),), (("d",),)]
     pairs = [("a", 1), ("b", 2)]
     assert split(matrix.some(pairs, [], spread=True))["ci"] == pairs
     assert split(matrix.some(pairs, []))["ci"] == [(pair,) for pair in pairs]

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.matrix import every_nth
+from tests.matrix import some
 from tests.needs import need
 
 from redelivery.core.dead_lettering.header_values import count_in, moment, time_in
@@ -29,6 +29,7 @@ VALUES: list[Any] = [
     "a\0b\x1b[2J", "x" * 100_000, float("inf"), float("-inf"), float("nan"), -1, -0.5, 10**5000, True, None, b"\xff\0",
     {"a": 1}, {b"\xff": {1: [float("nan")]}}, {(1, 2): 3}, [1, [2]], DEEP, object(),
 ]  # fmt: skip
+CASES = list(itertools.product(NAMES, VALUES))
 
 
 def named(value: object) -> str:
@@ -38,7 +39,7 @@ def named(value: object) -> str:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    every_nth(itertools.product(NAMES, VALUES), 5),
+    some(CASES, CASES[::5], spread=True),
     ids=named,
 )
 def test_one_absurd_property(
