@@ -1,6 +1,6 @@
-"""A service that handlers need is down: the breaker keeps the messages. REDELIVERY_OUTAGE=MESSAGES,SECONDS.
+"""A service that handlers need is down: the breaker keeps the messages.
 
-In the full run 5,000 messages and 60 s, by default 1,000 and 6 s.
+REDELIVERY_OUTAGE_MESSAGES and REDELIVERY_OUTAGE_SECONDS: 1,000 messages and 6 s, or 5,000 and 60 s in the full run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reference's own consumer scenarios, on a real ActiveMQ Classic, if they are possible there.
 
-One of each kind; all of them with REDELIVERY_SCENARIOS=all.
+One of each kind; all of them in the full run.
 """
 
 from __future__ import annotations
