@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.cli.test_consume_waits import IDLE, Time
 
 import redelivery_memory.adapter
+from redelivery.driver.connection import stop_when_idle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,13 +80,14 @@ def test_a_stuck_handler_is_shown_by_its_own_frames(cli: Any, shop: MemoryBroker
 
 
 def test_a_message_that_is_set_aside_is_told(
-    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch
+    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A message that is set aside is exit code 3: it cannot be copied and is still on the queue."""
     able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, release=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    monkeypatch.setattr(stop_when_idle, "time", Time(lambda: "set aside" in caplog.text))
     shop.send("letters", "part", body_kind="partial")
-    ended = cli("consume", uri, "letters", "--exec", "false", "--idle", "0.5")
+    ended = cli("consume", uri, "letters", "--exec", "false", "--idle", str(IDLE))
     assert ended.code == 3
     assert ended.err.splitlines()[-1] == "report: accepted 0, redelivered 2, set_aside 1"
     assert [held.text for held in shop.messages("letters")] == ["part"]

@@ -19,6 +19,7 @@ from redelivery.health.probe_server import _listening
 from redelivery_memory.adapter import MemoryAdapter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from redelivery_memory import MemoryBroker
@@ -115,16 +116,16 @@ def test_a_refused_log_in_is_not_waited_for(cli: Any, uri: str, door: Door) -> N
 
 
 class Time:
-    """Replacement of the module `time`: it stands still until the queue is empty, unless a test moves it."""
+    """Replacement of the module `time`: it stands still until all is done, unless a test moves it."""
 
-    def __init__(self, shop: MemoryBroker) -> None:
+    def __init__(self, done: Callable[[], bool]) -> None:
         self.now, self.looks = 1000.0, 0
-        self._shop = shop
+        self._done = done
 
     def monotonic(self) -> float:
         """Return the time."""
         self.looks += 1
-        if self._shop.depth("orders") == 0:
+        if self._done():
             self.now += IDLE
         return self.now
 
@@ -135,7 +136,7 @@ def test_idle_begins_when_nothing_is_left_to_do(
     cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, handler: str, slow: str
 ) -> None:
     """Neither a slow subscription nor a message that waits for its worker is idle time."""
-    time = Time(shop)
+    time = Time(lambda: shop.depth("orders") == 0)
     monkeypatch.setattr(stop_when_idle, "time", time)
     where: Any = ConnectionBase if slow == "start" else Dispatcher if handler == "plain" else async_worker
     name = "_dispatcher" if slow == "start" else "take" if handler == "plain" else "message_for"
