@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.tiers import chosen
 from tests.scenarios import Stage, deviation, expected, play
+from tests.tiers import chosen
 
 import redelivery
 from redelivery.clock import SystemClock
