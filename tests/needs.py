@@ -1,4 +1,4 @@
-"""What some tests need and a machine may not have: packages of the extra `test-all`, and what a run requires."""
+"""Packages and brokers that tests need: skipped without them, or failed where a run requires them."""
 
 from __future__ import annotations
 

@@ -103,6 +103,7 @@ class Tree:
             "PYTHONPATH": python_path,
             "MUTANTS_WATCH": str(self._watch),
             "REDELIVERY_TIER": self._tier,
+            "REDELIVERY_ALL_OF": "",
         }
         with subprocess.Popen(
             command,
