@@ -43,7 +43,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     project = tmp_path / "project"
     mutants = project / "tests" / "mutants"
     mutants.mkdir(parents=True)
-    for module in ("tests/tiers.py", "tests/mutants/watch.py"):
+    for module in ("tests/plugins.py", "tests/tiers.py", "tests/mutants/watch.py"):
         shutil.copyfile(ROOT / module, project / module)
     (project / "double.py").write_text("def double(number):\n    return number + number\n")
     (project / "test_double.py").write_text(
