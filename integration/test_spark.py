@@ -157,6 +157,7 @@ def test_the_driver_is_killed(
     assert session.client(broker, peer[1]).drain(queue) == []
 
 
+@pytest.mark.full("Spark: a query that fails at each start; tests/spark has it without a JVM")
 @pytest.mark.parametrize("peer", some(PAIRS, PAIRS[3:], ci=()), ids="-".join)
 def test_a_query_that_fails_again_and_again_repeats_no_dead_letter(
     session: Session,

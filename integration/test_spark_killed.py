@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from integration.conftest import Session
 
 pytestmark = [
-    pytest.mark.ci("Spark: kills of a query's processes: a minute"),
+    pytest.mark.full("Spark: kills of a query's processes: two minutes"),
     pytest.mark.own_broker("may restart it: Artemis strands messages"),
 ]
 
-KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=1, full=20, kind="spark")
+KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=3, full=20, kind="spark")
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
