@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests import processor_time, tiers
+from tests import processes, processor_time, tiers
 from tests.changed_kinds import FOLDERS, kinds_of
 from tests.limits import seconds_of
 from tests.progress import Progress
@@ -153,3 +154,27 @@ def test_a_change_adds_kinds_of_tests() -> None:
     assert kinds_of(["client/redelivery/cli/app.py", "tests/core/test_engine.py"]) == []
     assert all(kind in tiers.KINDS for kinds in FOLDERS.values() for kind in kinds)
     assert [name for name in FOLDERS if not [*ROOT.glob(f"{name.rstrip('/')}*")]] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "expected"),
+    [
+        (["tests"], {}, processes.UNIT),
+        (["./tests/"], {}, processes.UNIT),
+        (["tests", "integration"], {}, None),
+        (["tests/core"], {}, None),
+        (["tests"], {"numprocesses": 3}, 3),
+        (["tests"], {"usepdb": True}, None),
+        (["tests"], {"capture": "no"}, None),
+        (["tests"], {"worker": True}, None),
+    ],
+)
+def test_processes_of_a_run(asked: list[str], changes: dict[str, Any], expected: int | None) -> None:
+    """A run of all unit tests takes two processes, but not with a debugger; a process that xdist started takes none."""
+    option = SimpleNamespace(numprocesses=None, dist="no", usepdb=False, capture="fd", collectonly=False)
+    vars(option).update(changes)
+    config: Any = SimpleNamespace(args=asked, option=option)
+    if vars(option).pop("worker", False):
+        config.workerinput = {}
+    processes.pytest_cmdline_main(config)
+    assert option.numprocesses == expected
