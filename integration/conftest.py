@@ -34,10 +34,10 @@ from integration.brokers import (
 from integration.compatibility.record import recorder
 from integration.every_version import pytest_cmdline_main
 from integration.groups import (
+    Priority,
     owns,
     pytest_collection_finish,
     pytest_collection_modifyitems,
-    pytest_runtest_setup,
     pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
@@ -45,7 +45,7 @@ from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
 from integration.raw_amqp import need_proton
-from integration.run_folder import begin
+from integration.run_folder import begin, is_worker
 from integration.shared import SharedBrokers, serve, shared_brokers
 from integration.stomp_client import StompClient
 from integration.stranded import deadlocked
@@ -63,7 +63,6 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
-    "pytest_runtest_setup",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_xdist_auto_num_workers",
@@ -161,6 +160,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     begin(config)
     serve(config)
+    if is_worker(config):
+        config.pluginmanager.register(Priority(), "priority")
     config.addinivalue_line(
         "markers", "own_broker(reason): the test changes its broker, and has one that no other process uses"
     )

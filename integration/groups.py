@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = [
+    "Priority",
     "brokers_of",
     "group_of",
     "owns",
     "pair_of",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
-    "pytest_runtest_setup",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
@@ -143,14 +143,17 @@ def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[int, int, 
     return place
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Lower the priority of a process without tests of Spark, and of its child processes.
+class Priority:
+    """Lowers the priority of a process of the run while it has no tests of Spark, and of its child processes.
 
-    A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
+    A Python process that Spark starts must answer within 10 s, which no setting of Spark changes. A plugin of the whole
+    run, not a hook of this folder: unit tests compute, too.
     """
-    group = item.stash.get(_GROUP, None)
-    if group is not None and is_worker(item.config):
-        wanted = USUAL if group.startswith("spark") else USUAL + NICE
+
+    @staticmethod
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        """Choose the priority for a test."""
+        wanted = USUAL if item.stash.get(_GROUP, "").startswith("spark") else USUAL + NICE
         if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
             with contextlib.suppress(PermissionError):  # only root can undo it
                 os.setpriority(os.PRIO_PROCESS, 0, wanted)
