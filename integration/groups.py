@@ -103,6 +103,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return ByGroup(config, log, run_folder(), prepared)
 
 
+@pytest.hookimpl(trylast=True)  # after -k: no broker is fetched for a test that is not chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases of other pairs (rotation.py); find the group of each test, which reports of the run may read."""
     pairs = {

@@ -133,17 +133,31 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Return the tier, and about how long this run takes if it is a whole one."""
-    asked = {os.path.normpath(each) for each in config.args}
-    whole = {"integration"} & asked or {"tests"} & asked
-    time_of_it = TIMES.get((chosen(), "integration" in asked)) if whole else None
+    time_of_it = TIMES.get((chosen(), "integration" in folders(config))) if is_whole(config) else None
     about = "" if time_of_it is None else f", about {time_of_it} on two cores"
     return f"tier {chosen()}{about}: {HELP[chosen()]}"
+
+
+def folders(config: pytest.Config) -> set[str]:
+    """Return the whole folders of tests that were asked for."""
+    return {"tests", "integration"} & {os.path.normpath(each) for each in config.args}
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """True for a run of whole folders, without a choice by names."""
+    return bool(folders(config)) and not config.option.keyword and not config.option.markexpr
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     """Count what was left out and what was skipped by their reasons. Failures come after them."""
-    table(terminalreporter, f"left out by the tier {chosen()}, by the reason at the test", counts_of(config))
+    counts = counts_of(config)
+    if is_whole(config):
+        table(terminalreporter, f"left out by the tier {chosen()}, by the reason at the test", counts)
+    elif counts and not terminalreporter.stats.get("passed"):
+        terminalreporter.line(
+            f"{counts.total()} tests of these files are of higher tiers: --tier ci, --tier full"
+        )
     skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     table(terminalreporter, "skipped", skipped)
 

@@ -7,6 +7,8 @@ schedules of the simulator, is `amount(...)`. Cases of a matrix are chosen by `t
 
 Without `--tier` the environment variable REDELIVERY_TIER decides, and without it the tier is quick. `--all-of` takes
 tests of some kinds from the tier full, however the rest is run: `.ci/run` takes the kinds that a change touches.
+
+PYTEST_DONT_REWRITE: the plugin of the planted faults imports this module before pytest knows of it.
 """
 
 from __future__ import annotations
@@ -72,8 +74,10 @@ def tier_of(item: pytest.Item) -> tuple[str, str]:
     for tier in reversed(TIERS[1:]):
         mark = item.get_closest_marker(tier)
         if mark is not None:
-            if len(mark.args) != 1 or not isinstance(mark.args[0], str) or mark.kwargs:
-                raise pytest.UsageError(f"{item.nodeid}: the marker {tier} needs a reason: {tier}('why')")
+            if len(mark.args) != 1 or not isinstance(mark.args[0], str) or not mark.args[0] or mark.kwargs:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: the marker {tier} needs one reason, in words: {tier}('why')"
+                )
             return tier, mark.args[0]
     return TIERS[0], ""
 

@@ -26,6 +26,7 @@ PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit",
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info"
 )
+SHOWN = 2000  # characters of the output of a pytest that ended before the first test
 UNSTABLE = 3  # most tests that are left out, one by one, because they fail together with others but not alone
 NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
 
@@ -105,15 +106,18 @@ class Tree:
             "REDELIVERY_TIER": self._tier,
             "REDELIVERY_ALL_OF": "",
         }
-        with subprocess.Popen(
-            command,
-            cwd=self.path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
+        with (
+            (self.path.parent / "output").open("w+", encoding="utf-8") as output,
+            subprocess.Popen(
+                command,
+                cwd=self.path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
                 code = process.wait(limits * self._limit)
             except subprocess.TimeoutExpired:
@@ -126,7 +130,8 @@ class Tree:
         if code == 0 or (code in NO_TESTS and not at):
             return Run(PASSED)
         if not at:
-            raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}")
+            said = (self.path.parent / "output").read_text(encoding="utf-8")[-SHOWN:]
+            raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}\n{said}")
         return Run(FAILED, at, tier)
 
     def try_out(self, fault: Fault, known: str = "") -> Result:
