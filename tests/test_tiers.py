@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 from tests import processes, processor_time, tiers
 from tests.changed_kinds import FOLDERS, kinds_of
 from tests.limits import seconds_of
-from tests.progress import Progress
+from tests.progress import MOST, Progress, is_whole, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,14 +76,9 @@ def test_all_of_a_kind_run(choose: Callable[..., None]) -> None:
 
 def test_a_marker_without_a_reason_is_refused() -> None:
     """A marker needs one reason in words."""
-    for mark in (
-        pytest.mark.ci(),
-        pytest.mark.ci(1),
-        pytest.mark.ci(""),
-        pytest.mark.ci("a", "b"),
-        pytest.mark.ci(why="a"),
-    ):
-        item: Any = Item("x", mark)
+    mark = pytest.mark.ci
+    for wrong in (mark(), mark(1), mark(""), mark("a", "b"), mark(why="a")):
+        item: Any = Item("x", wrong)
         with pytest.raises(pytest.UsageError, match="needs one reason"):
             tiers.tier_of(item)
 
@@ -132,8 +128,8 @@ def test_a_line_of_progress() -> None:
 
 
 @pytest.mark.ci("pytest in a child process: a second")
-def test_a_run_says_what_it_leaves_out(tmp_path: Path) -> None:
-    """A run shows its tier, counts what it leaves out by its reasons, and ends a test that hangs."""
+def test_a_run_says_its_tier_and_ends_a_test_that_hangs(tmp_path: Path) -> None:
+    """A run shows its tier, leaves out what is of a higher one, and ends a test that hangs."""
     (tmp_path / "conftest.py").write_text(
         'pytest_plugins = ["tests.tiers", "tests.limits", "tests.progress"]\n'
     )
@@ -147,7 +143,6 @@ def test_a_run_says_what_it_leaves_out(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", *options]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert "tier quick: " in ended.stdout
-    assert "     1 long (ci)" in ended.stdout
     assert "1 failed, 1 passed, 1 deselected" in ended.stdout
     assert "Timeout" in ended.stdout
 
@@ -184,3 +179,26 @@ def test_processes_of_a_run(asked: list[str], changes: dict[str, Any], expected:
         config.workerinput = {}
     processes.pytest_cmdline_main(config)
     assert option.numprocesses == expected
+
+
+def test_reasons_are_counted() -> None:
+    """The most frequent reasons have a line each, the others one together."""
+    lines: list[str] = []
+    reporter: Any = SimpleNamespace(section=lines.append, line=lines.append)
+    counts = Counter({f"reason {number}": 100 - number for number in range(MOST + 2)})
+    table(reporter, "left out", counts)
+    assert lines[:2] == ["left out", "   100 reason 0"]
+    assert lines[-1] == f"{100 - MOST + 99 - MOST:6} for 2 other reasons"
+    assert len(lines) == MOST + 2
+
+
+def test_a_whole_run() -> None:
+    """A run of whole folders, without a choice by names, has a known length, and says what it leaves out."""
+    for asked, keyword, expected in (
+        (["tests"], "", True),
+        (["tests/core"], "", False),
+        (["tests"], "a", False),
+    ):
+        option = SimpleNamespace(keyword=keyword, markexpr="")
+        config: Any = SimpleNamespace(args=asked, option=option)
+        assert is_whole(config) is expected

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The site is built once: 20 s of processor time.
-pytestmark = [pytest.mark.ci("pages: each block, link and generated part"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ci("pages: each block, link and generated part"), pytest.mark.timeout(600)]
 
 __all__ = ["site"]
 

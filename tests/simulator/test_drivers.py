@@ -37,6 +37,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.timeout(60 + SCHEDULES // 4)  # 10 ms of processor time each
 def test_nothing_is_found_in_whole_connections() -> None:
     """In cuts, lost accepts, refusals, closes, waits and two consumers nothing is lost, run twice at once, or left."""
     found = {seed: broken for seed in range(SCHEDULES) if (broken := wander_drivers(seed).broken) is not None}
