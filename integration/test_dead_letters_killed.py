@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.ci("redrives that are killed: 10 s each")
 
-COUNT = amount("REDELIVERY_DEAD_LETTERS", quick=2100, ci=2100, full=7000, kind="dead-letters")
+COUNT = amount("REDELIVERY_DEAD_LETTERS", quick=2100, ci=2100, full=7000)
 RATE = 500
 # Rate of the redrive that is killed: it works for another second at least when half of its dead letters are redriven.
 SLOW = 125

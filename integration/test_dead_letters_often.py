@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.tiers import runs_all_of
+from tests.tiers import chosen
 
 import redelivery
 from integration.dead_letter_fill import CAUSES, fill, with_cause
@@ -34,7 +34,7 @@ def test_one_after_the_other(
     """Each run counts all dead letters that are left, redrives the matched ones once, and keeps its connection."""
     broker, protocol = peer
     many = (broker.name, protocol) == ("rabbitmq", "amqp") or (
-        runs_all_of("dead-letters") and broker.name != "activemq"
+        chosen() == "full" and broker.name != "activemq"
     )
     count = MANY if many else FEW
     dead, uri = f"{unique_queue}.dead", broker.uri(protocol=protocol)

@@ -33,7 +33,7 @@ PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rab
 WAIT = 0.5  # seconds for which the source waits for the first row of a batch
 # Seconds between two batches, in neither's duration; more while other processes of the run are busy.
 BETWEEN = 2 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 0.5
-MESSAGES = amount("REDELIVERY_SPARK_MESSAGES", quick=1000, ci=3_000, full=20_000, kind="spark")
+MESSAGES = amount("REDELIVERY_SPARK_MESSAGES", quick=1000, ci=3_000, full=20_000)
 DELAY = 0.5  # seconds
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,

@@ -75,11 +75,7 @@ def test_written_looked_at_and_drained(
     tmp_path: Path,
 ) -> None:
     """Each row is a message once; browsing shows all or refuses; two actions on one drain have the same rows."""
-    count = (
-        amount("REDELIVERY_SPARK_ROWS", quick=1000, ci=10_000, full=50_000, kind="spark")
-        if pair in MANY
-        else 1000
-    )
+    count = amount("REDELIVERY_SPARK_ROWS", quick=1000, ci=10_000, full=50_000) if pair in MANY else 1000
     began = time.monotonic()
     numbered(spark, count).write.format("redelivery").options(**options).option(
         "destination", unique_queue

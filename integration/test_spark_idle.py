@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full("Spark: waits of 20 s")
 
-IDLE = amount("REDELIVERY_SPARK_IDLE", quick=10, ci=20, full=60, kind="spark")  # seconds
+IDLE = amount("REDELIVERY_SPARK_IDLE", quick=10, ci=20, full=60)  # seconds
 # Seconds: a trigger of 1 s, the source's wait, and the batch; more while other processes of the run are busy.
 LATE = 6 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 PEERS = [("artemis", "stomp"), ("artemis", "amqp")]

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.own_broker("may restart it: Artemis strands messages"),
 ]
 
-KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=3, full=20, kind="spark")
+KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=3, full=20)
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,

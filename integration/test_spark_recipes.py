@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.matrix import cover
-from tests.tiers import runs_all_of
+from tests.tiers import chosen
 
 from integration.need import need_spark
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from integration.conftest import Session
 
-FEW = MESSAGES if runs_all_of("spark") else 60  # to be split until one is left
+FEW = MESSAGES if chosen() == "full" else 60  # to be split until one is left
 RESULT = "message_id string, body string, count int"
 pytestmark = [
     pytest.mark.full("Spark: each sink and each failure"),

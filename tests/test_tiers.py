@@ -29,6 +29,7 @@ class Item:
         """A test with these markers."""
         self.nodeid, self.path = f"{file}::{name}", Path(file)
         self._marks = {each.name: each.mark for each in marks}
+        self.callspec = SimpleNamespace(marks=[])
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         """Return its marker."""
@@ -202,3 +203,11 @@ def test_a_whole_run() -> None:
         option = SimpleNamespace(keyword=keyword, markexpr="")
         config: Any = SimpleNamespace(args=asked, option=option)
         assert is_whole(config) is expected
+
+
+def test_all_of_a_kind_run_in_the_cases_of_the_tier(choose: Callable[..., None]) -> None:
+    """A case of all nights stays one, also of a kind that is taken whole."""
+    item: Any = Item("case", FULL, file="integration/test_spark_cuts.py")
+    item.callspec.marks = [FULL.mark]
+    choose("ci", "spark")
+    assert tiers.left_out([item]) == {item.nodeid: "longer (full)"}

@@ -6,7 +6,7 @@ proves only rarely; each run counts what it leaves out by these reasons. A numbe
 schedules of the simulator, is `amount(...)`. Cases of a matrix are chosen by `tests/matrix.py`.
 
 Without `--tier` the environment variable REDELIVERY_TIER decides, and without it the tier is quick. `--all-of` takes
-tests of some kinds from the tier full, however the rest is run: `.ci/run` takes the kinds that a change touches.
+each test of some kinds, in the cases and with the numbers of the tier: `.ci/run` takes the kinds that a change touches.
 
 PYTEST_DONT_REWRITE: the plugin of the planted faults imports this module before pytest knows of it.
 """
@@ -66,13 +66,16 @@ def amount(variable: str = "", *, quick: float, ci: float, full: float, kind: st
     return int({"quick": quick, "ci": ci, "full": full}[tier])
 
 
-def tier_of(item: pytest.Item) -> tuple[str, str]:
+def tier_of(item: pytest.Item, *, case: bool = False) -> tuple[str, str]:
     """Return the tier of a test and the reason: of its own marker, its class's, its module's, or its case's.
 
-    The highest one counts: a case of all nights stays one in a module that has the marker `ci`.
+    The highest one counts: a case of all nights stays one in a module that has the marker `ci`. `case`: look only at
+    the marker of the case of a matrix.
     """
+    callspec: Any = getattr(item, "callspec", None)
+    of_case = {mark.name: mark for mark in callspec.marks} if callspec is not None else {}
     for tier in reversed(TIERS[1:]):
-        mark = item.get_closest_marker(tier)
+        mark = of_case.get(tier) if case else item.get_closest_marker(tier)
         if mark is not None:
             if len(mark.args) != 1 or not isinstance(mark.args[0], str) or not mark.args[0] or mark.kwargs:
                 raise pytest.UsageError(
@@ -85,7 +88,7 @@ def tier_of(item: pytest.Item) -> tuple[str, str]:
 def left_out(items: Iterable[pytest.Item]) -> dict[str, str]:
     """Return the ids of the tests that this run leaves out, each with its reason."""
     limit = TIERS.index(chosen())
-    found = {item.nodeid: tier_of(item) for item in items if not runs_all_of(kind_of(item))}
+    found = {item.nodeid: tier_of(item, case=runs_all_of(kind_of(item))) for item in items}
     return {name: f"{why} ({tier})" for name, (tier, why) in found.items() if TIERS.index(tier) > limit}
 
 
