@@ -35,7 +35,7 @@ POLICY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", some(["local-cluster", "standalone"], ["standalone"]))
+@pytest.mark.parametrize("kind", some(["local-cluster", "standalone"], ["standalone"], ci=()))
 def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Path, kind: str) -> None:
     """All good messages are in the output once, the bad one is a dead letter with its count, and the queue is empty."""
     broker = session.broker("artemis")

@@ -42,7 +42,7 @@ def server() -> Iterator[postgres.Postgres | None]:
         yield None if postgres.missing() else stack.enter_context(postgres.Postgres())
 
 
-@pytest.mark.parametrize("sink", some(["files", "once", "table"], ["table"]))
+@pytest.mark.parametrize("sink", some(["files", "once", "table"], ["table"], ci=()))
 def test_a_recipe_survives_kills(
     session: Session, server: postgres.Postgres | None, unique_queue: str, tmp_path: Path, sink: str
 ) -> None:
