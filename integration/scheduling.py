@@ -39,9 +39,9 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     def schedule(self) -> None:
         """Begin with the first tests, when all brokers are fetched."""
         if self.collection is None:
-            told = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
-            self._groups = told["groups"]
-            self._prepared(told["brokers"])
+            found = json.loads(next(self._folder.glob("groups-*.json")).read_text(encoding="utf-8"))
+            self._groups = found["groups"]
+            self._prepared(found["brokers"])
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:

@@ -31,6 +31,16 @@ def join_within(thread: threading.Thread, seconds: float) -> None:
         thread.join(capped(left))
 
 
+def start_attached(thread: threading.Thread, clock: Clock) -> None:
+    """Start a thread that the clock counts, and that detaches itself. One that cannot start is not counted."""
+    clock.attach()
+    try:
+        thread.start()
+    except BaseException:
+        clock.detach()
+        raise
+
+
 class Cancel(Protocol):
     """Function that cancels a `Clock.call_later` that has not run yet."""
 

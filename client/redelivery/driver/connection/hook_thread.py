@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redelivery.clock import join_within
+from redelivery.clock import join_within, start_attached
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class HookThread:
             if self._closed:
                 return
             if self._thread is None:
-                self._thread = self._started()
+                thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
+                start_attached(thread, self._clock)
+                self._thread = thread
             self._calls.append(call)
             self._clock.notify(self._turn)
 
@@ -55,16 +57,6 @@ class HookThread:
             self._calls.clear()
         if left:
             logger.warning("%d calls of on_dead_letter were not made before the connection was closed", left)
-
-    def _started(self) -> threading.Thread:
-        thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
-        self._clock.attach()
-        try:
-            thread.start()
-        except BaseException:
-            self._clock.detach()
-            raise
-        return thread
 
     def _keep(self) -> None:
         try:

@@ -10,6 +10,8 @@ from collections import deque
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from redelivery.clock import start_attached
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,12 +64,7 @@ class HandlerThreads(Executor):
         """Start one more thread; with the lock held."""
         name = f"redelivery-worker_{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._clock.attach()
-        try:
-            thread.start()
-        except BaseException:
-            self._clock.detach()
-            raise
+        start_attached(thread, self._clock)
         self._threads.append(thread)
 
     def _work(self) -> None:
