@@ -104,7 +104,10 @@ def test_artemis_counts_lost_links(
     make_proxy: Callable[[int], LinkProxy],
     unique_queue: str,
 ) -> None:
-    """Artemis counts each lost connection for its first unsettled message, and some for others, too: all, or most."""
+    """Artemis counts each lost connection for its first unsettled message, and for none of the others more often.
+
+    How often for the others differs from run to run; nothing relies on it being the same for all of them.
+    """
     cuts, proxy = 5, make_proxy(artemis.stomp_port)
     with RawAmqp(artemis) as raw:
         for _ in range(PREFETCHED):
@@ -122,7 +125,6 @@ def test_artemis_counts_lost_links(
     assert len(counts) == PREFETCHED
     assert counts[0] >= cuts
     assert max(counts[1:]) <= counts[0]
-    assert max(counts[1:]) == min(counts[1:])
 
 
 def test_artemis_dead_letters_what_nobody_saw(

@@ -72,7 +72,7 @@ class Progress:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a test that failed."""
         if report.failed:
-            self._failed.append(report.nodeid)
+            self._failed.append(_failure(report))
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Count a finished test."""
@@ -103,6 +103,15 @@ class Progress:
     def _watch(self) -> None:
         while not self._ended.wait(EVERY):
             self._write(f"\n{self.line(time.monotonic())}\n")
+
+
+def _failure(report: pytest.TestReport) -> str:
+    """Return the test's name, and where and how it failed: a run that is ended early shows no more of it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        return report.nodeid
+    said = crash.message.splitlines() or [""]
+    return f"{report.nodeid} - {os.path.basename(crash.path)}:{crash.lineno}: {said[0]}"
 
 
 @pytest.hookimpl(trylast=True)

@@ -122,9 +122,15 @@ def test_a_line_of_progress() -> None:
     for name in ("a", "b"):
         progress.pytest_runtest_logstart(name)
     progress.pytest_runtest_logfinish("a")
-    progress._failed.append("a")
+    crash = SimpleNamespace(path="/home/me/test_a.py", lineno=3, message="assert 1 == 2\n +  where 1 = a")
+    progress.pytest_runtest_logreport(
+        pytest.TestReport("a", ("test_a.py", 3, "a"), {}, "failed", SimpleNamespace(reprcrash=crash), "call")  # type: ignore[arg-type]
+    )
     line = progress.line(time.monotonic() + 45)
-    assert line == "1 of 10 tests in 45 s, about 405 s left, 1 FAILED; for 45 s: b\nFAILED a"
+    assert line.splitlines() == [
+        "1 of 10 tests in 45 s, about 405 s left, 1 FAILED; for 45 s: b",
+        "FAILED a - test_a.py:3: assert 1 == 2",
+    ]
     assert "\n" not in progress.line(time.monotonic() + 75)
 
 
