@@ -235,30 +235,35 @@ class AmqpAdapter:
             able = None if error is not None else link.links.capabilities_of(consumer)
             link.later(lambda: sink(Subscribed(consumer, error, able)))
 
-        def checked(error: RedeliveryError | None) -> None:
-            if isinstance(error, AdapterError):
-                error = AdapterError(
-                    f"the dead-letter destination {command.dead_letter} cannot be used: {error}"
-                )
-            if error is None:
+        unchecked = list(command.dead_letters)
+
+        def check() -> None:
+            if not unchecked:
                 link.links.attach(receiver)
-            else:
-                receiver.answer(error)
+                return
+            destination = unchecked.pop(0)
+
+            def checked(error: RedeliveryError | None) -> None:
+                if isinstance(error, AdapterError):
+                    error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
+                if error is None:
+                    check()
+                else:
+                    receiver.answer(error)
+
+            link.links.senders.to(destination, dead=True).when_attached(checked)
 
         if command.browse and not link.profile.capabilities.browse:
             answer(AdapterError(cannot_browse(link.profile.capabilities)))
             return
         wrong = link.profile.problem(command.destination)
-        if wrong is None and command.dead_letter is not None:
-            wrong = link.profile.problem(command.dead_letter)
+        for each in command.dead_letters:
+            wrong = wrong or link.profile.problem(each)
         if wrong is not None:
             answer(AdapterError(wrong))
             return
         receiver = link.links.add(command, answer)
-        if command.dead_letter is None:
-            link.links.attach(receiver)
-        else:
-            link.links.senders.to(command.dead_letter, dead=True).when_attached(checked)
+        check()
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

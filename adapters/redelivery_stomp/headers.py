@@ -64,8 +64,8 @@ def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
     wrong = profile.problem(command.destination)
     if command.browse and not profile.capabilities.browse:
         return cannot_browse(profile.capabilities)
-    if wrong is None and command.dead_letter is not None:
-        wrong = profile.cannot_keep(command.dead_letter)
+    for each in command.dead_letters:
+        wrong = wrong or profile.cannot_keep(each)
     return wrong
 
 

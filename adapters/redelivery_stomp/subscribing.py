@@ -122,25 +122,25 @@ class Subscribing:
         self._command: Subscribe = subscription.command
         self._sink, self._checked = sink, checked
         self._refused = False
-        # True after the answer to the check.
-        self._answered = False
-        # True if that answer proves nothing.
-        self._doubtful = False
+        # Dead-letter destinations that are still to be checked, one after the other.
+        self._unchecked: list[str] = []
+        # Those whose check proved nothing.
+        self._doubtful: list[str] = []
 
     def ask(self) -> bool:
         """Write the first frames; return True if the next consumer must wait for an answer."""
         if self._subscription.ended:
             return False
-        destination = self._command.dead_letter
-        if destination is None or destination in self._checked:
-            self._subscribe()
-        elif destination in self._turns.doubted:
-            # Another consumer has checked this destination on this connection.
-            self._doubt(destination)
-            self._subscribe()
-        else:
-            self._check(destination)
+        for destination in self._command.dead_letters:
+            if destination in self._turns.doubted:
+                # Another consumer has checked this destination on this connection.
+                self._doubt(destination)
+            elif destination not in self._checked:
+                self._unchecked.append(destination)
+        if self._unchecked:
+            self._check(self._unchecked.pop(0))
             return True
+        self._subscribe()
         return self._io.profile.in_turn
 
     def _subscribe(self) -> None:
@@ -176,7 +176,7 @@ class Subscribing:
         refused = f"the broker refused a consumer of {command.destination}"
         if self._doubtful and not profile.names(str(error), profile.pattern(command.destination)):
             # If the check ended RabbitMQ's channel, the text of the first ERROR may be just "Processing error".
-            refused += f", or its dead-letter destination {command.dead_letter}"
+            refused += f", or its dead-letter destination {' or '.join(self._doubtful)}"
         return f"{refused}: {error}"
 
     def _refuse(self, reason: str) -> None:
@@ -184,7 +184,7 @@ class Subscribing:
             self._refused = True
             self._sink(Subscribed(self._command.consumer, AdapterError(reason)))
 
-    # The check of its dead-letter destination.
+    # The check of its dead-letter destinations.
 
     def _check(self, destination: str) -> None:
         """Check if messages may be sent there, without sending one: by a SEND in a transaction that is aborted.
@@ -194,23 +194,26 @@ class Subscribing:
         """
         # Receipts arrive in the order of the requests; an ERROR on the SEND answers both.
         io, profile = self._io, self._io.profile
-        own = None if profile.declares else io.receipt(self._sent)
-        receipt = io.receipt(self._checked_by, address=profile.address(destination))
-        name = f"check{self._subscription.epoch}-{self._command.consumer}"
+        answered = False
+
+        def checked(error: RedeliveryError | None) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                self._checked_by(destination, error)
+
+        def sent(error: RedeliveryError | None) -> None:
+            if error is not None:
+                checked(error)
+
+        own = None if profile.declares else io.receipt(sent)
+        receipt = io.receipt(checked, address=profile.address(destination))
+        name = f"check{self._subscription.epoch}-{self._command.consumer}-{len(self._unchecked)}"
         io.write(aborted(profile, name, Outgoing(destination, b""), own, receipt))
 
-    def _sent(self, error: RedeliveryError | None) -> None:
-        if error is not None:
-            self._checked_by(error)
-
-    def _checked_by(self, error: RedeliveryError | None) -> None:
-        if self._answered:
-            return
-        self._answered = True
-        destination = self._command.dead_letter
-        assert destination is not None
+    def _checked_by(self, destination: str, error: RedeliveryError | None) -> None:
         if isinstance(error, AdapterError):
-            self.bad_dead_letters(error)
+            self.bad_dead_letters(destination, error)
             self._turns.go_on(error)
         elif error is not None:
             self.answer(error)
@@ -221,18 +224,21 @@ class Subscribing:
                 self._doubt(destination)
             else:
                 self._checked.add(destination)
-            self._go_on()
+            if self._unchecked and not self._subscription.ended:
+                self._check(self._unchecked.pop(0))
+            else:
+                self._go_on()
 
     def _doubt(self, destination: str) -> None:
         """Stop this consumer, and all others with this dead-letter destination, if a refusal of it arrives later."""
-        self._doubtful = True
+        self._doubtful.append(destination)
         turns = self._turns
         doubted = [one for one in turns.doubted.get(destination, []) if not one.ended]
         turns.doubted[destination] = [*doubted, self]
 
         def refused(error: RedeliveryError | None) -> None:
             for one in turns.doubted.pop(destination, []):
-                one.bad_dead_letters(error)
+                one.bad_dead_letters(destination, error)
 
         self._io.receipts.doubt(refused, self._io.profile.address(destination))
 
@@ -250,11 +256,11 @@ class Subscribing:
             if ended or not self._io.profile.in_turn:
                 self._turns.next()
 
-    def bad_dead_letters(self, error: RedeliveryError | None) -> None:
-        """Refuse the consumer because of its dead-letter destination."""
+    def bad_dead_letters(self, destination: str, error: RedeliveryError | None) -> None:
+        """Refuse the consumer because of a dead-letter destination of its own."""
         if not self._subscription.asked:
             self._subscription.ended = True
-        self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
+        self._refuse(f"the dead-letter destination {destination} cannot be used: {error}")
 
 
 class WindowWidening:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.breaker import Breaker
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.destination import Destination
     from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -61,7 +63,9 @@ _HOMES = {
     "Classifier": "classifier",
     "ConfigurationError": "errors",
     "DeadLetter": "dlq.dead_letter",
+    "DeadLetterMap": "core.dead_lettering.dead_letter_map",
     "DeadLetterQueue": "dlq.dead_letter_queue",
+    "DeadLetterStrategy": "core.dead_lettering.dead_letter_strategy",
     "Connection": "connection",
     "Consumer": "consumer",
     "Defer": "handler_exceptions",
@@ -102,7 +106,9 @@ __all__ = [
     "Connection",
     "Consumer",
     "DeadLetter",
+    "DeadLetterMap",
     "DeadLetterQueue",
+    "DeadLetterStrategy",
     "Defer",
     "Destination",
     "Discard",

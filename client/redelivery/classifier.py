@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
+from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 from redelivery.core.option_values import flag, seconds
@@ -34,6 +35,8 @@ class _Rule(NamedTuple):
     """Policy of a failure; None: the destination's."""
     weight: Weight | None = None
     """Weight of a failure for the breaker; None: by the type of the exception."""
+    place: str | None = None
+    """Dead-letter destination of poison; None: the usual one."""
 
 
 _GRAVITY = {"discard": 0, "defer": 1, "retry": 2, "trip": 2, "poison": 3}
@@ -79,19 +82,24 @@ class Classifier:
     def __init__(self) -> None:
         self._rules: dict[type[BaseException], _Rule] = {}
 
-    def poison(self, *kinds: type[Exception]) -> Self:
+    def poison(self, *kinds: type[Exception], to: str | None = None) -> Self:
         """Dead-letter the message at once, even if its policy has redeliveries left.
 
         Args:
             *kinds: Types of exceptions.
+            to: Dead-letter destination of these messages: one queue, topic or native address, as in
+                ``"orders.invalid"``. It comes before any other, also with `redelivery.deadLetter=discard` or
+                `ack`. None: that of the message's destination.
 
         Returns:
             This classifier.
 
         Raises:
-            ConfigurationError: There is no type, or one that is not a subclass of Exception.
+            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `to` is no
+                destination that a copy can be sent to.
         """
-        return self._register("poison", kinds, _Rule("poison"))
+        place = None if to is None else str(dead_letter_place(to, "poison: to"))
+        return self._register("poison", kinds, _Rule("poison", place=place))
 
     def discard(self, *kinds: type[Exception]) -> Self:
         """Acknowledge the message and drop it. It counts as discarded.
@@ -208,6 +216,11 @@ class Classifier:
         )
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """Dead-letter destinations of `poison(…, to=…)`, qualified, each once."""
+        return tuple(dict.fromkeys(rule.place for rule in self._rules.values() if rule.place is not None))
+
+    @property
     def rules(self) -> int:
         """Number of exception types that are registered."""
         return len(self._rules)
@@ -223,7 +236,7 @@ class Classifier:
         plain failure.
         """
         told, rule, delay = self._judged(error)
-        cause = Cause.of(told)
+        cause = Cause.of(told, rule.place)
         match rule.what:
             case "poison":
                 return Poisoned(delivery, cause)
@@ -247,7 +260,7 @@ class Classifier:
         told, rule, delay = self._judged(error)
         match rule.what:
             case "poison" | "discard" | "defer":
-                return rule.what, Cause.of(told), delay
+                return rule.what, Cause.of(told, rule.place), delay
             case _:
                 return "fail", Cause.of(told), delay
 

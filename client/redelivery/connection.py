@@ -51,6 +51,8 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
             with options.
         policies: Redelivery policies by destination; refused if the URI has policies, too. None: those of the
             URI.
+        dead_letters: Dead-letter strategies by destination; refused if the URI has options of them, too. None:
+            those of the URI.
         errors: `redelivery.Classifier` that decides by the type of an exception what becomes of the message.
             None: every exception follows the policy.
         breaker: `redelivery.Breaker` that pauses consumers while every message fails; refused if the URI has
@@ -171,6 +173,8 @@ class Connection(ConnectionBase[Worker]):
             rate: Most messages to handle: a `redelivery.Rate`, or a number a second. None: the URI's.
             observers: Observers of this consumer's events, called after the connection's; see
                 `redelivery.events`.
+            dead_letter: Destination of this consumer's dead letters, before that of the connection, also if the
+                connection keeps none. None: the connection's.
             maximum_set_aside: Most poison messages that may be set aside because they cannot be
                 dead-lettered. None: the URI's, default 100.
 

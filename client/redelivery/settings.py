@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.breaker import Breaker
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
     from redelivery.core.rate import Rate
 
 __all__ = [
     "MORE_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
     "BrokerName",
-    "DeadLetterRoute",
     "Endpoint",
     "FailoverSettings",
     "Ordering",
@@ -31,7 +30,6 @@ __all__ = [
 
 Ordering = Literal["blocking", "non_blocking", "per_group"]
 BrokerName = Literal["auto", "activemq", "artemis", "qpid-broker-j", "rabbitmq"]
-DeadLetterRoute = Literal["auto", "ack", "forward", "discard"]
 QueueArguments = tuple[tuple[str, str], ...]
 QUEUE_ARGUMENTS = frozenset({
     "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-expires", "x-max-length", "x-max-length-bytes",
@@ -173,14 +171,10 @@ class Settings:
     """Arguments with which RabbitMQ declares queues consumed from or sent to. Empty is its default."""
     dead_letter_arguments: QueueArguments = ()
     """Arguments with which RabbitMQ declares the dead-letter queue."""
-    dead_letter: DeadLetterRoute = "auto"
-    dead_letter_destination: str | None = None
-    """Destination with its kind, as in ``queue://name``. None is the broker's own default."""
-    dead_letter_strategy: Literal["shared", "individual", "discarding"] = "shared"
-    individual: IndividualStrategy | None = None
-    """Names of the individual dead-letter destinations. None with another strategy."""
-    discarding: DiscardingStrategy | None = None
-    """Choice of the dead letters to drop. None with another strategy."""
+    dead_letters: DeadLetterMap = field(default_factory=DeadLetterMap)
+    """How poison and expired messages leave, and where dead letters go, by destination."""
+    has_dead_letters: bool = False
+    """True if the URI itself sets an option of a dead-letter strategy."""
     report_interval: int = 1000
     """Dropped dead letters per log line of the discarding strategy. 0 is no line."""
     send_exhausted: bool = True
@@ -192,14 +186,6 @@ class Settings:
     """True if a poison message without an entry in the policy map is dead-lettered, False if it is dropped.
 
     Classic's `fallbackToDeadLetter`.
-    """
-    dead_letter_expiration: float = 0.0
-    """Seconds until a forwarded dead letter expires. 0 is never."""
-    process_expired: bool = True
-    process_non_persistent: bool = True
-    """True if non-persistent messages are dead-lettered, too.
-
-    Classic's own default is false, which loses them.
     """
     empty_body: Literal["stop", "forward"] = "stop"
     """Treatment of a poison message that must be copied, and whose body may have been lost on the way."""

@@ -199,7 +199,7 @@ def test_a_topic_need_not_have_a_subscriber(node: Node) -> None:
 def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
     """The dead-letter queue is declared with its own arguments before the consumer starts."""
     options = "&redelivery.deadLetterArguments=x-queue-type:quorum"
-    assert Asked(node, options).subscribed("queue://classic", dead_letter="queue://DLQ").error is None
+    assert Asked(node, options).subscribed("queue://classic", dead_letters=("queue://DLQ",)).error is None
     assert node.queues["DLQ"] == {"x-queue-type": "quorum"}
     assert node.queues["classic"] == {}
 

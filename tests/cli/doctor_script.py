@@ -94,10 +94,12 @@ class Scripted:
             if script.silent:
                 continue
             if isinstance(command, Subscribe):
-                error = script.refuses.get(command.dead_letter) or script.refuses.get(command.destination)
+                places = (*command.dead_letters, command.destination)
+                error = next((script.refuses[one] for one in places if one in script.refuses), None)
                 self._sink(Subscribed(command.consumer, error))
-                if (late := script.late.get(command.dead_letter)) is not None:
-                    self._sink(Subscribed(command.consumer, late))
+                for place in command.dead_letters:
+                    if (late := script.late.get(place)) is not None:
+                        self._sink(Subscribed(command.consumer, late))
                 if error is not None and script.loses:
                     self._sink(ConnectionLost(self._epoch, TransportError("closed over it")))
             elif isinstance(command, Send):

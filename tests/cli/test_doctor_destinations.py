@@ -25,9 +25,9 @@ def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
     assert "go to queue://DLQ, which takes messages of this user" in ended.out
     assert "password       it is sent to b1 unencrypted" in ended.out
     begun = [command for command in script.commands if isinstance(command, Subscribe)]
-    assert [(one.selector, one.window, one.room, one.dead_letter) for one in begun] == [
-        ("1=0", 1, 0, None),
-        ("1=0", 1, 0, "queue://DLQ"),
+    assert [(one.selector, one.window, one.room, one.dead_letters) for one in begun] == [
+        ("1=0", 1, 0, ()),
+        ("1=0", 1, 0, ("queue://DLQ",)),
     ]
     ended_too = [command.consumer for command in script.commands if isinstance(command, Unsubscribe)]
     assert ended_too == [one.consumer for one in begun]

@@ -10,10 +10,7 @@ import pytest
 from tests.needs import need
 
 import redelivery
-from redelivery.cli.policy_convert import _DEAD_LETTERS
 from redelivery.importers import read
-from redelivery.uri.dead_letter_options import dead_letters
-from redelivery.uri.options_reader import OptionsReader
 
 FAILOVER = (
     "failover:(tcp://bob:hunter2@a:61616?soTimeout=3,tcp://bob:hunter2@b:61616)?jms.redeliveryPolicy.maximumRedeliveries=3"
@@ -278,26 +275,3 @@ def test_an_outcome_as_toml(cli: Any, tmp_path: Path, outcome: str, route: str) 
         cli("policy", "convert", f"amqp://h?jms.redeliveryPolicy.outcome={outcome}", "--to", "toml").out
     )
     assert read(file).dead_letters == {"redelivery.deadLetter": route}
-
-
-class Recorded(dict[str, str]):
-    """Options of a URI that record which names are looked up."""
-
-    def __init__(self, given: dict[str, str]) -> None:
-        super().__init__(given)
-        self.seen: set[str] = set()
-
-    def __contains__(self, name: object) -> bool:
-        self.seen.add(str(name))
-        return super().__contains__(name)
-
-
-def test_toml_has_every_option_of_dead_letters() -> None:
-    """TOML gets every option that the reader of dead-letter options looks at, except those of the connection."""
-    seen: set[str] = set()
-    for strategy in ("shared", "individual", "discarding"):
-        given = Recorded({"redelivery.deadLetterStrategy": strategy})
-        dead_letters(OptionsReader(given))
-        seen |= given.seen
-    others = {"redelivery.broker", "redelivery.scheduler"}
-    assert {name.removeprefix("redelivery.") for name in seen - others} == _DEAD_LETTERS

@@ -90,7 +90,7 @@ def test_to_uri(cli: Any, broker: Path) -> None:
     assert ended.code == 0
     assert "native:// addresses" in ended.err.splitlines()[-1]
     settings = parse_uri(f"stomp://b?{ended.out.strip()}")
-    assert settings.dead_letter_destination == "queue://LOST"
+    assert settings.dead_letters.default.destination == "queue://LOST"
     found = RedeliveryPolicyMap.from_artemis_xml(broker)
     for name in ("orders.a", "topic://orders", "once", "ever", "x", "native://once"):
         assert settings.policies.policy_for(name).delays_ms(4) == found.policy_for(name).delays_ms(4)

@@ -9,8 +9,11 @@ from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Dispatch, LookUp, Mark
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
+from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Known, Succeeded, Wanted
 from redelivery.core.ledger_engine import LedgerEngine
@@ -34,6 +37,15 @@ THREE = RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=60.0, 
 def only(policy: RedeliveryPolicy) -> RedeliveryPolicyMap:
     """Return a map of one policy, made once: walks make ten thousand engines."""
     return RedeliveryPolicyMap({}, default=policy)
+
+
+def routed(source: str | None = None, subscriber: str | None = None, **strategy: Any) -> DeadLetterRouting:
+    """Return the route of a consumer with one dead-letter strategy; its values by the fields' names."""
+    return DeadLetterRouting(
+        DeadLetterMap(default=DeadLetterStrategy(**strategy)),
+        source=None if source is None else Destination.parse(source),
+        subscriber=subscriber,
+    )
 
 
 class Bench:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Counted
+from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Counted, routed
 from tests.core.copies import Copy, Proven
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
@@ -22,7 +22,6 @@ from redelivery.core.commands import (
     PoisonAck,
     Refused,
 )
-from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import (
     Alone,
     Committed,
@@ -135,7 +134,7 @@ def test_a_verdict_outlives_the_process() -> None:
 
 def test_what_is_dropped_leaves_the_ledger_at_once() -> None:
     """With deadLetter=discard the entry is removed at once: no dead letter must be confirmed."""
-    bench = Counted(dead_letters=DeadLetterRouting(route="discard"))
+    bench = Counted(dead_letters=routed(dead_letter="discard"))
     _, commands = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0))
     assert [type(command) for command in commands] == [Accept, Dropped, Bury]
     assert cleared(bench.feed(Poisoned(bench.begun(Letter(1)), CAUSE))).entry is None

@@ -188,7 +188,7 @@ def test_the_cache_is_bounded() -> None:
     policy_map = RedeliveryPolicyMap({"temp-queue://>": DEFAULT})
     for n in range(20_000):
         assert policy_map.policy_for(f"temp-queue://ID:{n}") is DEFAULT
-    assert len(policy_map._cache) <= 8192
+    assert len(policy_map._patterns._cache) <= 8192
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,5 @@ def test_long_names_are_not_kept() -> None:
         name = f"a.{number}.{'x' * 5000}"
         assert policy_map.pattern_for(name) == "queue://a.>"
         assert Destination.parse(name).name == name
-    assert policy_map._cache == {}
+    assert policy_map._patterns._cache == {}
     assert (_parse.cache_info().currsize, _tokens.cache_info().currsize) == before

@@ -6,7 +6,7 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench
+from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench, routed
 from tests.core.model import WALL_OFFSET, Letter
 
 from redelivery.core.capabilities import Capabilities
@@ -203,7 +203,7 @@ def test_expired_is_poison_and_not_dispatched() -> None:
 
 def test_expired_is_dropped_if_so_configured() -> None:
     """With process_expired=False an expired message is accepted, and counts as discarded."""
-    bench = Bench(dead_letters=DeadLetterRouting(process_expired=False))
+    bench = Bench(dead_letters=routed(process_expired=False))
     bench.arrive(Letter(0, expires_at=WALL_OFFSET))
     assert bench.want() is None
     assert isinstance(bench.commands[0], Accept)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.bench import CAUSE, Bench
+from tests.core.bench import CAUSE, Bench, routed
 from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, SetAside
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.dead_lettering.safe_regex import SafeRegex
-from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.destination import Destination
 from redelivery.core.events import Failed, Poisoned
@@ -80,29 +80,28 @@ def taken(
 @pytest.mark.parametrize(
     ("strategy", "source", "subscriber", "able", "expected"),
     [
-        (IndividualStrategy(), "queue://orders", None, CLASSIC, "queue://ActiveMQ.DLQ.Queue.orders"),
-        (IndividualStrategy(), "topic://prices.eu", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.prices.eu"),
-        (IndividualStrategy(), "queue://orders", None, ARTEMIS, "queue://DLQ.orders"),
-        (IndividualStrategy(), "topic://prices", None, ARTEMIS, "queue://DLQ.prices"),
-        (IndividualStrategy("DLQ.", ".dead"), "queue://orders", None, CLASSIC, "queue://DLQ.orders.dead"),
-        (IndividualStrategy(topic_prefix="T.", topic_suffix=".dead"), "topic://a", None, ARTEMIS, "queue://T.a.dead"),
-        (IndividualStrategy(queue_for_queues=False), "queue://orders", None, ARTEMIS, "topic://DLQ.orders"),
-        (IndividualStrategy(queue_for_topics=False), "topic://a", None, ARTEMIS, "topic://DLQ.a"),
-        (IndividualStrategy(per_durable_subscriber=True, topic_suffix="!"), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a.c:s!"),
-        (IndividualStrategy(per_durable_subscriber=True), "topic://a", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
-        (IndividualStrategy(), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+        ({}, "queue://orders", None, CLASSIC, "queue://ActiveMQ.DLQ.Queue.orders"),
+        ({}, "topic://prices.eu", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.prices.eu"),
+        ({}, "queue://orders", None, ARTEMIS, "queue://DLQ.orders"),
+        ({}, "topic://prices", None, ARTEMIS, "queue://DLQ.prices"),
+        ({"queue_prefix": "DLQ.", "queue_suffix": ".dead"}, "queue://orders", None, CLASSIC, "queue://DLQ.orders.dead"),
+        ({"topic_prefix": "T.", "topic_suffix": ".dead"}, "topic://a", None, ARTEMIS, "queue://T.a.dead"),
+        ({"use_queue_for_queue_messages": False}, "queue://orders", None, ARTEMIS, "topic://DLQ.orders"),
+        ({"use_queue_for_topic_messages": False}, "topic://a", None, ARTEMIS, "topic://DLQ.a"),
+        ({"destination_per_durable_subscriber": True, "topic_suffix": "!"}, "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a.c:s!"),
+        ({"destination_per_durable_subscriber": True}, "topic://a", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+        ({}, "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
     ],
 )  # fmt: skip
 def test_individual_names(
-    strategy: IndividualStrategy, source: str, subscriber: str | None, able: Capabilities, expected: str
+    strategy: dict[str, Any], source: str, subscriber: str | None, able: Capabilities, expected: str
 ) -> None:
     """A copy goes to prefix, name, subscription, suffix, as Classic makes them, whatever the broker does itself."""
-    letters = DeadLetterRouting(individual=strategy, source=Destination.parse(source), subscriber=subscriber)
-    assert letters.destination_on(able) == expected
+    letters = routed(source, subscriber, strategy="individual", **strategy)
+    assert letters.places(able) == (expected,)
     assert taken(letters, source, able) == expected
-    assert letters.may_forward(able)
     parent = replace(letters, source=Destination.parse(source.partition("://")[0] + "://*"))
-    assert parent.destination_on(able) is None
+    assert parent.places(able) == ()
     if "." not in source.partition("://")[2]:
         assert taken(parent, source, able) == expected, (
             "behind a wildcard the message's own destination counts"
@@ -111,13 +110,13 @@ def test_individual_names(
 
 def test_the_consumed_queue_names_the_dead_letters() -> None:
     """If a message was sent to another address than its queue, the queue names its dead letters, as on Classic."""
-    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("Consumer.A.VT.x"))
+    letters = routed("Consumer.A.VT.x", strategy="individual")
     assert taken(letters, "topic://VT.x", ARTEMIS) == "queue://DLQ.Consumer.A.VT.x"
 
 
 def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
     """A message that cannot be copied is poisoned natively where that keeps it; elsewhere it is set aside."""
-    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("orders"))
+    letters = routed("orders", strategy="individual")
     assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "PoisonAck"
     command = letters.command(Came("queue://orders", kind="partial"), Record(1), ARTEMIS, 0.0, 0.0)
     assert isinstance(command, SetAside)
@@ -127,26 +126,26 @@ def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
 def test_an_expiration_needs_a_copy() -> None:
     """A dead letter with an expiration is a copy: the broker's own poison acknowledgement cannot set one."""
     assert taken(DeadLetterRouting(), "queue://a") == "PoisonAck"
-    assert taken(DeadLetterRouting(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
-    assert DeadLetterRouting(expiration=60.0).may_forward(MEMORY)
-    assert not DeadLetterRouting().may_forward(MEMORY)
+    assert taken(routed(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
+    assert routed(expiration=60.0).places(MEMORY) == (MEMORY.dead_letter_destination,)
+    assert DeadLetterRouting().places(MEMORY) == ()
 
 
 def test_discarding() -> None:
     """Dead letters are dropped: all, those that a pattern matches, or those of temporary destinations."""
-    everything, only = DiscardingStrategy(), DiscardingStrategy(SafeRegex.parse(r"LOG\..* prices"))
-    temporary = DiscardingStrategy(temporary_queues=True)
-    vectors = [
+    everything: dict[str, Any] = {}
+    only, temporary = {"discard": r"LOG\..* prices"}, {"drop_temporary_queues": True}
+    vectors: list[tuple[dict[str, Any], str, str]] = [
         (everything, "queue://orders", "Accept"), (everything, "temp-topic://t", "Accept"),
         (only, "queue://LOG.a", "Accept"), (only, "topic://prices", "Accept"), (only, "queue://orders", "PoisonAck"),
         (only, "temp-queue://q", "PoisonAck"), (temporary, "temp-queue://q", "Accept"),
         (temporary, "temp-topic://t", "PoisonAck"), (temporary, "queue://orders", "PoisonAck"),
-        (replace(only, temporary_topics=True), "temp-topic://t", "Accept"),
+        ({**only, "drop_temporary_topics": True}, "temp-topic://t", "Accept"),
     ]  # fmt: skip
     for strategy, source, expected in vectors:
-        letters = DeadLetterRouting(discarding=strategy, source=Destination.parse(source))
+        letters = routed(source, strategy="discarding", **strategy)
         assert taken(letters, source) == expected, (strategy, source)
-        assert letters.may_forward(ARTEMIS) is not strategy.everything
+        assert bool(letters.places(ARTEMIS)) is (strategy is not everything)
 
 
 def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
@@ -159,8 +158,8 @@ def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
         (exhausted, "queue://a", {"cause": EXPIRED, "exhausted": True}, "PoisonAck"),
         (unserved, "queue://a", {}, "Accept"), (unserved, "queue://orders", {}, "PoisonAck"),
         (unserved, "topic://orders", {}, "Accept"), (unserved, "queue://a", {"cause": EXPIRED}, "PoisonAck"),
-        (DeadLetterRouting(process_expired=False), "queue://a", {"cause": EXPIRED}, "Accept"),
-        (DeadLetterRouting(process_non_persistent=False), "queue://a", {"persistent": False}, "Accept"),
+        (routed(process_expired=False), "queue://a", {"cause": EXPIRED}, "Accept"),
+        (routed(process_non_persistent=False), "queue://a", {"persistent": False}, "Accept"),
     ]  # fmt: skip
     for letters, source, options, expected in vectors:
         assert taken(letters, source, **options) == expected, (letters, source, options)
@@ -205,8 +204,15 @@ def test_no_dead_letter_comes_back_to_its_consumer(
     own = Destination("queue", ".".join(name))
     if not covers(source, own):
         return
-    strategy = IndividualStrategy(prefix, suffix or "", queue_for_queues=queue)
-    letters = DeadLetterRouting(individual=strategy, source=source)
+    if not prefix and not suffix:
+        prefix = None
+    strategy = DeadLetterStrategy(
+        strategy="individual",
+        queue_prefix=prefix,
+        queue_suffix=suffix or "",
+        use_queue_for_queue_messages=queue,
+    )
+    letters = DeadLetterRouting(DeadLetterMap(default=strategy), source=source)
     taken_to = taken(letters, str(own), ARTEMIS)
     assert taken_to == "Stop" or not covers(source, Destination.parse(taken_to))
     found = strategy.returns_to(source, ARTEMIS, None)

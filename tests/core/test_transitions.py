@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
-from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, Bench
+from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, Bench, routed
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.breaker import Breaker
@@ -216,7 +216,7 @@ SITUATIONS: list[Callable[[Walk], Arrival]] = [
 BOTH = (False, True)
 ABLE = [NATIVE, replace(NATIVE, flow=True), KEEPS, CONFIRMED_FORWARD]
 ROUTES = [
-    DeadLetterRouting(process_expired=False), DeadLetterRouting(route="discard"), Stops(), GivesUp(), DropsLater(),
+    routed(process_expired=False), routed(dead_letter="discard"), Stops(), GivesUp(), DropsLater(),
     DeadLetterRouting(maximum_set_aside=0),
 ]  # fmt: skip
 ENGINES: list[dict[str, Any]] = [

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.core.bench import routed
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck, SetAside
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.dead_lettering.strategies import IndividualStrategy
 from redelivery.core.delivery import EXPIRED, Delivery, Record
-from redelivery.core.destination import Destination
 
 if TYPE_CHECKING:
-    from redelivery.core.dead_lettering.routing import Route
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterRoute
     from redelivery.core.delivery import BodyKind
 
 PROVEN = Capabilities("model", poison_persistent=True, forward="atomic")
@@ -59,11 +58,11 @@ class Seen(Delivery):
     ],
 )
 def test_only_what_is_kept_for_certain_is_left_to_the_broker(
-    able: Capabilities, route: Route, kind: BodyKind, expected: type[object], *, persistent: bool
+    able: Capabilities, route: DeadLetterRoute, kind: BodyKind, expected: type[object], *, persistent: bool
 ) -> None:
     """A message that the broker may drop is copied, and set aside if it cannot be copied."""
     delivery = Seen(kind, persistent=persistent)
-    assert isinstance(DeadLetterRouting(route=route).command(delivery, Record(1), able, 0.0, 0.0), expected)
+    assert isinstance(routed(dead_letter=route).command(delivery, Record(1), able, 0.0, 0.0), expected)
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -81,7 +80,7 @@ def test_what_has_expired_and_cannot_be_copied_is_left_to_the_broker(
         (UNPROVEN, "forward", SetAside),
         (Capabilities("without such an acknowledgement"), "auto", SetAside),
     ):
-        routing = DeadLetterRouting(route=cast("Route", route))
+        routing = routed(dead_letter=route)
         assert isinstance(routing.command(delivery, expired, able, 0.0, 0.0), expected)
     assert isinstance(
         DeadLetterRouting().command(Seen("text", persistent=persistent), expired, UNPROVEN, 0.0, 0.0), Forward
@@ -104,14 +103,14 @@ def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:
 
 def test_no_individual_queue_of_an_address_that_can_name_none() -> None:
     """A producer's address that is no queue name uses the shared dead-letter queue, without an error."""
-    routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("native://a.#"))
+    routing = routed("native://a.#", strategy="individual")
     for destination, expected in (("native://a.b", "queue://DLQ.a.b"), ("native://a.b?x", "queue://DLQ")):
         assert routing.destination_for(destination, PROVEN) == expected
 
 
 def test_no_individual_queue_of_a_pattern() -> None:
     """A message whose own queue is not known uses the shared dead-letter queue."""
-    routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("queue://a.>"))
+    routing = routed("queue://a.>", strategy="individual")
     for destination, expected in (
         ("queue://a.b", "queue://DLQ.a.b"),
         ("queue://a.>", "queue://DLQ"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.core.bench import routed
 from tests.dlq.test_ledger_causes import remember
 
 import redelivery
@@ -18,7 +19,7 @@ from redelivery.core.dead_lettering.origin import (
     readable_origin,
 )
 from redelivery.core.dead_lettering.redrive import Redrive
-from redelivery.core.dead_lettering.routing import COPY, DeadLetterRouting, dead_letter_headers
+from redelivery.core.dead_lettering.routing import COPY, dead_letter_headers
 from redelivery.core.delivery import Cause, Delivery, Record
 from redelivery.core.ledger_entry import Buried
 from redelivery.core.outgoing import Outgoing
@@ -172,7 +173,7 @@ def test_a_copy_overrides_what_its_message_said() -> None:
 def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
     """A message that arrives with an origin is copied where the broker would keep the property on its dead letter."""
     able = Capabilities("model", poison_persistent=True, forward="atomic")
-    routing = DeadLetterRouting(route=route)
+    routing = routed(dead_letter=route)
     given: tuple[tuple[dict[str, Any], type[object]], ...] = (
         ({"redeliveryOriginalDestination": "queue://admin"}, Forward),
         ({"original-destination": "/queue/admin"}, Forward),

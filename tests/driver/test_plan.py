@@ -67,9 +67,9 @@ def test_what_is_checked_before_the_first_dispatch() -> None:
     """The DLQ of one queue or topic is checked before the first dispatch; not of a wildcard or temporary queue."""
     settings = redelivery.connect("memory://plan?redelivery.deadLetterStrategy=individual").settings
     vectors = {
-        "orders": "queue://DLQ.orders", "topic://prices": "queue://DLQ.prices", "orders.*": None, "topic://>": None,
-        "temp-queue://answers": None,
+        "orders": ("queue://DLQ.orders",), "topic://prices": ("queue://DLQ.prices",), "orders.*": (), "topic://>": (),
+        "temp-queue://answers": (),
     }  # fmt: skip
     for name, expected in vectors.items():
         subscribe, _ = planned(1, Destination.parse(name), {}, settings, Capabilities("any"))
-        assert subscribe.dead_letter == expected
+        assert subscribe.dead_letters == expected

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.core.bench import routed
 from tests.stomp.test_deliveries import CLASSIC, delivery
 
 from redelivery.core.commands import Forward, PoisonAck
-from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Record
 from redelivery_stomp.profiles import StompClassic
 
@@ -64,9 +64,7 @@ def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
     seen = delivery(StompClassic(), CLASSIC)
     assert seen.persistent
     for route, kind in (("auto", Forward), ("ack", PoisonAck)):
-        command = DeadLetterRouting(route=route).command(  # type: ignore[arg-type]
-            seen, Record(1), StompClassic.capabilities, 0.0, 0.0
-        )
+        command = routed(dead_letter=route).command(seen, Record(1), StompClassic.capabilities, 0.0, 0.0)
         assert isinstance(command, kind)
 
 

@@ -27,7 +27,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 def test_on_classic_they_begin_together(wire: Wire) -> None:
     """Consumers on Classic start together after one check of their dead-letter queue, not one after the other."""
     wire.adapter.execute(
-        [Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in range(1, 201)]
+        [Subscribe(n, f"queue://q{n}", window=10, dead_letters=("queue://g",)) for n in range(1, 201)]
     )
     assert wire.commands() == [b"BEGIN", b"SEND", b"ABORT"]
     wire.answer(b"SEND")
@@ -57,7 +57,7 @@ def test_classic_is_woken_for_consumers_of_several_queues(
 def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection to RabbitMQ checks a dead-letter queue once; a late refusal is for all of its consumers."""
     wire = Wire(monkeypatch, StompRabbitMQ())
-    commands = [Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2, 3)]
+    commands = [Subscribe(n, f"queue://q{n}", window=10, dead_letters=("queue://g",)) for n in (1, 2, 3)]
     wire.adapter.execute(commands)
     for _ in range(4):
         wire.answer_last()

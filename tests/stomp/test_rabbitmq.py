@@ -196,16 +196,18 @@ def test_what_cannot_be_sent(wire: Wire, message: Outgoing, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "dead_letter", "word"),
+    ("destination", "dead_letters", "word"),
     [
-        ("temp-queue://mine", None, "temporary"),
-        ("queue://orders", "native:///amq/queue/DLQ", "drops"),
-        ("queue://orders", "native:///exchange/dead/letters", "drops"),
+        ("temp-queue://mine", (), "temporary"),
+        ("queue://orders", ("native:///amq/queue/DLQ",), "drops"),
+        ("queue://orders", ("queue://DLQ", "native:///exchange/dead/letters"), "drops"),
     ],
 )
-def test_what_cannot_be_consumed(wire: Wire, destination: str, dead_letter: str | None, word: str) -> None:
+def test_what_cannot_be_consumed(
+    wire: Wire, destination: str, dead_letters: tuple[str, ...], word: str
+) -> None:
     """A dead-letter destination must be a declared queue: elsewhere the broker confirms and drops a message."""
-    wire.adapter.execute((Subscribe(1, destination, window=10, dead_letter=dead_letter),))
+    wire.adapter.execute((Subscribe(1, destination, window=10, dead_letters=dead_letters),))
     (event,) = wire.events
     assert isinstance(event, Subscribed)
     assert word in str(event.error)

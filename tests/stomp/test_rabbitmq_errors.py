@@ -146,7 +146,7 @@ def test_a_user_who_may_not_write_accuses_no_message(wire: Wire) -> None:
 
 def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
     """A consumer with a dead-letter queue that cannot be declared is refused before its first message."""
-    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letters=("queue://denied",)),))
     refuse(wire, ACCESS.format("queue 'denied'"))
     refused = wire.events[0]
     assert isinstance(refused, Subscribed)
@@ -156,7 +156,7 @@ def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
 @pytest.mark.parametrize("subscribed", [False, True])
 def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: bool) -> None:
     """An ERROR about the dead-letter queue refuses the consumer, even if it arrives after the RECEIPTs."""
-    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letters=("queue://denied",)),))
     assert b"SUBSCRIBE" not in wire.commands()
     wire.answer(b"ABORT")
     if subscribed:
@@ -173,7 +173,7 @@ def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: 
 def test_doubts_do_not_heap_up(wire: Wire) -> None:
     """Ended consumers leave no pending checks on a connection that is open for weeks."""
     for number in range(1, 4):
-        wire.adapter.execute((Subscribe(number, "queue://orders", window=10, dead_letter="queue://DLQ"),))
+        wire.adapter.execute((Subscribe(number, "queue://orders", window=10, dead_letters=("queue://DLQ",)),))
         wire.answer_last()
         wire.answer_last()
         wire.adapter.execute((Unsubscribe(number),))
@@ -182,7 +182,7 @@ def test_doubts_do_not_heap_up(wire: Wire) -> None:
 
 def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
     """A "Processing error" after a check that proves nothing names both the consumer and its dead-letter queue."""
-    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letters=("queue://denied",)),))
     wire.answer(b"ABORT")
     refuse(wire, "", "Processing error")
     wire.link.lost("the broker closed the connection")
@@ -195,7 +195,7 @@ def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
 
 def test_a_receipt_of_the_check_proves_nothing(wire: Wire) -> None:
     """Each connection checks again: the ERROR of a check may have been lost with the connection."""
-    ask = Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied")
+    ask = Subscribe(1, "queue://orders", window=10, dead_letters=("queue://denied",))
     wire.adapter.execute((ask,))
     wire.answer(b"ABORT")
     wire.link.lost("cannot write")

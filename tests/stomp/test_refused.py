@@ -87,7 +87,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 )
 def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, asked: int) -> None:
     """A refused consumer writes no UNSUBSCRIBE, whether its SUBSCRIBE or its dead-letter queue was refused."""
-    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves"),))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letters=("queue://graves",)),))
     for command in (b"SEND", b"ABORT", b"SUBSCRIBE")[: 2 + asked]:
         wire.answer(command, "not authorized" if command == refused else None)
     (event,) = wire.events
@@ -104,7 +104,7 @@ def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, a
 def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """No SUBSCRIBE follows a frame that may be refused: on Artemis it would keep messages until a restart."""
     wire = Wire(monkeypatch, StompArtemis())
-    first = Subscribe(1, "queue://orders", window=100, dead_letter="queue://graves")
+    first = Subscribe(1, "queue://orders", window=100, dead_letters=("queue://graves",))
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=100)))
     asked = [b"BEGIN", b"SEND", b"ABORT"]
     assert wire.commands() == asked
@@ -115,7 +115,7 @@ def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.Monke
     assert wire.commands() == [*asked, b"SUBSCRIBE", b"SUBSCRIBE"]
     assert b"\nid:TOKEN-2\n" in wire.written[-1]
     # A dead-letter queue that was checked once is not checked again.
-    wire.adapter.execute((Subscribe(3, "queue://more", window=100, dead_letter="queue://graves"),))
+    wire.adapter.execute((Subscribe(3, "queue://more", window=100, dead_letters=("queue://graves",)),))
     wire.answer_last()
     assert wire.commands()[-1] == b"SUBSCRIBE"
     assert b"\nid:TOKEN-3\n" in wire.written[-1]
@@ -123,7 +123,7 @@ def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.Monke
 
 def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
     """The next consumer starts after a refusal on Classic, which leaves the connection open."""
-    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    first = Subscribe(1, "queue://orders", window=10, dead_letters=("queue://graves",))
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     wire.answer(b"SEND", "not authorized")
     assert wire.commands()[3:] == [b"SUBSCRIBE"]
@@ -133,7 +133,7 @@ def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
 @pytest.mark.parametrize("ended", [1, 2])
 def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
     """A consumer that ends before its start writes neither SUBSCRIBE nor UNSUBSCRIBE; the other one starts."""
-    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    first = Subscribe(1, "queue://orders", window=10, dead_letters=("queue://graves",))
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     wire.adapter.execute((Unsubscribe(ended),))
     wire.answer(b"SEND")
@@ -145,7 +145,9 @@ def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
 
 def test_a_loss_is_told_to_those_who_have_not_begun(wire: Wire) -> None:
     """A loss is reported to each consumer that has not started: each is subscribed on the next connection."""
-    wire.adapter.execute([Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2)])
+    wire.adapter.execute(
+        [Subscribe(n, f"queue://q{n}", window=10, dead_letters=("queue://g",)) for n in (1, 2)]
+    )
     wire.link.lost("gone")
     told = [event for event in wire.events if isinstance(event, Subscribed)]
     assert [event.consumer for event in told] == [1, 2]
@@ -168,7 +170,7 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
 ) -> None:
     """No consumer starts after a refusal on Artemis, which closes the connection: it starts on the next one."""
     wire = Wire(monkeypatch, StompArtemis())
-    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    first = Subscribe(1, "queue://orders", window=10, dead_letters=("queue://graves",))
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     for command in (b"SEND", b"ABORT", b"SUBSCRIBE"):
         wire.answer(command, "not authorized" if command == refused else None)
@@ -187,7 +189,7 @@ def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPat
     wire.adapter.execute((Subscribe(1, "queue://orders", window=50, room=99),))
     wire.answer_last()
     wire.written.clear()
-    wire.adapter.execute((Subscribe(2, "queue://bills", window=1, dead_letter="queue://graves"),))
+    wire.adapter.execute((Subscribe(2, "queue://bills", window=1, dead_letters=("queue://graves",)),))
     wire.adapter.execute((Credit(1, 50),))
     asked = [b"BEGIN", b"SEND", b"ABORT"]
     assert wire.commands() == asked

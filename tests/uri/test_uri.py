@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from operator import attrgetter
 
 import pytest
 from tests.for_each import for_each
@@ -80,27 +81,31 @@ def test_endpoints(uri: str, endpoints: list[tuple[str, str, int]]) -> None:
         ("redelivery.maximumSetAside=0", "maximum_set_aside", 0),
         ("redelivery.maximumHeaderBytes=65536", "maximum_header_bytes", 65536),
         ("redelivery.maximumMessageBytes=1024", "maximum_message_bytes", 1024),
-        ("redelivery.deadLetter=forward", "dead_letter", "forward"),
-        ("redelivery.deadLetterDestination=DLQ.orders", "dead_letter_destination", "queue://DLQ.orders"),
+        ("redelivery.deadLetter=forward", "dead_letters.default.dead_letter", "forward"),
+        (
+            "redelivery.deadLetterDestination=DLQ.orders",
+            "dead_letters.default.destination",
+            "queue://DLQ.orders",
+        ),
         (
             "redelivery.deadLetterDestination=native:///queue/d",
-            "dead_letter_destination",
+            "dead_letters.default.destination",
             "native:///queue/d",
         ),
-        ("redelivery.deadLetterStrategy=shared", "dead_letter_strategy", "shared"),
-        ("redelivery.deadLetterExpiration=1500", "dead_letter_expiration", 1.5),
-        ("redelivery.processExpired=false", "process_expired", False),
-        ("redelivery.processNonPersistent=False", "process_non_persistent", False),
-        ("redelivery.scheduler=client", "dead_letter", "auto"),
-        ("jms.redeliveryPolicy.outcome=accepted", "dead_letter", "discard"),
-        ("jms.redeliveryPolicy.outcome=2", "dead_letter", "ack"),
+        ("redelivery.deadLetterStrategy=shared", "dead_letters.default.strategy", "shared"),
+        ("redelivery.deadLetterExpiration=1500", "dead_letters.default.expiration", 1.5),
+        ("redelivery.processExpired=false", "dead_letters.default.process_expired", False),
+        ("redelivery.processNonPersistent=False", "dead_letters.default.process_non_persistent", False),
+        ("redelivery.scheduler=client", "dead_letters.default.dead_letter", "auto"),
+        ("jms.redeliveryPolicy.outcome=accepted", "dead_letters.default.dead_letter", "discard"),
+        ("jms.redeliveryPolicy.outcome=2", "dead_letters.default.dead_letter", "ack"),
         ("jms.redeliveryPolicy.outcome=2", "has_policies", False),
         ("jms.redeliveryPolicyMap.A.maximumRedeliveries=1", "has_policies", True),
     ],
 )
 def test_options(query: str, field: str, value: object) -> None:
     """Each option lands in its field, converted."""
-    assert getattr(parse_uri(f"stomp://h?{query}"), field) == value
+    assert attrgetter(field)(parse_uri(f"stomp://h?{query}")) == value
 
 
 def test_policies_per_destination() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 import redelivery
-from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery import ConfigurationError, DeadLetterStrategy, RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.safe_regex import SafeRegex
-from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.core.destination import Destination
 from redelivery.uri.parser import parse_uri
 
@@ -23,29 +21,38 @@ def read(options: str, scheme: str = "stomp://h") -> redelivery.Settings:
     return parse_uri(f"{scheme}?{'&'.join(each)}")
 
 
+def strategy(options: str) -> DeadLetterStrategy:
+    """Return the connection's own strategy."""
+    return read(options).dead_letters.default
+
+
 def test_strategies_are_read() -> None:
     """Each option is read; one that is not given is the broker's own, or Classic's default."""
-    assert read("deadLetter=auto").individual is None
-    assert read(INDIVIDUAL).individual == IndividualStrategy()
-    given = read(
+    assert strategy("deadLetter=auto") == DeadLetterStrategy()
+    assert strategy(INDIVIDUAL) == DeadLetterStrategy(strategy="individual")
+    given = strategy(
         f"{INDIVIDUAL}&queuePrefix=D.&queueSuffix=.q&topicPrefix=T.&topicSuffix=.t&useQueueForQueueMessages=false&"
         "useQueueForTopicMessages=false&destinationPerDurableSubscriber=true&jms.clientID=c"
     )
-    expected = IndividualStrategy("D.", ".q", "T.", ".t", False, False, True)
-    assert (given.individual, given.dead_letter_strategy) == (expected, "individual")
-    assert read(DISCARDING).discarding == DiscardingStrategy()
-    given = read(f"{DISCARDING}&discard=A%20B.[0-9]*&dropTemporaryTopics=true&reportInterval=5")
-    assert given.discarding == DiscardingStrategy(SafeRegex(("A", "B.[0-9]*")), temporary_topics=True)
-    assert (given.report_interval, given.send_exhausted, given.fallback) == (5, True, True)
-    given = read("sendToDlqIfMaxRetriesExceeded=false&fallbackToDeadLetter=false")
-    assert (given.send_exhausted, given.fallback) == (False, False)
+    assert given == DeadLetterStrategy(
+        strategy="individual", queue_prefix="D.", queue_suffix=".q", topic_prefix="T.", topic_suffix=".t",
+        use_queue_for_queue_messages=False, use_queue_for_topic_messages=False, destination_per_durable_subscriber=True,
+    )  # fmt: skip
+    assert strategy(DISCARDING) == DeadLetterStrategy(strategy="discarding")
+    options = f"{DISCARDING}&discard=A%20B.[0-9]*&dropTemporaryTopics=true&reportInterval=5"
+    assert strategy(options) == DeadLetterStrategy(
+        strategy="discarding", discard="A B.[0-9]*", drop_temporary_topics=True
+    )
+    all_of_it = read(options)
+    assert (all_of_it.report_interval, all_of_it.send_exhausted, all_of_it.fallback) == (5, True, True)
+    all_of_it = read("sendToDlqIfMaxRetriesExceeded=false&fallbackToDeadLetter=false")
+    assert (all_of_it.send_exhausted, all_of_it.fallback) == (False, False)
 
 
 def test_an_empty_prefix_is_not_the_brokers_own() -> None:
     """A dead-letter queue can have a suffix only, as Classic's `queuePrefix="" queueSuffix=".DLQ"` gives it."""
-    given = read(f"{INDIVIDUAL}&queuePrefix=&queueSuffix=.DLQ").individual
-    assert given == IndividualStrategy("", ".DLQ")
-    found = given.destination_for(Destination("queue", "orders"), Capabilities("any"), None)
+    given = strategy(f"{INDIVIDUAL}&queuePrefix=&queueSuffix=.DLQ")
+    found = given.individual_place(Destination("queue", "orders"), Capabilities("any"), None)
     assert str(found) == "queue://orders.DLQ"
 
 

@@ -69,13 +69,9 @@ class SourceConnection:
         credit = self._first_credit
         # No message waits unacknowledged: the log holds those that wait.
         settings = replace(self.settings, policies=RedeliveryPolicyMap(), credit=credit)
-        route = None
-        # A dead letter of a row carries its cause; other settings apply only to messages that cannot be copied.
-        if settings.dead_letter == "auto":
-            route = replace(
-                dead_letters_of(settings, single(source.destination), source.subscription), scheduled=True
-            )
         options: ConsumerOptions = {"selector": source.selector, "subscription": source.subscription}
+        # A dead letter of a row carries its cause; other settings apply only to messages that cannot be copied.
+        route = replace(dead_letters_of(settings, single(source.destination), options), scheduled=True)
         plan = self._port.plan(
             source.destination, options, settings=settings, route=route, sets_aside=True
         ).with_window(credit)
@@ -182,7 +178,7 @@ class SourceConnection:
         settings = replace(self.settings, credit=credit, max_parked=credit + self.most_parked)
         options: ConsumerOptions = {"subscription": self._source.subscription}
         able = self.log_capabilities()
-        if settings.dead_letter == "ack":
+        if any(each.dead_letter == "ack" for each in settings.dead_letters):
             # The broker has dropped these messages.
             able = replace(able, poison_persistent=False, poison_on_request=False)
         destination = self._source.destination

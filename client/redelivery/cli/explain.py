@@ -15,7 +15,7 @@ from redelivery.uri.java_options import COUNTERPARTS
 from redelivery.uri.option_table import JAVA_PORTS, SCHEMES
 
 if TYPE_CHECKING:
-    from redelivery.core.dead_lettering.strategies import IndividualStrategy
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.settings import Settings
 
@@ -239,12 +239,13 @@ def _here(name: str) -> str:
 
 def _then(settings: Settings, destination: Destination | None) -> str:
     """Return what happens to a message that has used up its redeliveries."""
-    named = settings.dead_letter_destination
+    strategy = _strategy(settings, destination)
+    named = strategy.destination
     if _dropped(settings, destination):
         return "it is accepted and dropped"
-    match settings.dead_letter:
-        case _ if settings.individual is not None:
-            return f"a copy goes to {_individual(settings.individual, destination)}"
+    match strategy.dead_letter:
+        case _ if strategy.individual:
+            return f"a copy goes to {_individual(strategy, destination)}"
         case "ack":
             return "the broker is told that it is poison, and decides"
         case "forward":
@@ -258,23 +259,29 @@ def _then(settings: Settings, destination: Destination | None) -> str:
             return f"it goes to {own if ours else 'the dead-letter queue of the broker'}"
 
 
-def _individual(strategy: IndividualStrategy, destination: Destination | None) -> str:
+def _strategy(settings: Settings, destination: Destination | None) -> DeadLetterStrategy:
+    strategies = settings.dead_letters
+    return strategies.default if destination is None else strategies.strategy_for(destination)
+
+
+def _individual(strategy: DeadLetterStrategy, destination: Destination | None) -> str:
     """Return the dead-letter destination of a destination, by name if it does not depend on the broker."""
     if destination is not None and not is_pattern(destination):
         prefix = strategy.topic_prefix if destination.is_topic else strategy.queue_prefix
         if prefix is not None:
-            return str(strategy.destination_for(destination, Capabilities(""), None))
+            return str(strategy.individual_place(destination, Capabilities(""), None))
     return "the dead-letter destination of its own destination"
 
 
 def _dropped(settings: Settings, destination: Destination | None) -> bool:
     """True if such a message is accepted and dropped. `destination` None: any that no pattern matches."""
-    if settings.dead_letter == "discard" or not settings.send_exhausted:
+    strategy = _strategy(settings, destination)
+    if strategy.keeps_nothing or not settings.send_exhausted:
         return True
     if destination is None:
         return not settings.fallback
     unserved = not settings.fallback and settings.policies.pattern_for(destination) is None
-    return unserved or (settings.discarding is not None and settings.discarding.drops(destination))
+    return unserved or strategy.drops(destination)
 
 
 def _idle_options(policy: Policy) -> list[str]:

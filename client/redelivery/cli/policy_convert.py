@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["convert"]
 
 _PREFETCH = "jms.prefetchPolicy."
-# What TOML has in [deadLetters], without `redelivery.`.
-_DEAD_LETTERS = frozenset({
-    "deadLetter", "deadLetterDestination", "deadLetterExpiration", "deadLetterStrategy", "discard", "emptyBody",
-    "destinationPerDurableSubscriber", "dropTemporaryQueues", "dropTemporaryTopics", "fallbackToDeadLetter",
-    "processExpired", "processNonPersistent", "queuePrefix", "queueSuffix", "reportInterval",
-    "sendToDlqIfMaxRetriesExceeded", "topicPrefix", "topicSuffix", "useQueueForQueueMessages",
-    "useQueueForTopicMessages",
-})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -91,16 +83,17 @@ def _of_uri(uri: str, form: str, protocol: Protocol | None) -> _Converted:
     text = found.uri
     if form == "toml":
         from redelivery.importers.toml_writer import to_toml  # noqa: PLC0415
-        from redelivery.uri.dead_letter_options import OUTCOME  # noqa: PLC0415
+        from redelivery.uri.dead_letter_options import DEAD_LETTER_OPTIONS, OUTCOME  # noqa: PLC0415
+        from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX  # noqa: PLC0415
 
         dead = {
             name: value
             for name, value in found.options.items()
-            if name.removeprefix("redelivery.") in _DEAD_LETTERS
+            if name in DEAD_LETTER_OPTIONS or name.startswith(DEAD_LETTER_MAP_PREFIX)
         }
         settings = parse_uri(found.uri)
         if OUTCOME in found.options:
-            dead["redelivery.deadLetter"] = settings.dead_letter
+            dead["redelivery.deadLetter"] = settings.dead_letters.default.dead_letter
         text = to_toml(settings.policies, dead)
     return _Converted(text, found.uri, list(found.notes), not found.left_out)
 

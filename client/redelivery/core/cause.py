@@ -16,9 +16,11 @@ class Cause:
 
     text: str
     kind: str | None = field(default=None, compare=False)  # type of the exception, or None
+    place: str | None = field(default=None, compare=False)
+    """Dead-letter destination that a classifier chose for the type of the exception; None: the usual one."""
 
     @classmethod
-    def of(cls, error: BaseException | str) -> Cause:
+    def of(cls, error: BaseException | str, place: str | None = None) -> Cause:
         """Return the cause for an exception (its type and text) or for a reason given as text."""
         if isinstance(error, BaseException):
             try:
@@ -32,7 +34,7 @@ class Cause:
         # Lone surrogates go too: they have no UTF-8. Any producer may have sent the text: only its beginning is read.
         text = "".join(c if c.isprintable() else " " for c in text[: CAUSE_LIMIT + 1])
         kind = None if isinstance(error, str) else type(error).__name__
-        return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…", kind)
+        return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…", kind, place)
 
 
 EXPIRED, UNKNOWN = Cause("expired"), Cause("unknown")

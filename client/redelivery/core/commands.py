@@ -401,8 +401,8 @@ class Subscribe:
         window: Messages that the broker may leave unsettled here; parked ones are not included.
         selector: Filter for the broker; None: all messages.
         subscription: Name of the durable subscription; None: not durable.
-        dead_letter: Destination that copies may be sent to. `Subscribed` reports an error if the adapter can find out
-            that this is impossible. None: no copies.
+        dead_letters: Destinations that copies may be sent to. `Subscribed` reports an error if the adapter can find out
+            that this is impossible for one of them.
         epoch: Connection that the command is made for (0: any). On another one it is dropped, with the commands after
             it in the same call: that connection gets a `Subscribe` of its own.
         browse: Show the messages of the queue without taking them: the deliveries are never settled. Where there is
@@ -426,7 +426,7 @@ class Subscribe:
     window: int
     selector: str | None = None
     subscription: str | None = None
-    dead_letter: str | None = None
+    dead_letters: tuple[str, ...] = ()
     epoch: int = 0
     browse: bool = False
     existing: bool = False

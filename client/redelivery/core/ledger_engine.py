@@ -217,7 +217,8 @@ class LedgerEngine(Engine):
             cause=None if record.cause is None else record.cause.text,
             first=None if first is None else first + self.wall_offset,
             last=None if last is None else last + self.wall_offset,
-            poisoned=record.poisoned,
+            # Its dead-letter destination is not written: after a crash its handler runs, and raises, again.
+            poisoned=record.poisoned and (record.cause is None or record.cause.place is None),
         )
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:

@@ -46,7 +46,7 @@ class QueueBrowser:
     @property
     def queue(self) -> str:
         """Queue, qualified; where none was given, the dead-letter queue of the URI or the broker's own."""
-        own = self._given or self._connection.settings.dead_letter_destination
+        own = self._given or self._connection.settings.dead_letters.default.destination
         return own or self._connection.capabilities.dead_letter_destination
 
     @property

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from redelivery.classifier import checked_errors
 from redelivery.core.async_callable import is_async_callable
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import check_wildcards
@@ -15,6 +17,7 @@ from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.driver.gate_arguments import checked_breaker, checked_rate
 from redelivery.driver.observers import checked_observers
 from redelivery.errors import ConfigurationError, near_miss
+from redelivery.uri.dead_letter_options import check_subscribers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +40,7 @@ __all__ = [
     "check_drops",
     "check_handler",
     "checked_consumer",
+    "checked_dead_letters",
     "checked_ledger",
     "checked_listener",
     "checked_on_stopped",
@@ -55,6 +59,8 @@ class ConnectOptions(TypedDict, total=False):
 
     policies: RedeliveryPolicyMap | None
     """Redelivery policies by destination; refused if the URI has policies, too. None: those of the URI."""
+    dead_letters: DeadLetterMap | None
+    """Dead-letter strategies by destination; refused if the URI has such options, too. None: those of the URI."""
     errors: Classifier | None
     """Rules for exceptions by their type. None: the policy decides on every exception."""
     breaker: Breaker | None
@@ -90,6 +96,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Limit of handled messages: a `Rate`, or messages a second. None: that of the URI, else no limit."""
     observers: Sequence[Observer | Callable[[Event], object]] | None
     """Observers that get the events of this consumer, after the connection's. None: only the connection's."""
+    dead_letter: str | None
+    """Destination of this consumer's dead letters, before that of the connection. None: the connection's."""
     maximum_set_aside: int | None
     """Number of poison messages that may be set aside because no copy can be made. None: that of the URI, else 100."""
 
@@ -137,6 +145,32 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
         if "://" in pattern:  # Artemis' matches have no kind
             check_wildcards(Destination.parse(pattern))
     return policies
+
+
+def checked_dead_letters(given: object, settings: Settings) -> DeadLetterMap:
+    """Return the dead-letter strategies to use: those of `dead_letters=`, or of the URI. Raises ConfigurationError."""
+    if given is None:
+        return settings.dead_letters
+    if settings.has_dead_letters:
+        raise ConfigurationError(
+            "dead_letters= and dead-letter options in the URI contradict each other; give one of them",
+            option="dead_letters",
+        )
+    if not isinstance(given, DeadLetterMap):
+        raise ConfigurationError(
+            f"dead_letters= must be a DeadLetterMap, not {type(given).__name__}; for one strategy everywhere: "
+            "DeadLetterMap(default=strategy)",
+            option="dead_letters",
+        )
+    if settings.scheduler == "broker" and any(each.dead_letter == "ack" for each in given):
+        raise ConfigurationError(
+            "dead_letter='ack' contradicts redelivery.scheduler=broker: the broker's own poison acknowledgement would "
+            "leave a dead letter with the properties of the last delayed copy; use 'auto' or 'forward'",
+            option="dead_letters",
+        )
+    if settings.client_id is None:
+        check_subscribers(given, "destination_per_durable_subscriber")
+    return given
 
 
 def check_drops(settings: Settings) -> None:
@@ -248,6 +282,8 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
     checked_errors(options.get("errors"))
     checked_breaker(cast("Mapping[str, object]", options), None)
     checked_rate(options.get("rate"), "rate")
+    if (place := options.get("dead_letter")) is not None:
+        dead_letter_place(place, "dead_letter")
     aside = options.get("maximum_set_aside")
     if aside is not None:
         _check_count(aside, "maximum_set_aside", least=0)
@@ -278,6 +314,7 @@ def checked_listener(
         "errors": checked_errors(options.get("errors")),
         "rate": options.get("rate"),
         "observers": checked_observers(options.get("observers")),
+        "dead_letter": options.get("dead_letter"),
         "maximum_set_aside": options.get("maximum_set_aside"),
     }
     if "breaker" in options:

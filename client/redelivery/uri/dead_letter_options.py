@@ -1,199 +1,224 @@
-"""Reader of a connection URI's options for poison and expired messages; contradictions are refused."""
+"""Reader of a connection URI's options for poison and expired messages; contradictions are refused.
+
+The connection's own strategy is `redelivery.deadLetter…` and its neighbours; that of a pattern is
+`redelivery.deadLetterMap.<pattern>.<option>`. Both are read by the same rules.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from redelivery.core import option_values
-from redelivery.core.dead_lettering.safe_regex import SafeRegex
-from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
-from redelivery.core.destination import Destination
-from redelivery.errors import ConfigurationError
-from redelivery.uri.repeatable import Masked
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy, problems
+from redelivery.errors import ConfigurationError, near_miss
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, OPTIONS
+from redelivery.uri.repeatable import name_repeats
 
 if TYPE_CHECKING:
-    from redelivery.settings import BrokerName, DeadLetterRoute
+    from collections.abc import Callable, Mapping
+
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterRoute
+    from redelivery.settings import BrokerName
     from redelivery.uri.options_reader import OptionsReader
 
-__all__ = ["OUTCOME", "SCHEDULER", "DeadLetterFields", "dead_letters"]
+__all__ = [
+    "DEAD_LETTER_OPTIONS",
+    "OUTCOME",
+    "SCHEDULER",
+    "STRATEGY_OPTIONS",
+    "DeadLetterFields",
+    "check_subscribers",
+    "dead_letters",
+    "mapped_strategy_option",
+]
 
 OUTCOME = "jms.redeliveryPolicy.outcome"
 _OUTCOMES = ("ACCEPTED", "REJECTED", "RELEASED", "MODIFIED_FAILED", "MODIFIED_FAILED_UNDELIVERABLE")
-STRATEGY = "redelivery.deadLetterStrategy"
 SCHEDULER = "redelivery.scheduler"
+STRATEGY_OPTIONS = {
+    "deadLetter": "dead_letter",
+    "destination": "destination",
+    "strategy": "strategy",
+    "queuePrefix": "queue_prefix",
+    "queueSuffix": "queue_suffix",
+    "topicPrefix": "topic_prefix",
+    "topicSuffix": "topic_suffix",
+    "useQueueForQueueMessages": "use_queue_for_queue_messages",
+    "useQueueForTopicMessages": "use_queue_for_topic_messages",
+    "destinationPerDurableSubscriber": "destination_per_durable_subscriber",
+    "discard": "discard",
+    "dropTemporaryQueues": "drop_temporary_queues",
+    "dropTemporaryTopics": "drop_temporary_topics",
+    "expiration": "expiration",
+    "processExpired": "process_expired",
+    "processNonPersistent": "process_non_persistent",
+}
+"""Options of a pattern in a map, and the fields of `DeadLetterStrategy` that they set."""
+# Names of the connection's own strategy, where they differ from the above.
+_OWN = {
+    "destination": "deadLetterDestination", "strategy": "deadLetterStrategy", "expiration": "deadLetterExpiration",
+}  # fmt: skip
+_NAMES = {short: f"redelivery.{_OWN.get(short, short)}" for short in STRATEGY_OPTIONS}
+DEAD_LETTER_OPTIONS = frozenset({
+    *_NAMES.values(), "redelivery.emptyBody", "redelivery.fallbackToDeadLetter", "redelivery.reportInterval",
+    "redelivery.sendToDlqIfMaxRetriesExceeded",
+})  # fmt: skip
+"""Options of a connection about dead letters, but those of a map."""
+_OF_FIELDS = {field: short for short, field in STRATEGY_OPTIONS.items()}
 
 
 class DeadLetterFields(TypedDict):
     """Fields of `Settings` for dead letters."""
 
-    dead_letter: DeadLetterRoute
-    dead_letter_destination: str | None
-    dead_letter_strategy: Literal["shared", "individual", "discarding"]
-    individual: IndividualStrategy | None
-    discarding: DiscardingStrategy | None
+    dead_letters: DeadLetterMap
+    has_dead_letters: bool
     report_interval: int
     send_exhausted: bool
     fallback: bool
-    dead_letter_expiration: float
     empty_body: Literal["stop", "forward"]
     broker: BrokerName
-    process_expired: bool
-    process_non_persistent: bool
 
 
-def dead_letters(read: OptionsReader) -> DeadLetterFields:
-    """Return the settings for poison and expired messages."""
-    route = read.part(_route)
-    if route == "ack" and read.choice(SCHEDULER, "client") == "broker":
-        read.refuse(
-            ConfigurationError(
-                f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement "
-                "would leave a dead letter with the properties of the last delayed copy; use auto or forward",
-                option=SCHEDULER,
-            )
-        )
-    strategy = read.choice(STRATEGY, "shared")
-    individual = read.part(lambda one: _individual(one, strategy, route), lambda: None)
-    discarding = read.part(lambda one: _discarding(one, strategy, route), lambda: None)
-    destination = read.alone(_dead_letter_destination, None)
-    read.part(lambda one: _check_copies(one, route, strategy, discarding))
-    return {
-        "dead_letter": route,
-        "dead_letter_destination": destination,
-        "dead_letter_strategy": cast("Literal['shared', 'individual', 'discarding']", strategy),
-        "individual": individual,
-        "discarding": discarding,
-        "report_interval": read.whole("redelivery.reportInterval", 1000),
-        "send_exhausted": read.flag("redelivery.sendToDlqIfMaxRetriesExceeded", True),  # noqa: FBT003
-        "fallback": read.flag("redelivery.fallbackToDeadLetter", True),  # noqa: FBT003
-        "dead_letter_expiration": read.seconds("redelivery.deadLetterExpiration", 0.0),
-        "broker": cast("BrokerName", read.choice("redelivery.broker", "auto")),
-        "empty_body": cast("Literal['stop', 'forward']", read.choice("redelivery.emptyBody", "stop")),
-        "process_expired": read.flag("redelivery.processExpired", True),  # noqa: FBT003
-        "process_non_persistent": read.flag("redelivery.processNonPersistent", True),  # noqa: FBT003
-    }
+def mapped_strategy_option(option: str, *, quiet: bool) -> str:
+    """Return the key of an option of one pattern: the name of the connection's own option.
 
-
-def _check_copies(
-    read: OptionsReader, route: DeadLetterRoute, strategy: str, discarding: DiscardingStrategy | None
-) -> None:
-    """Refuse options without effect, because nothing is copied, or nothing is kept."""
-    everything = route == "discard" or (discarding is not None and discarding.everything)
-    why = "redelivery.deadLetter=discard" if route == "discard" else f"{STRATEGY}={strategy}"
-    for name in ("redelivery.deadLetterDestination", "redelivery.deadLetterExpiration"):
-        if name in read.given and (everything or route == "ack"):
-            why = "redelivery.deadLetter=ack" if route == "ack" else why
-            raise ConfigurationError(
-                f"{name} is for forwarded copies, and {why} makes none; remove one of them", option=name
-            )
-    for name in ("redelivery.sendToDlqIfMaxRetriesExceeded", "redelivery.fallbackToDeadLetter"):
-        if name in read.given and everything:
-            raise ConfigurationError(
-                f"{name} has no effect: {why} keeps no dead letter; remove it", option=name
-            )
-
-
-def _needs(read: OptionsReader, strategy: str, wanted: str, *names: str) -> bool:
-    """Return True if this is the strategy; refuse its options if it is not."""
-    if strategy == wanted:
-        return True
-    for name in names:
-        if f"redelivery.{name}" in read.given:
-            raise ConfigurationError(
-                f"redelivery.{name} needs {STRATEGY}={wanted}, and it is {strategy}",
-                option=f"redelivery.{name}",
-            )
-    return False
-
-
-def _individual(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> IndividualStrategy | None:
-    affixes = ("queuePrefix", "queueSuffix", "topicPrefix", "topicSuffix")
-    flags = ("useQueueForQueueMessages", "useQueueForTopicMessages", "destinationPerDurableSubscriber")
-    if not _needs(read, strategy, "individual", *affixes, *flags):
-        return None
-    if route in ("ack", "discard"):
-        why = {
-            "ack": "only copies go to these names, and a poison acknowledgement leaves the name to the broker",
-            "discard": "nothing is dead-lettered",
-        }[route]
-        raise ConfigurationError(
-            f"{STRATEGY}=individual contradicts redelivery.deadLetter={route}: {why}", option=STRATEGY
-        )
-    name = "redelivery.deadLetterDestination"
-    if name in read.given:
-        raise ConfigurationError(f"{name} contradicts {STRATEGY}=individual: give one of them", option=name)
-    per_subscriber = read.flag("redelivery.destinationPerDurableSubscriber", False)  # noqa: FBT003
-    if per_subscriber and "jms.clientID" not in read.given:
-        raise ConfigurationError(
-            "redelivery.destinationPerDurableSubscriber needs jms.clientID, as durable subscriptions do",
-            option="redelivery.destinationPerDurableSubscriber",
-        )
-    texts = {each: _affix(read, f"redelivery.{each}") for each in affixes}
-    for kind in ("queue", "topic"):
-        if texts[f"{kind}Prefix"] == "" and not texts[f"{kind}Suffix"]:
-            raise ConfigurationError(
-                f"redelivery.{kind}Prefix is empty, and there is no redelivery.{kind}Suffix: a dead letter would get "
-                f"the name of its {kind}; give one of them",
-                option=f"redelivery.{kind}Prefix",
-            )
-    return IndividualStrategy(
-        texts["queuePrefix"],
-        texts["queueSuffix"] or "",
-        texts["topicPrefix"],
-        texts["topicSuffix"] or "",
-        read.flag("redelivery.useQueueForQueueMessages", True),  # noqa: FBT003
-        read.flag("redelivery.useQueueForTopicMessages", True),  # noqa: FBT003
-        per_subscriber,
+    Raises ConfigurationError if there is no such option.
+    """
+    if option in STRATEGY_OPTIONS:
+        return _NAMES[option]
+    prefix = f"{DEAD_LETTER_MAP_PREFIX}<pattern>."
+    own = {name.removeprefix("redelivery."): short for short, name in _NAMES.items()}
+    if option in own:
+        why = f" {option}: write {prefix}{own[option]}"
+    elif not name_repeats(option, quiet=quiet):
+        why = " (name not shown)"
+    else:
+        allowed = "; allowed: " + ", ".join(STRATEGY_OPTIONS)
+        why = f" {option}{near_miss(option, tuple(STRATEGY_OPTIONS)) or allowed}"
+    raise ConfigurationError(
+        f"{prefix}<option> has an unknown option{why}", option=DEAD_LETTER_MAP_PREFIX[:-1]
     )
 
 
-def _affix(read: OptionsReader, name: str) -> str | None:
-    # An empty prefix is not the broker's own: `orders.DLQ` has a suffix only.
-    text = read.text(name, empty=True)
-    if text:
-        _one(read, name, f"queue://{text}x" if name.endswith("Prefix") else f"queue://x{text}")
-    return text
+def dead_letters(
+    read: OptionsReader, patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
+) -> DeadLetterFields:
+    """Return the settings for poison and expired messages.
+
+    `patterns`: for each, values by the names that `mapped_strategy_option` returns.
+    """
+    default = _strategy(read, _with_outcome(read), lambda short: _NAMES[short])
+    mapping: dict[str, DeadLetterStrategy] = {}
+    for pattern, options in patterns.items():
+        prefix = f"{DEAD_LETTER_MAP_PREFIX}{'<pattern>' if quiet else pattern}."
+        found = _strategy(read, options, lambda short, prefix=prefix: f"{prefix}{short}")  # type: ignore[misc]
+        if found is not None:
+            mapping[pattern] = found
+    made = DeadLetterMap(mapping, default)
+    read.part(lambda one: _check_connection(one, made))
+    return {
+        "dead_letters": made,
+        "has_dead_letters": bool(patterns) or default is not None,
+        "report_interval": read.whole("redelivery.reportInterval", 1000),
+        "send_exhausted": read.flag("redelivery.sendToDlqIfMaxRetriesExceeded", True),  # noqa: FBT003
+        "fallback": read.flag("redelivery.fallbackToDeadLetter", True),  # noqa: FBT003
+        "broker": cast("BrokerName", read.choice("redelivery.broker", "auto")),
+        "empty_body": cast("Literal['stop', 'forward']", read.choice("redelivery.emptyBody", "stop")),
+    }
 
 
-def _discarding(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> DiscardingStrategy | None:
-    temporary = {name: f"redelivery.{name}" for name in ("dropTemporaryQueues", "dropTemporaryTopics")}
-    if not _needs(read, strategy, "discarding", "discard", *temporary, "reportInterval"):
-        return None
-    name = "redelivery.discard"
-    only = None
-    if (text := read.text(name)) is not None:
-        try:
-            only = SafeRegex.parse(text)
-        except ConfigurationError as error:
-            why = "a pattern cannot be used" if isinstance(read.given[name], Masked) else str(error)
-            raise ConfigurationError(f"{name}: {why}", option=name) from None
-    queues, topics = (read.flag(option, False) for option in temporary.values())  # noqa: FBT003
-    made = DiscardingStrategy(only, queues, topics)
-    if made.everything:
-        for option in temporary.values():
-            if option in read.given:
-                raise ConfigurationError(
-                    f"{option}=false has no effect: without {name} everything is dropped; give {name}",
-                    option=option,
-                )
-    if route == "discard" or (made.everything and "redelivery.deadLetter" in read.given and route != "auto"):
-        raise ConfigurationError(
-            f"redelivery.deadLetter={route} contradicts {STRATEGY}=discarding: give one of them",
-            option="redelivery.deadLetter",
-        )
-    return made
+def _strategy(
+    read: OptionsReader, options: Mapping[str, str], named: Callable[[str], str]
+) -> DeadLetterStrategy | None:
+    """Return one strategy; None without any option, or where it was refused and that is a mistake of several.
+
+    `options`: values by the names of the connection's own options. `named`: name of a short option, for errors.
+    """
+    given: dict[str, Any] = {}
+    right = True
+    for short, name in _NAMES.items():
+        if name in options:
+            try:
+                given[STRATEGY_OPTIONS[short]] = _value(options[name], OPTIONS[name].kind, name, named(short))
+            except ConfigurationError as error:
+                right = False
+                read.refuse(error)
+    wrong = list(problems(given, lambda field: named(_OF_FIELDS[field]), right=right))
+    for each in wrong:
+        read.refuse(each)
+    plain: dict[str, Any] = {
+        field: str(value) if isinstance(value, str) else value for field, value in given.items()
+    }
+    return DeadLetterStrategy(**plain) if given and right and not wrong else None
 
 
-def _route(read: OptionsReader) -> DeadLetterRoute:
-    name = "redelivery.deadLetter"
-    outcome = _outcome(read)
+def _value(value: str, kind: str, name: str, shown: str) -> object:
+    """Return the value of an option; texts are checked with the strategy. Raises ConfigurationError."""
+    match kind:
+        case "boolean":
+            return option_values.option_flag(value, shown)
+        case "milliseconds":
+            return option_values.option_ms(value, shown) / 1000
+        case "choice":
+            return option_values.option_choice(value, shown, OPTIONS[name].choices)
+        case "destination":
+            return value
+        case _:
+            affix = name.endswith(("Prefix", "Suffix"))
+            # An empty prefix is not the broker's own: `orders.DLQ` has a suffix only.
+            if not value.strip() and not (affix and not value):
+                raise ConfigurationError(f"{shown} must not be empty", option=shown)
+            return value
+
+
+def _with_outcome(read: OptionsReader) -> Mapping[str, str]:
+    """Return the options, with Qpid JMS's name for the route as ours."""
+    name = _NAMES["deadLetter"]
+    outcome = read.part(_outcome, lambda: None)
     if outcome is None:
-        return cast("DeadLetterRoute", read.choice(name, "auto"))
+        return read.given
     if name in read.given:
-        raise ConfigurationError(
-            f"{OUTCOME} and {name} are the same setting: give one of them", option=OUTCOME
+        read.refuse(
+            ConfigurationError(f"{OUTCOME} and {name} are the same setting: give one of them", option=OUTCOME)
         )
-    return outcome
+        return read.given
+    return {**read.given, name: outcome}
+
+
+def _check_connection(read: OptionsReader, made: DeadLetterMap) -> None:
+    """Refuse options of the whole connection that contradict its strategies, or have no effect with them."""
+    if read.choice(SCHEDULER, "client") == "broker" and any(each.dead_letter == "ack" for each in made):
+        raise ConfigurationError(
+            f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement "
+            "would leave a dead letter with the properties of the last delayed copy; use auto or forward",
+            option=SCHEDULER,
+        )
+    if "redelivery.reportInterval" in read.given and not any(each.strategy == "discarding" for each in made):
+        strategy = _NAMES["strategy"]
+        raise ConfigurationError(
+            f"redelivery.reportInterval needs {strategy}=discarding, and it is {made.default.strategy}",
+            option="redelivery.reportInterval",
+        )
+    if "jms.clientID" not in read.given:
+        check_subscribers(made, _NAMES["destinationPerDurableSubscriber"])
+    if all(each.keeps_nothing for each in made):
+        for name in ("redelivery.sendToDlqIfMaxRetriesExceeded", "redelivery.fallbackToDeadLetter"):
+            if name in read.given:
+                one = made.default
+                discards = one.dead_letter == "discard"
+                why = (
+                    f"{_NAMES['deadLetter']}=discard" if discards else f"{_NAMES['strategy']}={one.strategy}"
+                )
+                raise ConfigurationError(
+                    f"{name} has no effect: {why} keeps no dead letter; remove it", option=name
+                )
+
+
+def check_subscribers(strategies: DeadLetterMap, name: str) -> None:
+    """Refuse a dead-letter destination for each durable subscription without a client id. `name`: of its option."""
+    if any(each.destination_per_durable_subscriber for each in strategies):
+        raise ConfigurationError(f"{name} needs jms.clientID, as durable subscriptions do", option=name)
 
 
 def _outcome(read: OptionsReader) -> DeadLetterRoute | None:
@@ -218,26 +243,3 @@ def _outcome(read: OptionsReader) -> DeadLetterRoute | None:
             option=OUTCOME,
         )
     raise option_values.refuse(OUTCOME, value, "one of ACCEPTED, REJECTED")
-
-
-def _dead_letter_destination(read: OptionsReader) -> str | None:
-    name = "redelivery.deadLetterDestination"
-    return str(_one(read, name, str(read.given[name]))) if name in read.given else None
-
-
-def _one(read: OptionsReader, name: str, text: str) -> Destination:
-    """Return one destination that a copy can be sent to. Raises ConfigurationError."""
-    try:
-        found = Destination.parse(text)
-    except ConfigurationError as error:
-        why = "no destination" if isinstance(read.given[name], Masked) else str(error)
-        raise ConfigurationError(f"{name}: {why}", option=name) from None
-    wild = found.kind != "native" and any(token in ("*", ">") for token in found.name.split("."))
-    if found.is_temporary or len(found.members) > 1 or wild or found.options:
-        raise ConfigurationError(
-            f"{name} must be one queue, topic or native address, without wildcards"
-            if name == "redelivery.deadLetterDestination"
-            else f"{name} must make the name of one destination, without wildcards",
-            option=name,
-        )
-    return found

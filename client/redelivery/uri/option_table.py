@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 __all__ = [
+    "DEAD_LETTER_MAP_PREFIX",
     "JAVA_PORTS",
     "MAP_PREFIX",
     "OPTIONS",
@@ -44,6 +45,8 @@ POLICY, MAP_PREFIX = "jms.redeliveryPolicy.", "jms.redeliveryPolicyMap."
 """Prefixes of the reference's policy options: of the default policy, and of a pattern's."""
 OUR_POLICY, OUR_MAP_PREFIX = "redelivery.policy.", "redelivery.policyMap."
 """The same for policy options that the reference does not have."""
+DEAD_LETTER_MAP_PREFIX = "redelivery.deadLetterMap."
+"""Prefix of the options of a pattern's dead-letter strategy."""
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
 """Our schemes, and their default ports; 0: no port."""
@@ -260,4 +263,8 @@ def option_rows() -> list[tuple[str, str, str, str, str]]:
         *rows,
         (mapped, "as the option", "", "all", "A jms.redeliveryPolicy option for destinations of a pattern."),
         (ours, "as the option", "", "all", "A redelivery.policy option for destinations of a pattern."),
-    ]
+        (
+            f"{DEAD_LETTER_MAP_PREFIX}<pattern>.<option>", "as the option", "", "all",
+            "Option of the dead-letter strategy for destinations of a pattern: deadLetter, destination, strategy, …",
+        ),
+    ]  # fmt: skip

@@ -121,7 +121,7 @@ def _settings(parts: UriParts, found: SortedOptions, read: OptionsReader) -> Set
         rate=read.part(rate),
         **read.part(lambda one: of_rabbitmq(one, amqp=family == "amqp")),
         **read.part(breaker),
-        **read.part(dead_letters),
+        **read.part(lambda one: dead_letters(one, found.places, quiet=parts.quiet)),
     )
 
 

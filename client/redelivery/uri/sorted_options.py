@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.dead_letter_options import OUTCOME
+from redelivery.uri.dead_letter_options import OUTCOME, mapped_strategy_option
 from redelivery.uri.java_options import (
     ARTEMIS_NAMES,
     COUNTERPARTS,
@@ -18,6 +18,7 @@ from redelivery.uri.java_options import (
     is_qpid_only,
 )
 from redelivery.uri.option_table import (
+    DEAD_LETTER_MAP_PREFIX,
     JAVA_PORTS,
     MAP_PREFIX,
     OPTIONS,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SortedOptions", "canonical", "family_of", "java_only", "near_option", "sorted_out"]
 
+_MAPS = (MAP_PREFIX, OUR_MAP_PREFIX, DEAD_LETTER_MAP_PREFIX)
 _FAMILIES = {"stomp+ssl": "stomp", "amqps": "amqp"} | dict.fromkeys(JAVA_PORTS, "java")
 
 
@@ -53,6 +55,8 @@ class SortedOptions(NamedTuple):
     """Those that have a meaning here, by canonical name."""
     patterns: dict[str, dict[str, str]]
     """Policy options by pattern."""
+    places: dict[str, dict[str, str]]
+    """Options of dead-letter strategies by pattern."""
     inapplicable: dict[str, str]
     """The Java client's own, of a URI of the Java client."""
 
@@ -68,12 +72,12 @@ def family_of(parts: UriParts) -> str:
 def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
     """Return the options that have a meaning, the policy options by pattern, and the Java client's own."""
     java = family_of(parts) == "java"
-    found = SortedOptions({}, {}, {})
+    found = SortedOptions({}, {}, {}, {})
     for name, value in _member_options(parts, mistakes, java=java):
         found.inapplicable[name] = value
     for written, value in parts.options:
         name = canonical(written)
-        prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
+        prefix = next((one for one in _MAPS if name.startswith(one)), None)
         if prefix is not None:
             mistakes.attempt(partial(_take_mapped, parts, found, prefix, written, value))
         elif name in OPTIONS and not (java and _is_qpid(name)):
@@ -96,18 +100,24 @@ def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
 
 
 def _take_mapped(parts: UriParts, found: SortedOptions, prefix: str, written: str, value: str) -> None:
-    """Keep a policy option of a pattern. Raises ConfigurationError."""
+    """Keep an option of a pattern: of its policy, or of its dead-letter strategy. Raises ConfigurationError."""
     pattern, dot, option = written[len(prefix) :].rpartition(".")
     if not dot or not pattern.strip():
         raise ConfigurationError(
             f"{prefix}<pattern>.<option> needs a pattern and an option", option=prefix[:-1]
         )
-    key = mapped_option(prefix, option, quiet=parts.quiet)
+    places = prefix == DEAD_LETTER_MAP_PREFIX
+    key = (
+        mapped_strategy_option(option, quiet=parts.quiet)
+        if places
+        else mapped_option(prefix, option, quiet=parts.quiet)
+    )
     java = family_of(parts) == "java"
-    values = found.patterns.setdefault(_pattern(pattern, prefix, java=java, quiet=parts.quiet), {})
+    kept = found.places if places else found.patterns
+    values = kept.setdefault(_pattern(pattern, prefix, java=java, quiet=parts.quiet), {})
     if key in values:
         raise ConfigurationError(f"{prefix}<pattern>.{option} is given twice, in two spellings")
-    values[key] = value_to_show(canonical(written), value, quiet=parts.quiet)
+    values[key] = value_to_show(key if places else canonical(written), value, quiet=parts.quiet)
 
 
 def _take(parts: UriParts, found: SortedOptions, name: str, value: str) -> None:

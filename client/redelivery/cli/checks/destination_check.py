@@ -91,9 +91,9 @@ def _planned(
 def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | None:
     """Return a subscription that gets no message; None: this broker has no such thing over this protocol."""
     if able.flow:
-        return replace(subscribe, window=0, room=0, most=0, dead_letter=None)
+        return replace(subscribe, window=0, room=0, most=0, dead_letters=())
     if able.selectors:
-        return replace(subscribe, window=1, room=0, most=0, dead_letter=None, selector=NOTHING)
+        return replace(subscribe, window=1, room=0, most=0, dead_letters=(), selector=NOTHING)
     return None
 
 
@@ -146,8 +146,8 @@ def _dead_letters(
     refused: bool,
 ) -> Iterator[Finding]:
     """Yield where dead letters go, and whether this user may send them there, as a starting consumer checks it."""
-    target = subscribe.dead_letter
-    if target is None:
+    targets = subscribe.dead_letters
+    if not targets:
         yield _without_copy(destination, settings, able)
         return
     asked = _without_taking(subscribe, able)
@@ -159,25 +159,29 @@ def _dead_letters(
             window=1,
             room=0,
             private=True,
-            dead_letter=None,
+            dead_letters=(),
         )
         if (error := visit.subscribe(replace(asked, consumer=2))) is not None:
-            yield note("dead letters", f"{target}: not asked, for that takes a queue of its own: {error}")
+            yield note(
+                "dead letters", f"{', '.join(targets)}: not asked, for that takes a queue of its own: {error}"
+            )
             return
         visit.unsubscribe(2)
     elif refused:
-        yield note("dead letters", f"{target}: not asked, for the consumer is refused before")
+        yield note("dead letters", f"{', '.join(targets)}: not asked, for the consumer is refused before")
         return
-    error = visit.subscribe(replace(asked, consumer=3, dead_letter=target), 0.0 if able.flow else LATE)
-    visit.unsubscribe(3)
-    if error is None:
-        yield _taken(target, able)
-    else:
-        yield _refused(
-            "dead letters",
-            error,
-            f"poison could not leave; make {target}, let this user send to it, or set redelivery.deadLetterDestination",
+    for number, target in enumerate(targets, 3):
+        error = visit.subscribe(
+            replace(asked, consumer=number, dead_letters=(target,)), 0.0 if able.flow else LATE
         )
+        visit.unsubscribe(number)
+        if error is None:
+            yield _taken(target, able)
+        else:
+            cure = f"make {target}, let this user send to it, or set another"
+            yield _refused(
+                "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
+            )
 
 
 def _taken(target: str, able: Capabilities) -> Finding:
@@ -186,7 +190,7 @@ def _taken(target: str, able: Capabilities) -> Finding:
         which = f"which is there; {NAMES[able.broker]} looks at the right to send to it with the first message only"
         return note("dead letters", f"go to {target}, {which}")
     if able.broker not in (*NAMES, "memory"):
-        # An adapter of another project: it may look at `Subscribe.dead_letter`, and need not.
+        # An adapter of another project: it may look at `Subscribe.dead_letters`, and need not.
         return note(
             "dead letters", f"go to {target}, unless the broker refuses this user's first message to it"
         )
@@ -194,13 +198,12 @@ def _taken(target: str, able: Capabilities) -> Finding:
 
 
 def _without_copy(destination: Destination, settings: Settings, able: Capabilities) -> Finding:
-    routing = dead_letters_of(settings, destination, None)
-    everything = routing.discarding is not None and routing.discarding.everything
-    if routing.route == "discard" or everything:
+    serving = dead_letters_of(settings, destination).serving()
+    if all(each.keeps_nothing for each in serving):
         return note("dead letters", "dropped, as the URI says: what fails too often is lost")
-    if routing.individual is not None or is_pattern(destination):
+    if any(each.individual for each in serving) or is_pattern(destination):
         return note("dead letters", "go to a destination of each queue: asked when the first one goes there")
-    own = settings.dead_letter_destination or able.dead_letter_destination
+    own = serving[0].destination or able.dead_letter_destination
     return ok(
         "dead letters",
         f"the broker moves them itself (poison acknowledgement), to {own} if nothing else is set",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.routing import DeadLetterRouting, Route
+    from redelivery.core.dead_lettering.routing import DeadLetterRouting
     from redelivery.core.delivery import Delivery, Record
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
@@ -107,7 +107,6 @@ class Redrive:
     `native`: an origin may be a broker's own address, which cannot be checked here.
     """
 
-    route: ClassVar[Route] = "forward"
     maximum_set_aside: ClassVar[int] = 0
 
     def __init__(
@@ -129,15 +128,10 @@ class Redrive:
         self.refusal: RedeliveryError | None = None
         """Last error with which the broker refused a copy; the driver reports it."""
 
-    def destination_on(self, capabilities: Capabilities) -> str:
+    def places(self, capabilities: Capabilities) -> tuple[str, ...]:
         """Return the destination of all copies, if they share one; it is checked before the first is sent."""
         del capabilities
-        return self.destination or ""
-
-    def may_forward(self, capabilities: Capabilities) -> bool:
-        """Return True if all copies share one destination."""
-        del capabilities
-        return self.destination is not None
+        return () if self.destination is None else (self.destination,)
 
     def target(self, delivery: Delivery) -> str | None:
         """Return the destination of a dead letter; None if it is not known."""

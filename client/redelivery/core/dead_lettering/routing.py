@@ -6,10 +6,11 @@ Rule: where the arrival of a dead letter in the broker's queue is not certain, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.core.dead_lettering.origin import CONTROLS, comes_with_origin
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.delivery import BodyKind, Delivery, Record
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
@@ -32,14 +33,11 @@ __all__ = [
     "OWN_HEADERS",
     "WHOLE",
     "DeadLetterRouting",
-    "Route",
     "arrived_whole",
     "copy_of",
     "dead_letter_headers",
     "told_of",
 ]
-
-Route = Literal["auto", "ack", "forward", "discard"]
 
 COPY = "redeliveryCopy"
 """Property of a delayed copy with its name and the queue that it was sent to; a dead letter has none."""
@@ -73,15 +71,9 @@ class DeadLetterRouting:
     """Handling of poison and expired messages of one consumer, as the user configured it.
 
     Args:
-        route: `ack`: the broker's own acknowledgement. `forward`: a confirmed copy. `discard`: no dead letter.
-            `auto`: the first of `ack` and `forward` that is safe and can do what is configured.
-        destination: Dead-letter destination; None: the broker's own default.
-        individual: Strategy with one dead-letter destination per destination; None: the shared one.
-        discarding: Strategy that drops dead letters; None: all are kept.
-        process_expired: False: expired messages are dropped.
-        process_non_persistent: False: non-persistent messages are dropped. Default True, although Classic's own
-            default is false: false loses messages.
-        expiration: Seconds that a copy lives; 0: for ever.
+        strategies: Strategies by destination.
+        chosen: Dead-letter destination of this consumer alone, before those of the strategies; None: theirs.
+        also: Dead-letter destinations that a classifier may choose by exception, before all others.
         empty_is_whole: The user guarantees that an empty body was sent empty.
         send_exhausted: False: messages whose redeliveries are used up are dropped.
         policies: If set, messages that no entry of this map serves are dropped.
@@ -92,13 +84,9 @@ class DeadLetterRouting:
         maximum_set_aside: Number of messages without any route that are set aside; one more stops the consumer.
     """
 
-    route: Route = "auto"
-    destination: str | None = None
-    individual: IndividualStrategy | None = None
-    discarding: DiscardingStrategy | None = None
-    process_expired: bool = True
-    process_non_persistent: bool = True
-    expiration: float = 0.0
+    strategies: DeadLetterMap = DeadLetterMap()  # noqa: RUF009 - immutable
+    chosen: str | None = None
+    also: tuple[str, ...] = ()
     empty_is_whole: bool = False
     send_exhausted: bool = True
     policies: RedeliveryPolicyMap | None = None
@@ -107,112 +95,134 @@ class DeadLetterRouting:
     scheduled: bool = False
     maximum_set_aside: int = 100
 
-    def destination_on(self, capabilities: Capabilities) -> str | None:
-        """Return the dead-letter destination on this broker, qualified; None: it depends on the message."""
-        if self.individual is None:
-            return self.destination or capabilities.dead_letter_destination
+    def serving(self) -> tuple[DeadLetterStrategy, ...]:
+        """Return the strategies that can serve messages of this consumer: several behind a wildcard."""
+        if self.source is None:
+            return (self._own(self.strategies.default),)
+        return tuple(self._own(strategy) for _, strategy in self.strategies.serving(self.source))
+
+    def _own(self, strategy: DeadLetterStrategy) -> DeadLetterStrategy:
+        """Return a strategy with the destination that was chosen for this consumer."""
+        return strategy if self.chosen is None else strategy.to(self.chosen)
+
+    def _serves(self, destination: str) -> DeadLetterStrategy:
+        """Return the strategy for messages sent to `destination`.
+
+        As on Classic, the consumed queue counts, not the address that the message was sent to. The two differ where a
+        topic or a divert feeds a queue.
+        """
+        if self.source is None:
+            return self._own(self.strategies.default)
+        return self._own(
+            self.strategies.strategy_for(destination if is_pattern(self.source) else self.source)
+        )
+
+    def place_of(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> str | None:
+        """Return the dead-letter destination of a strategy here, qualified; None: it depends on the message."""
+        if not strategy.individual:
+            return strategy.destination or capabilities.dead_letter_destination
         if self.source is None or self.source.kind == "native" or is_pattern(self.source):
             return None
-        return str(self.individual.destination_for(self.source, capabilities, self.subscriber))
+        return str(strategy.individual_place(self.source, capabilities, self.subscriber))
 
     def destination_for(self, destination: str, capabilities: Capabilities) -> str:
-        """Return the dead-letter destination of messages sent to `destination`, qualified.
-
-        As on Classic, the consumed queue names it, not the address that the message was sent to. The two differ where
-        a topic or a divert feeds a queue.
-        """
-        found = self.destination_on(capabilities)
-        if found is not None or self.individual is None:
-            return found or capabilities.dead_letter_destination
+        """Return the dead-letter destination of messages sent to `destination`, qualified."""
+        strategy = self._serves(destination)
+        found = self.place_of(strategy, capabilities)
+        if found is not None:
+            return found
         own = Destination.parse(destination)
         if is_pattern(own) or (len(own.members) > 1 and own != self.source):
             # The message's own queue is not known, and a broker would send to all queues of such a name.
             return capabilities.dead_letter_destination
         try:
-            return str(self.individual.destination_for(own, capabilities, self.subscriber))
+            return str(strategy.individual_place(own, capabilities, self.subscriber))
         except ConfigurationError:
             # A producer's address, to which a pattern of the broker applies, may not be a valid queue name.
             return capabilities.dead_letter_destination
 
-    def copies_always(self) -> bool:
-        """Return True if only a copy can reach the configured destination, with the configured properties."""
-        chosen = self.destination is not None or self.individual is not None or bool(self.expiration)
-        chosen = chosen or self.scheduled
-        return self.route == "forward" or (self.route == "auto" and chosen)
+    def places(self, capabilities: Capabilities) -> tuple[str, ...]:
+        """Return the destinations that copies can be sent to, as far as they are known before the messages.
 
-    def may_forward(self, capabilities: Capabilities) -> bool:
-        """Return True if any message could be forwarded: then the destination is checked before the first dispatch."""
-        if self.discarding is not None and self.discarding.everything:
+        They are checked before the first dispatch.
+        """
+        found = [
+            self.place_of(each, capabilities) for each in self.serving() if self._may_copy(each, capabilities)
+        ]
+        return tuple(dict.fromkeys([*(each for each in found if each is not None), *self.also]))
+
+    def _copies_always(self, strategy: DeadLetterStrategy) -> bool:
+        """Return True if only a copy can reach the configured destination, with the configured properties."""
+        chosen = strategy.destination is not None or strategy.individual or bool(strategy.lifetime)
+        return strategy.dead_letter == "forward" or (
+            strategy.dead_letter == "auto" and (chosen or self.scheduled)
+        )
+
+    def _may_copy(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
+        """Return True if a message with this strategy could be copied."""
+        if strategy.keeps_nothing:
             return False
         native = capabilities.poison_persistent and capabilities.poison_non_persistent
-        return self.copies_always() or (self.route == "auto" and not native)
+        return self._copies_always(strategy) or (strategy.dead_letter == "auto" and not native)
 
-    def _dropped(self, delivery: Delivery, record: Record) -> bool:
+    def _dropped(self, delivery: Delivery, record: Record, strategy: DeadLetterStrategy) -> bool:
         """Return True if the message is accepted without a dead letter."""
-        if self.route == "discard":
+        if strategy.dead_letter == "discard":
             return True
         if record.cause is EXPIRED:
-            if not self.process_expired:
+            if not strategy.process_expired:
                 return True
         elif (record.exhausted and not self.send_exhausted) or (
             self.policies is not None and self.policies.pattern_for(delivery.destination) is None
         ):
             return True
-        if not self.process_non_persistent and not _was_persistent(delivery):
+        if not strategy.process_non_persistent and not _was_persistent(delivery):
             return True
-        return self.discarding is not None and self.discarding.drops(Destination.parse(delivery.destination))
+        return strategy.strategy == "discarding" and strategy.drops(Destination.parse(delivery.destination))
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Accept | PoisonAck | Forward | SetAside | Stop:
         """Return the one command that removes a poison delivery without losing it; or the one that sets it aside."""
         cause = record.cause or UNKNOWN
-        if self._dropped(delivery, record):
+        strategy = self._serves(delivery.destination)
+        if cause.place is not None:
+            strategy = strategy.to(cause.place)
+        if self._dropped(delivery, record, strategy):
             return Accept((delivery,))
-        vouched = self.route == "ack"
+        vouched = strategy.dead_letter == "ack"
         kept = capabilities.poisons(persistent=delivery.persistent, asked=vouched) and delivery.original
         asked = vouched and capabilities.poison_on_request and delivery.original
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
-        own = asked or (kept and (vouched or (self.route == "auto" and not self.copies_always())))
+        own = asked or (
+            kept and (vouched or (strategy.dead_letter == "auto" and not self._copies_always(strategy)))
+        )
         # Origin properties written by the producer would stay on the dead letter: a copy has them written anew.
         if own and kept and not partial and comes_with_origin(delivery):
             own = False
         # An expired message that cannot be copied is left to the broker, which handles all expired messages alike.
         left = kept or (cause is EXPIRED and capabilities.poison_persistent and delivery.original)
-        if own or (partial and left and self.route != "forward"):
+        if own or (partial and left and strategy.dead_letter != "forward"):
             return PoisonAck(delivery, cause, record.count)
-        destination = self.destination_for(delivery.destination, capabilities)
+        destination = self._target(delivery, cause, capabilities)
         if partial:
             unproven = delivery.persistent and not capabilities.poisons(persistent=True)
             vouch = VOUCH if unproven and capabilities.poisons(persistent=True, asked=True) else ""
             return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination, vouch))
         if self._consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
-        copy = self._copy(destination, delivery, record, cause, wall_offset, now)
+        expires_at = now + wall_offset + strategy.lifetime if strategy.lifetime else None
+        copy = copy_of(delivery, destination, told_of(delivery, record, cause, wall_offset), expires_at)
         return Forward(delivery, copy, cause, record.count)
+
+    def _target(self, delivery: Delivery, cause: Cause, capabilities: Capabilities) -> str:
+        return cause.place or self.destination_for(delivery.destination, capabilities)
 
     def _consumes(self, destination: str) -> bool:
         """Return True if the copy would be delivered to the consumer that sends it."""
         # A safeguard: the driver has refused such a consumer at its start where that could be known.
-        return (
-            self.individual is not None
-            and self.source is not None
-            and covers(self.source, Destination.parse(destination))
-        )
-
-    def _copy(
-        self,
-        destination: str,
-        delivery: Delivery,
-        record: Record,
-        cause: Cause,
-        wall_offset: float,
-        now: float,
-    ) -> Outgoing:
-        headers = told_of(delivery, record, cause, wall_offset)
-        expires_at = now + wall_offset + self.expiration if self.expiration else None
-        return copy_of(delivery, destination, headers, expires_at)
+        return self.source is not None and covers(self.source, Destination.parse(destination))
 
 
 def copy_of(

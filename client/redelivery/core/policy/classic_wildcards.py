@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.destination import Destination
 
-__all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern"]
+__all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern", "overlap"]
 
 Tokens = tuple[str, ...]
 
@@ -85,6 +85,23 @@ def covers(pattern: Destination, destination: Destination) -> bool:
     """Return True if a consumer of `pattern` gets the messages sent to `destination`."""
     literal = pattern.kind == "native"
     return pattern.kind == destination.kind and _Text(pattern.name, literal=literal).covers(destination.name)
+
+
+def overlap(one: Destination, other: Destination) -> bool:
+    """Return True if a name is covered by both patterns; each is one member, without a comma."""
+    if one.kind != other.kind:
+        return False
+    if one.kind == "native":
+        return one.name == other.name
+    mine, theirs = _Text(one.name), _Text(other.name)
+    for left, right in zip(mine.path, theirs.path, strict=False):
+        # `A.>` covers `A` too: behind the common words nothing is asked for.
+        if ">" in (left, right):
+            return True
+        if left != right and "*" not in (left, right):
+            return False
+    longer = max(mine.path, theirs.path, key=len)[min(len(mine.path), len(theirs.path)) :]
+    return longer in ((), (">",))
 
 
 class _Pattern:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from redelivery.core.destination import LONGEST_KEPT, Destination
 from redelivery.core.option_values import shown
 from redelivery.core.policy import file_reader
-from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatches, ArtemisWildcards
-from redelivery.core.policy.classic_wildcards import ClassicPatterns
+from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
+from redelivery.core.policy.destination_patterns import DestinationPatterns
 from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
+    from redelivery.core.destination import Destination
+
 __all__ = ["RedeliveryPolicyMap", "check_policy"]
-
-_CACHED = 8192
-
-
-class _Finder(Protocol):
-    def find(self, destination: Destination) -> int | None: ...
 
 
 class RedeliveryPolicyMap:
@@ -34,7 +29,7 @@ class RedeliveryPolicyMap:
     exactly. `?options` are ignored. A look-up takes constant time for destinations seen before (bounded cache).
     """
 
-    __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
+    __slots__ = ("_default", "_entries", "_patterns", "has_default")
 
     has_default: bool
     """True if a default was given; otherwise `default` is a plain `RedeliveryPolicy`."""
@@ -53,22 +48,19 @@ class RedeliveryPolicyMap:
         Raises:
             ConfigurationError: A key is no destination, or a value is no policy.
         """
-        keys = [(Destination.parse(key), policy) for key, policy in (mapping or {}).items()]
-        self._init(
-            tuple((str(key), policy) for key, policy in keys),
-            ClassicPatterns([key for key, _ in keys]),
-            default,
-        )
+        given = mapping or {}
+        self._init(DestinationPatterns.classic(given), tuple(given.values()), default)
 
-    def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
-        for pattern, policy in entries:
+    def _init(
+        self, patterns: DestinationPatterns, policies: Sequence[Policy], default: Policy | None
+    ) -> None:
+        self._entries = tuple(zip(patterns.texts, policies, strict=True))
+        for pattern, policy in self._entries:
             check_policy(policy, f"the policy for {pattern}")
         self.has_default = default is not None
         self._default: Policy = RedeliveryPolicy() if default is None else default
         check_policy(self._default, "the default policy")
-        self._entries = entries
-        self._finder = finder
-        self._cache: dict[str, int | None] = {}
+        self._patterns = patterns
 
     @classmethod
     def from_artemis_settings(
@@ -91,7 +83,7 @@ class RedeliveryPolicyMap:
             ConfigurationError: A key is no match, or a value is no policy.
         """
         made = cls.__new__(cls)
-        made._init(tuple(settings.items()), AddressMatches(tuple(settings), wildcards), default)
+        made._init(DestinationPatterns.artemis(tuple(settings), wildcards), tuple(settings.values()), default)
         return made
 
     @classmethod
@@ -162,7 +154,7 @@ class RedeliveryPolicyMap:
     @property
     def wildcards(self) -> ArtemisWildcards | None:
         """Artemis' wildcards, if the patterns are its address-setting matches; None: they are Classic's."""
-        return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
+        return self._patterns.wildcards
 
     def policy_for(self, destination: str | Destination) -> Policy:
         """Return the policy that serves `destination`.
@@ -173,7 +165,7 @@ class RedeliveryPolicyMap:
         Raises:
             ConfigurationError: The text names no destination.
         """
-        index = self._index(destination)
+        index = self._patterns.index(destination)
         return self._default if index is None else self._entries[index][1]
 
     def pattern_for(self, destination: str | Destination) -> str | None:
@@ -185,21 +177,8 @@ class RedeliveryPolicyMap:
         Raises:
             ConfigurationError: The text names no destination.
         """
-        index = self._index(destination)
+        index = self._patterns.index(destination)
         return None if index is None else self._entries[index][0]
-
-    def _index(self, destination: str | Destination) -> int | None:
-        key = destination if isinstance(destination, str) else str(destination)
-        try:
-            return self._cache[key]
-        except KeyError:
-            index = self._finder.find(Destination.parse(destination))
-        if len(self._cache) >= _CACHED:
-            # Each temporary queue has a new name: empty the cache rather than let it grow.
-            self._cache.clear()
-        if len(key) <= LONGEST_KEPT:
-            self._cache[key] = index
-        return index
 
     def __eq__(self, other: object) -> bool:
         """Return True if both maps have equal entries in the same order, equal defaults and the same wildcards."""

@@ -88,7 +88,11 @@ class ConnectionDriver:
         self.protocol_poison = ProtocolPoison()
         self.signs = VitalSigns()
         self.hooks = DriverHooks()
-        self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
+        self.drops = Drops(
+            settings.report_interval
+            if any(one.strategy == "discarding" for one in settings.dead_letters)
+            else 0
+        )
         self.observers = observers or Observers()
         self._settings, self._adapter, self._clock = settings, adapter, clock
         self._introducing = threading.RLock()

@@ -11,6 +11,7 @@ from redelivery.clock import Clock, SystemClock
 from redelivery.driver.arguments import (
     ConnectOptions,
     check_drops,
+    checked_dead_letters,
     checked_ledger,
     checked_on_stopped,
     checked_policies,
@@ -74,6 +75,7 @@ def connection_parts(
     settings = replace(
         parsed,
         policies=checked_policies(options.get("policies"), parsed),
+        dead_letters=checked_dead_letters(options.get("dead_letters"), parsed),
         breaker=connection_breaker(options, parsed),
         send_timeout=checked_send_timeout(options.get("send_timeout"), parsed),
     )

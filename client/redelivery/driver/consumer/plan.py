@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
+from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from redelivery.classifier import Classifier
     from redelivery.core.breaker import Breaker
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.redrive import DeadLetterRoute, Redrive
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+    from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
@@ -58,9 +59,7 @@ def planned(
     Raises:
         ConfigurationError: This broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = _bounded(
-        redrive or dead_letters_of(settings, destination, options.get("subscription")), options
-    )
+    dead_letters = redrive or dead_letters_of(settings, destination, options)
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
@@ -79,50 +78,43 @@ def planned(
     )  # fmt: skip
     subscribe = Subscribe(
         number, str(destination), credit.first, options.get("selector"), options.get("subscription"),
-        dead_letter=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
+        dead_letters=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
         most=0 if credit.pace is None else credit.most,
         hold=_longest_hold(destination, settings.policies, options.get("errors")), rescheduled=rescheduling is not None,
     )  # fmt: skip
     return subscribe, engine
 
 
-def _bounded(dead_letters: DeadLetterRoute, options: ConsumerOptions) -> DeadLetterRoute:
-    """Return the route with the consumer's own `maximum_set_aside`, if it has one."""
-    most = options.get("maximum_set_aside")
-    if most is None or not isinstance(dead_letters, DeadLetterRouting):
-        return dead_letters
-    return replace(dead_letters, maximum_set_aside=most)
-
-
 def _checked_beforehand(
-    destination: Destination, dead_letters: DeadLetterRouting | Redrive, capabilities: Capabilities
-) -> str | None:
-    """Return the dead-letter destination that the broker is to check before the first copy, or None."""
-    if not dead_letters.may_forward(capabilities):
-        return None
-    if isinstance(dead_letters, DeadLetterRouting) and dead_letters.individual and destination.is_temporary:
+    destination: Destination, dead_letters: DeadLetterRoute, capabilities: Capabilities
+) -> tuple[str, ...]:
+    """Return the dead-letter destinations that the broker is to check before the first copy."""
+    found = dead_letters.places(capabilities)
+    if destination.is_temporary and isinstance(dead_letters, DeadLetterRouting):
         # On most brokers the check creates the queue: each temporary reply queue would leave one there.
-        return None
-    return dead_letters.destination_on(capabilities)
+        own = {
+            dead_letters.place_of(each, capabilities) for each in dead_letters.serving() if each.individual
+        }
+        return tuple(place for place in found if place not in own)
+    return found
 
 
 def dead_letters_of(
-    settings: Settings, destination: Destination, subscription: str | None
+    settings: Settings, destination: Destination, options: ConsumerOptions | None = None
 ) -> DeadLetterRouting:
-    """Return the route of dead letters by the settings."""
+    """Return the route of dead letters by the settings, and by the options of a consumer."""
+    given: ConsumerOptions = {} if options is None else options
+    subscription, errors = given.get("subscription"), given.get("errors")
+    chosen, most = given.get("dead_letter"), given.get("maximum_set_aside")
     return DeadLetterRouting(
-        maximum_set_aside=settings.maximum_set_aside,
-        individual=settings.individual,
-        discarding=settings.discarding,
+        maximum_set_aside=settings.maximum_set_aside if most is None else most,
+        strategies=settings.dead_letters,
+        chosen=None if chosen is None else str(dead_letter_place(chosen, "dead_letter")),
+        also=() if errors is None else errors.places,
         send_exhausted=settings.send_exhausted,
         policies=None if settings.fallback else settings.policies,
         source=destination,
         subscriber=None if subscription is None else f"{settings.client_id}:{subscription}",
-        route=settings.dead_letter,
-        destination=settings.dead_letter_destination,
-        process_expired=settings.process_expired,
-        process_non_persistent=settings.process_non_persistent,
-        expiration=settings.dead_letter_expiration,
         empty_is_whole=settings.empty_body == "forward",
         scheduled=settings.scheduler == "broker",
     )
@@ -131,7 +123,7 @@ def dead_letters_of(
 def _refuse(
     destination: Destination,
     ordering: Ordering,
-    dead_letters: DeadLetterRouting | Redrive,
+    dead_letters: DeadLetterRoute,
     capabilities: Capabilities,
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
@@ -139,43 +131,56 @@ def _refuse(
             f"ordering=per_group: {capabilities.broker} does not send the group of a message over this protocol",
             option="redelivery.ordering",
         )
+    if not isinstance(dead_letters, DeadLetterRouting):
+        return
     native = capabilities.poison_persistent or capabilities.poison_on_request
-    if dead_letters.route == "ack" and not native:
+    if not native and any(each.dead_letter == "ack" for each in dead_letters.serving()):
         raise ConfigurationError(
             f"redelivery.deadLetter=ack: {capabilities.broker} has no poison acknowledgement over this protocol "
             "that keeps the message; use auto or forward",
             option="redelivery.deadLetter",
         )
-    if isinstance(dead_letters, DeadLetterRouting):
-        _refuse_own_dead_letters(destination, dead_letters, capabilities)
+    _refuse_own_dead_letters(destination, dead_letters, capabilities)
 
 
 def _refuse_own_dead_letters(
     destination: Destination, dead_letters: DeadLetterRouting, capabilities: Capabilities
 ) -> None:
     """Refuse a consumer that would receive its own dead letters: they would circulate for ever."""
-    if dead_letters.route == "discard" or (
-        dead_letters.discarding is not None and dead_letters.discarding.everything
-    ):
-        return
-    individual = dead_letters.individual
-    if individual is not None and destination.kind == "native":
+    for strategy in dead_letters.serving():
+        if strategy.keeps_nothing:
+            continue
+        if strategy.individual:
+            _refuse_own_individual(destination, strategy, dead_letters.subscriber, capabilities)
+        else:
+            _refuse_own_place(destination, str(dead_letters.place_of(strategy, capabilities)))
+    for place in dead_letters.also:
+        _refuse_own_place(destination, place)
+
+
+def _refuse_own_individual(
+    destination: Destination,
+    strategy: DeadLetterStrategy,
+    subscriber: str | None,
+    capabilities: Capabilities,
+) -> None:
+    if destination.kind == "native":
         raise ConfigurationError(
             f"redelivery.deadLetterStrategy=individual: {destination} is neither a queue nor a topic that a "
             "dead-letter queue could be named after; consume it as queue:// or topic://",
             option="redelivery.deadLetterStrategy",
         )
-    if individual is not None:
-        found = individual.returns_to(destination, capabilities, dead_letters.subscriber)
-        if found is not None:
-            raise ConfigurationError(
-                f"{destination} includes its own dead-letter destinations, {found} among them: failed messages would "
-                "circulate for ever; name them with another redelivery.queuePrefix or topicPrefix, or consume fewer "
-                "destinations",
-                option="redelivery.deadLetterStrategy",
-            )
-        return
-    own = str(dead_letters.destination_on(capabilities))
+    found = strategy.returns_to(destination, capabilities, subscriber)
+    if found is not None:
+        raise ConfigurationError(
+            f"{destination} includes its own dead-letter destinations, {found} among them: failed messages would "
+            "circulate for ever; name them with another redelivery.queuePrefix or topicPrefix, or consume fewer "
+            "destinations",
+            option="redelivery.deadLetterStrategy",
+        )
+
+
+def _refuse_own_place(destination: Destination, own: str) -> None:
     if covers(destination, Destination.parse(own)):
         among = "is" if own == str(destination) else f"includes {own}, which is"
         raise ConfigurationError(

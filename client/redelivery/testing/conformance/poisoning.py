@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 import redelivery
-from redelivery.core.dead_lettering.routing import Route
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterRoute
 from redelivery.testing.conformance.bench import Suite, as_text, refused
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def can_acknowledge(capabilities: Capabilities) -> bool:
     return capabilities.poison_persistent or getattr(capabilities, "poison_on_request", False)
 
 
-def is_native(route: Route, capabilities: Capabilities, *, persistent: bool) -> bool:
+def is_native(route: DeadLetterRoute, capabilities: Capabilities, *, persistent: bool) -> bool:
     """True if a message leaves by the broker's own acknowledgement, to its own dead-letter queue."""
     kept = capabilities.poisons(persistent=persistent, asked=route == "ack")
     if route == "ack":
@@ -68,8 +68,10 @@ class DeadLetters(Suite):
     """Routes, destinations and properties of dead letters."""
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
-    @pytest.mark.parametrize("route", get_args(Route))
-    def test_each_route_takes_poison_away(self, bench: Bench, route: Route, *, persistent: bool) -> None:
+    @pytest.mark.parametrize("route", get_args(DeadLetterRoute))
+    def test_each_route_takes_poison_away(
+        self, bench: Bench, route: DeadLetterRoute, *, persistent: bool
+    ) -> None:
         """A poison message leaves one whole dead letter, and nothing on the queue.
 
         `discard` leaves none; `ack` may be refused.

@@ -1,0 +1,336 @@
+"""Strategy for the dead letters of some destinations: how a poison message leaves, and where its dead letter goes.
+
+Names and meanings follow ActiveMQ Classic's dead-letter strategies; here the client applies them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from redelivery.core import option_values
+from redelivery.core.dead_lettering.safe_regex import SafeRegex
+from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import covers
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import timedelta
+
+    from redelivery.core.capabilities import Capabilities
+
+__all__ = ["DeadLetterRoute", "DeadLetterStrategy", "dead_letter_place", "problems"]
+
+DeadLetterRoute = Literal["auto", "ack", "forward", "discard"]
+Kind = Literal["shared", "individual", "discarding"]
+
+SAMPLES = ("x", "x.x")  # of names that `>` matches
+AFFIXES = ("queue_prefix", "queue_suffix", "topic_prefix", "topic_suffix")
+FLAGS = (
+    "use_queue_for_queue_messages", "use_queue_for_topic_messages", "destination_per_durable_subscriber",
+    "drop_temporary_queues", "drop_temporary_topics", "process_expired", "process_non_persistent",
+)  # fmt: skip
+# Options that need the strategy of that name.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "individual": (*AFFIXES, *FLAGS[:3]),
+    "discarding": ("discard", *FLAGS[3:5]),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeadLetterStrategy:
+    """How poison and expired messages of some destinations leave, and where their dead letters go.
+
+    Args:
+        dead_letter: `ack`: by the broker's own poison acknowledgement. `forward`: as a confirmed copy. `discard`: no
+            dead letter. `auto`: the first of `ack` and `forward` that is safe and can do what is configured.
+        destination: Destination of copies, one queue, topic or native address; None: the broker's own default.
+        strategy: `shared`: one dead-letter destination. `individual`: one for each destination: prefix, name, suffix.
+            `discarding`: dead letters are dropped.
+        queue_prefix: Individual: prefix for queues. None: the broker's own, such as `DLQ.`.
+        queue_suffix: Individual: suffix for queues.
+        topic_prefix: Individual: prefix for topics. None: the broker's own.
+        topic_suffix: Individual: suffix for topics.
+        use_queue_for_queue_messages: Individual: a queue for dead letters of queues; False: a topic, which keeps them
+            for its subscribers only.
+        use_queue_for_topic_messages: Individual: the same for dead letters of topics.
+        destination_per_durable_subscriber: Individual: each durable subscription of a topic has its own, named
+            `….clientID:subscription`.
+        discard: Discarding: regular expressions between blanks; only dead letters of destinations whose whole name
+            matches one are dropped. None: all.
+        drop_temporary_queues: Discarding: also those of temporary queues.
+        drop_temporary_topics: Discarding: also those of temporary topics.
+        expiration: Time that a copy lives, in seconds or a `timedelta`; 0: for ever.
+        process_expired: False: expired messages are dropped.
+        process_non_persistent: False: non-persistent messages are dropped. Default True, although Classic's own
+            default is false, which loses them.
+
+    Raises:
+        ConfigurationError: A value is not allowed, or two contradict each other.
+    """
+
+    dead_letter: DeadLetterRoute = "auto"
+    destination: str | None = None
+    strategy: Kind = "shared"
+    queue_prefix: str | None = None
+    queue_suffix: str = ""
+    topic_prefix: str | None = None
+    topic_suffix: str = ""
+    use_queue_for_queue_messages: bool = True
+    use_queue_for_topic_messages: bool = True
+    destination_per_durable_subscriber: bool = False
+    discard: str | None = None
+    drop_temporary_queues: bool = False
+    drop_temporary_topics: bool = False
+    expiration: float | timedelta = 0.0
+    process_expired: bool = True
+    process_non_persistent: bool = True
+    _discarded: SafeRegex | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        for wrong in problems({name: v for name, v in given.items() if v != _DEFAULTS[name]}, str):
+            raise wrong
+        changed: dict[str, Any] = {"expiration": option_values.seconds(self.expiration, "expiration")}
+        if self.destination is not None:
+            changed["destination"] = str(Destination.parse(self.destination))
+        if self.discard is not None:
+            changed["_discarded"] = SafeRegex.parse(self.discard)
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        """Show what differs from the defaults."""
+        told = {name: getattr(self, name) for name in _DEFAULTS}
+        shown = [f"{name}={value!r}" for name, value in told.items() if value != _DEFAULTS[name]]
+        return f"DeadLetterStrategy({', '.join(shown)})"
+
+    @property
+    def individual(self) -> bool:
+        """True if each destination has a dead-letter destination of its own."""
+        return self.strategy == "individual"
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """True if no dead letter is kept."""
+        return self.dead_letter == "discard" or (
+            self.strategy == "discarding"
+            and self.discard is None
+            and not (self.drop_temporary_queues or self.drop_temporary_topics)
+        )
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds that a copy lives; 0: for ever."""
+        return option_values.seconds(self.expiration, "expiration")
+
+    def to(self, destination: str) -> DeadLetterStrategy:
+        """Return a strategy that sends copies to this destination instead, and is otherwise as this one."""
+        return DeadLetterStrategy(
+            destination=destination,
+            expiration=self.expiration,
+            process_expired=self.process_expired,
+            process_non_persistent=self.process_non_persistent,
+        )
+
+    def drops(self, source: Destination) -> bool:
+        """Return True if each dead letter of `source` is dropped."""
+        if self.keeps_nothing:
+            return True
+        if source.is_temporary and (
+            self.drop_temporary_topics if source.is_topic else self.drop_temporary_queues
+        ):
+            return True
+        return self._discarded is not None and self._discarded.match(source.name)
+
+    def individual_place(
+        self, source: Destination, able: Capabilities, subscriber: str | None
+    ) -> Destination:
+        """Return the individual dead-letter destination of `source`, a queue or a topic.
+
+        `subscriber`: `clientID:name` of the durable subscription; None: not durable.
+        """
+        queues, topics = able.individual_prefixes
+        if source.is_topic:
+            prefix = topics if self.topic_prefix is None else self.topic_prefix
+            each = self.destination_per_durable_subscriber and subscriber is not None
+            own = f".{subscriber}" if each else ""
+            kind = "queue" if self.use_queue_for_topic_messages else "topic"
+            return Destination(kind, f"{prefix}{source.name}{own}{self.topic_suffix}")
+        prefix = queues if self.queue_prefix is None else self.queue_prefix
+        kind = "queue" if self.use_queue_for_queue_messages else "topic"
+        return Destination(kind, f"{prefix}{source.name}{self.queue_suffix}")
+
+    def returns_to(self, source: Destination, able: Capabilities, subscriber: str | None) -> str | None:
+        """Return an individual destination that the pattern `source` itself consumes; None if none is found."""
+        for rest in SAMPLES:
+            sample = Destination(
+                source.kind, ".".join(_sampled(part, rest) for part in source.name.split("."))
+            )
+            found = self.individual_place(sample, able, subscriber)
+            if covers(source, found):
+                return str(found)
+        return None
+
+
+_DEFAULTS: dict[str, object] = {one.name: one.default for one in fields(DeadLetterStrategy) if one.init}
+
+
+def _sampled(part: str, rest: str) -> str:
+    """Return a name that a part of a pattern matches."""
+    return {"*": "x", ">": rest}.get(part, part)
+
+
+def dead_letter_place(text: object, name: str) -> Destination:
+    """Return one destination that a copy can be sent to; `name`: option or argument that names it, for errors.
+
+    Raises ConfigurationError.
+    """
+    must = f"{name} must be one queue, topic or native address, without wildcards"
+    return _one(text, name, must, masked=_is_masked(text))
+
+
+def _is_masked(value: object) -> bool:
+    """Return True if errors must not repeat a text: it is a URI's, can be a secret, and is no plain `str` then."""
+    return isinstance(value, str) and type(value) is not str
+
+
+def _one(text: object, name: str, must: str, *, masked: bool) -> Destination:
+    try:
+        found = Destination.parse(text)  # type: ignore[arg-type]  # checked there
+    except ConfigurationError as error:
+        why = "no destination" if masked else str(error)
+        raise ConfigurationError(f"{name}: {why}", option=name) from None
+    wild = found.kind != "native" and any(token in ("*", ">") for token in found.name.split("."))
+    if found.is_temporary or len(found.members) > 1 or wild or found.options:
+        raise ConfigurationError(must, option=name)
+    return found
+
+
+def problems(
+    given: Mapping[str, Any], named: Callable[[str], str], *, right: bool = True
+) -> Iterator[ConfigurationError]:
+    """Yield what is wrong with values of a strategy, by the names of its fields: those that were given.
+
+    `named`: name of a field for the user: the option of a URI, or the argument itself. `right`: False: another value
+    was wrong, and contradictions may follow from it; they are looked for only among values that are right.
+    """
+    wrong = list(_wrong_values(given, named))
+    yield from wrong
+    if right and not wrong:
+        yield from _contradictions(given, named)
+
+
+def _wrong_values(given: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[ConfigurationError]:
+    for one, value in given.items():
+        try:
+            _check(one, value, named(one))
+        except ConfigurationError as error:
+            yield error
+
+
+def _check(one: str, value: object, name: str) -> None:
+    if one == "dead_letter":
+        option_values.option_choice(value, name, get_args(DeadLetterRoute))
+    elif one == "strategy":
+        option_values.option_choice(value, name, get_args(Kind))
+    elif one == "expiration":
+        option_values.seconds(value, name)
+    elif one in FLAGS:
+        option_values.flag(value, name)
+    elif one == "destination":
+        dead_letter_place(value, name)
+    elif not isinstance(value, str):
+        raise option_values.refuse(name, value, "text")
+    elif one == "discard":
+        _check_patterns(value, name)
+    elif value:
+        text = str.__str__(value)
+        text = f"queue://{text}x" if one.endswith("prefix") else f"queue://x{text}"
+        must = f"{name} must make the name of one destination, without wildcards"
+        _one(text, name, must, masked=_is_masked(value))
+
+
+def _check_patterns(text: str, name: str) -> None:
+    try:
+        SafeRegex.parse(text)
+    except ConfigurationError as error:
+        why = "a pattern cannot be used" if _is_masked(text) else str(error)
+        raise ConfigurationError(f"{name}: {why}", option=name) from None
+
+
+def _contradictions(given: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[ConfigurationError]:
+    kind, route = given.get("strategy", "shared"), given.get("dead_letter", "auto")
+    for wanted, names in NEEDS.items():
+        for one in names:
+            if one in given and kind != wanted:
+                yield ConfigurationError(
+                    f"{named(one)} needs {named('strategy')}={wanted}, and it is {kind}", option=named(one)
+                )
+    if kind == "individual":
+        yield from _against_individual(given, route, named)
+    if kind == "discarding":
+        yield from _against_discarding(given, route, named)
+    everything = kind == "discarding" and _everything(given)
+    if everything or route in ("ack", "discard"):
+        why = (
+            f"{named('dead_letter')}={route}"
+            if route in ("ack", "discard")
+            else f"{named('strategy')}={kind}"
+        )
+        for one in ("destination", "expiration"):
+            if one in given:
+                yield ConfigurationError(
+                    f"{named(one)} is for forwarded copies, and {why} makes none; remove one of them",
+                    option=named(one),
+                )
+
+
+def _everything(given: Mapping[str, Any]) -> bool:
+    """Return True if a discarding strategy drops each dead letter."""
+    return given.get("discard") is None and not any(given.get(one) for one in NEEDS["discarding"][1:])
+
+
+def _against_individual(
+    given: Mapping[str, Any], route: str, named: Callable[[str], str]
+) -> Iterator[ConfigurationError]:
+    own = f"{named('strategy')}=individual"
+    if route in ("ack", "discard"):
+        why = {
+            "ack": "only copies go to these names, and a poison acknowledgement leaves the name to the broker",
+            "discard": "nothing is dead-lettered",
+        }[route]
+        yield ConfigurationError(
+            f"{own} contradicts {named('dead_letter')}={route}: {why}", option=named("strategy")
+        )
+    elif "destination" in given:
+        name = named("destination")
+        yield ConfigurationError(f"{name} contradicts {own}: give one of them", option=name)
+    for kind in ("queue", "topic"):
+        if given.get(f"{kind}_prefix") == "" and not given.get(f"{kind}_suffix"):
+            prefix, suffix = named(f"{kind}_prefix"), named(f"{kind}_suffix")
+            yield ConfigurationError(
+                f"{prefix} is empty, and there is no {suffix}: a dead letter would get the name of its {kind}; give "
+                "one of them",
+                option=prefix,
+            )
+
+
+def _against_discarding(
+    given: Mapping[str, Any], route: str, named: Callable[[str], str]
+) -> Iterator[ConfigurationError]:
+    everything = _everything(given)
+    for one in NEEDS["discarding"][1:]:
+        if everything and one in given:
+            yield ConfigurationError(
+                f"{named(one)}=false has no effect: without {named('discard')} everything is dropped; give "
+                f"{named('discard')}",
+                option=named(one),
+            )
+    if route == "discard" or (everything and "dead_letter" in given and route != "auto"):
+        name = named("dead_letter")
+        yield ConfigurationError(
+            f"{name}={route} contradicts {named('strategy')}=discarding: give one of them", option=name
+        )
