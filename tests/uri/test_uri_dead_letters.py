@@ -122,3 +122,45 @@ def test_what_the_policies_make_no_sense_of(
     each = [part if part.startswith("jms.") else PRE + part for part in options.split("&")]
     with pytest.raises(ConfigurationError, match=message):
         redelivery.connect(f"memory://x?{'&'.join(each)}", policies=policies)
+
+
+def test_a_map_is_read() -> None:
+    """Each pattern has a strategy of its own, from fresh defaults; the connection's own stays the default."""
+    found = read(
+        "deadLetterMap.orders.%3E.destination=orders.dead&deadLetterMap.orders.%3E.expiration=1500&"
+        "deadLetterMap.topic://prices.*.strategy=individual&deadLetterMap.topic://prices.*.topicSuffix=.dead&"
+        "deadLetterMap.noise.deadLetter=discard&deadLetterDestination=others&processExpired=false"
+    )
+    assert found.has_dead_letters
+    assert found.dead_letters == redelivery.DeadLetterMap(
+        {
+            "orders.>": DeadLetterStrategy(destination="orders.dead", expiration=1.5),
+            "topic://prices.*": DeadLetterStrategy(strategy="individual", topic_suffix=".dead"),
+            "noise": DeadLetterStrategy(dead_letter="discard"),
+        },
+        default=DeadLetterStrategy(destination="others", process_expired=False),
+    )
+    assert not read("credit=5").has_dead_letters
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("deadLetterMap.a.destinatio=d", "deadLetterMap.<pattern>.<option> has an unknown option destinatio; did you"),
+        ("deadLetterMap.a.deadLetterDestination=d", "write redelivery.deadLetterMap.<pattern>.destination"),
+        ("deadLetterMap.a.emptyBody=stop", "has an unknown option emptyBody; allowed: deadLetter, "),
+        ("deadLetterMap.a.destination=b.*", "deadLetterMap.queue://a.destination must be one queue"),
+        ("deadLetterMap.a.queuePrefix=D.", "deadLetterMap.queue://a.queuePrefix needs .*a.strategy=individual"),
+        ("deadLetterMap.a%3E.destination=d", "> only at the end"),
+        ("deadLetterMap.destination=d", "needs a pattern and an option"),
+        ("deadLetterMap.a.processExpired=x", "queue://a.processExpired must be true or false"),
+        ("deadLetterMap.a.deadLetter=ack&scheduler=broker", "scheduler=broker contradicts redelivery.deadLetter=ack"),
+        ("deadLetterMap.a.strategy=individual&deadLetterMap.a.destinationPerDurableSubscriber=true", "jms.clientID"),
+        ("deadLetterMap.a.destination=d&deadLetterMap.queue://a.destination=e", "given twice"),
+    ],
+)  # fmt: skip
+def test_wrong_maps(options: str, message: str) -> None:
+    """A wrong option of a pattern is one sentence with the pattern and the option."""
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read(options)
+    assert "\n" not in str(caught.value)

@@ -90,8 +90,12 @@ class DeadLetterStrategy:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        for wrong in problems({name: v for name, v in given.items() if v != _DEFAULTS[name]}, str):
+        given = {name: getattr(self, name) for name in _DEFAULTS}
+        # 1 is equal to True, and no default.
+        differs = {
+            n: v for n, v in given.items() if v != _DEFAULTS[n] or (v is not _DEFAULTS[n] and n in FLAGS)
+        }
+        for wrong in problems(differs, str):
             raise wrong
         changed: dict[str, Any] = {"expiration": option_values.seconds(self.expiration, "expiration")}
         if self.destination is not None:

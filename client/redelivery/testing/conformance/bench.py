@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
-    from redelivery import Connection, Consumer, Message, RedeliveryPolicyMap
+    from redelivery import (
+        Classifier,
+        Connection,
+        Consumer,
+        DeadLetterMap,
+        Message,
+        RedeliveryPolicyMap,
+    )
     from redelivery.core.engine import Engine
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.testing.conformance.broker_under_test import BrokerUnderTest, Found
@@ -87,18 +94,29 @@ class Bench:
     # By the library.
 
     def connect(
-        self, policy: Policy | RedeliveryPolicyMap | None = QUICK, /, **options: object
+        self,
+        policy: Policy | RedeliveryPolicyMap | None = QUICK,
+        /,
+        *,
+        dead_letters: DeadLetterMap | None = None,
+        errors: Classifier | None = None,
+        **options: object,
     ) -> Connection:
         """Return an open connection.
 
         Args:
             policy: Policy or map; None: those of the URI.
+            dead_letters: Strategies of dead letters; None: those of the URI.
+            errors: Rules for exceptions; None: no rules.
             **options: Options of the URI, with `__` for a dot.
         """
         policies = policy
         if policies is not None and not isinstance(policies, redelivery.RedeliveryPolicyMap):
             policies = redelivery.RedeliveryPolicyMap(default=policies)
-        connection = redelivery.connect(self.broker.uri(**options), policies=policies, clock=self.clock)
+        uri = self.broker.uri(**options)
+        connection = redelivery.connect(
+            uri, policies=policies, dead_letters=dead_letters, errors=errors, clock=self.clock
+        )
         connection.__enter__()
         self._connections.append(connection)
         return connection

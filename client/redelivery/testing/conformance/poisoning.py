@@ -109,6 +109,37 @@ class DeadLetters(Suite):
         assert bench.letters() == []
         assert bench.left() == []
 
+    def test_each_destination_has_its_own_place(self, bench: Bench) -> None:
+        """A map gives each destination its dead-letter destination; a consumer, or an exception, has its own first."""
+        names = [f"{bench.queue}.{each}" for each in ("mapped", "alone", "other")]
+        mapped, alone, other = names
+        chosen, invalid = f"{bench.queue}.chosen", f"{bench.queue}.invalid"
+        places = redelivery.DeadLetterMap(
+            {mapped: redelivery.DeadLetterStrategy(destination=f"{mapped}.dead")},
+            default=redelivery.DeadLetterStrategy(
+                strategy="individual", queue_prefix="", queue_suffix=".dead"
+            ),
+        )
+        rules = redelivery.Classifier().poison(KeyError, to=invalid)
+        connection = bench.connect(NONE, dead_letters=places, errors=rules)
+        for name in (mapped, alone, other, mapped):
+            bench.send(name, name)
+        first = connection.consumer(mapped)
+        bench.pull(first).fail(ValueError("a"))
+        bench.pull(first).fail(KeyError("b"))
+        bench.pull(connection.consumer(alone, dead_letter=chosen)).fail(ValueError("c"))
+        bench.pull(connection.consumer(other)).fail(ValueError("d"))
+        expected = [
+            (f"{mapped}.dead", mapped, "ValueError: a"), (invalid, mapped, "KeyError: 'b'"),
+            (chosen, alone, "ValueError: c"), (f"{other}.dead", other, "ValueError: d"),
+        ]  # fmt: skip
+        bench.eventually(lambda: connection.report().poisoned == 4, "4 poisoned")
+        for place, name, cause in expected:
+            (letter,) = bench.left(place, 1)
+            assert letter.body == name.encode()
+            check_copy(letter, name, cause=cause, count=1)
+        assert bench.letters() == []
+
     def test_a_consumer_of_the_dead_letters_names_another_destination(self, bench: Bench) -> None:
         """A consumer of the dead-letter queue needs another destination for its own dead letters.
 
