@@ -69,4 +69,4 @@ def test_refused_places() -> None:
             ("a", {"errors": Classifier().poison(KeyError, to="a")}),
         ):
             with pytest.raises(ConfigurationError, match="the dead-letter destination of this"):
-                connection.consumer(name, **options)  # type: ignore[arg-type]
+                connection.consumer(name, **options)

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
-    from redelivery import (
-        Classifier,
-        Connection,
-        Consumer,
-        DeadLetterMap,
-        Message,
-        RedeliveryPolicyMap,
-    )
+    from redelivery import Connection, Consumer, Message, RedeliveryPolicyMap
     from redelivery.core.engine import Engine
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.testing.conformance.broker_under_test import BrokerUnderTest, Found
@@ -94,29 +87,21 @@ class Bench:
     # By the library.
 
     def connect(
-        self,
-        policy: Policy | RedeliveryPolicyMap | None = QUICK,
-        /,
-        *,
-        dead_letters: DeadLetterMap | None = None,
-        errors: Classifier | None = None,
-        **options: object,
+        self, policy: Policy | RedeliveryPolicyMap | None = QUICK, /, **options: object
     ) -> Connection:
         """Return an open connection.
 
         Args:
             policy: Policy or map; None: those of the URI.
-            dead_letters: Strategies of dead letters; None: those of the URI.
-            errors: Rules for exceptions; None: no rules.
-            **options: Options of the URI, with `__` for a dot.
+            **options: Options of the URI, with `__` for a dot; `dead_letters` and `errors` are the arguments of
+                `redelivery.connect`.
         """
         policies = policy
         if policies is not None and not isinstance(policies, redelivery.RedeliveryPolicyMap):
             policies = redelivery.RedeliveryPolicyMap(default=policies)
+        given: dict[str, Any] = {name: options.pop(name, None) for name in ("dead_letters", "errors")}
         uri = self.broker.uri(**options)
-        connection = redelivery.connect(
-            uri, policies=policies, dead_letters=dead_letters, errors=errors, clock=self.clock
-        )
+        connection = redelivery.connect(uri, policies=policies, clock=self.clock, **given)
         connection.__enter__()
         self._connections.append(connection)
         return connection
