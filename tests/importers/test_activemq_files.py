@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.uri.joining import with_options
+from redelivery.uri.parser import parse_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,15 +25,15 @@ def test_a_suffix_without_a_prefix(imported: Any, prefix: str, queue: str | None
     strategy = f'<individualDeadLetterStrategy {prefix} queueSuffix=".DLQ"/>'
     entry = f'<policyEntry queue=">"><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>'
     found = imported(f"<broker {CORE}><policyEntries>{entry}</policyEntries></broker>")
-    assert found.dead_letters.get("redelivery.queuePrefix") == queue
-    assert found.dead_letters["redelivery.queueSuffix"] == ".DLQ"
+    assert found.dead_letters.get("redelivery.deadLetterMap.>.queuePrefix") == queue
+    assert found.dead_letters["redelivery.deadLetterMap.>.queueSuffix"] == ".DLQ"
 
 
 def test_a_map_has_no_dead_letters(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`from_activemq_xml` warns of the file's dead-letter options, which only the URI can have."""
     strategy = '<deadLetterStrategy><individualDeadLetterStrategy queuePrefix="D."/></deadLetterStrategy>'
     path = tmp_path / "a.xml"
-    path.write_text(f'<broker {CORE}><policyEntry queue=">">{strategy}</policyEntry></broker>')
+    path.write_text(f"<broker {CORE}><policyEntry>{strategy}</policyEntry></broker>")
     with caplog.at_level(logging.WARNING, "redelivery"):
         RedeliveryPolicyMap.from_activemq_xml(path)
     said = "add redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=D. to the URI"
@@ -62,18 +64,23 @@ ONE = (
 
 
 @pytest.mark.parametrize(
-    ("entries", "strategy", "noted"),
+    ("entries", "strategies"),
     [
         ('<policyEntry><deadLetterStrategy><sharedDeadLetterStrategy deadLetterQueue="X"/></deadLetterStrategy>'
-         "</policyEntry>" + ONE.format('queue=">"'), "individual", "all destinations"),
-        (ONE.format('queue=">"') + '<policyEntry queue="A.>" memoryLimit="1mb"/>', "individual", "queue://A.>"),
-        (ONE.format("") + '<policyEntry queue=">"/>', None, "all destinations"),
-        (ONE.format('queue="A"') + '<policyEntry queue=">"/>', None, "queue://A"),
+         "</policyEntry>" + ONE.format('queue=">"'), {"orders": "D.", "topic://prices": "X"}),
+        (ONE.format('queue=">"') + '<policyEntry queue="A.>" memoryLimit="1mb"/>', {"orders": "D.", "A.b": None}),
+        (ONE.format("") + '<policyEntry queue=">"/>', {"orders": None, "topic://prices": "D."}),
+        (ONE.format('queue="A"') + '<policyEntry queue=">"/>', {"orders": None, "A": "D."}),
+        (ONE.format('queue="A"') + ONE.format('queue="A"').replace("D.", "E."), {"orders": None, "A": "E."}),
     ],
-    ids=["the default first", "an entry without", "queues without", "one queue"],
+    ids=["the default first", "an entry without", "queues without", "one queue", "twice"],
 )  # fmt: skip
-def test_which_strategy_counts(imported: Any, entries: str, strategy: str | None, noted: str) -> None:
+def test_which_strategy_counts(imported: Any, entries: str, strategies: dict[str, str | None]) -> None:
     """An entry of queues precedes the default entry; an entry without a strategy has the default one, as in Classic."""
     found = imported(f"<broker {CORE}>{entries}</broker>")
-    assert found.dead_letters.get("redelivery.deadLetterStrategy") == strategy
-    assert f"dead letters of {noted}" in [note.what for note in found.notes]
+    read = parse_uri(with_options("stomp://h", found.dead_letters)).dead_letters
+    for name, expected in strategies.items():
+        one = read.strategy_for(name)
+        assert (one.queue_prefix or (one.destination or "").removeprefix("queue://") or None) == expected, (
+            name
+        )

@@ -124,7 +124,7 @@ def entry(place: str, strategy: str) -> str:
 
 
 def test_dead_letter_strategies(imported: Any) -> None:
-    """The strategy for all queues becomes options of the URI; others are notes with their lines."""
+    """Each entry's strategy becomes options of its pattern; one that is not known is a note, and left out."""
     found = imported(
         strategies(
             entry('queue=">"', '<sharedDeadLetterStrategy processExpired="false" processNonPersistent="true" '
@@ -135,46 +135,49 @@ def test_dead_letter_strategies(imported: Any) -> None:
         )
     )  # fmt: skip
     assert found.dead_letters == {
-        "redelivery.deadLetterDestination": "queue://LOST",
-        "redelivery.processExpired": "false",
-        "redelivery.deadLetterExpiration": "300000",
+        "redelivery.deadLetterMap.>.destination": "queue://LOST",
+        "redelivery.deadLetterMap.>.processExpired": "false",
+        "redelivery.deadLetterMap.>.expiration": "300000",
+        "redelivery.deadLetterMap.topic://T.>.processExpired": "false",
     }
     assert [(note.line, note.what) for note in found.notes] == [
         (1, "redelivery policies"),
         (2, "enableAudit=false"),
-        (3, "dead letters of topic://T.>"),
         (4, "deadLetterStrategy of queue://X"),
-        (4, "dead letters of queue://X"),
     ]
-
-
-def test_what_a_uri_cannot_say_yet_is_a_note(imported: Any) -> None:
-    """An option is carried over if a connection URI supports it; if not, the note has the reason."""
-    from redelivery.importers.dead_letter_uri import refusal  # noqa: PLC0415
-
-    wanted = {"redelivery.deadLetterStrategy": "individual", "redelivery.queuePrefix": "DLQ."}
-    found = imported(strategies(entry('queue=">"', '<individualDeadLetterStrategy queuePrefix="DLQ."/>')))
-    if refusal(wanted) is None:
-        assert found.dead_letters == wanted
-    else:
-        assert found.dead_letters == {}
-        assert [note.line for note in found.notes] == [1, 2, 2]
+    assert found.notes[-1].left_out
 
 
 def test_discarding(imported: Any) -> None:
-    """A strategy that discards everything is carried over; a plugin that discards some never becomes one."""
+    """A strategy that discards everything is carried over, and a plugin that discards all, or names some."""
     found = imported(strategies(entry('queue=">"', "<discarding/>")))
-    assert found.dead_letters in (
-        {"redelivery.deadLetter": "discard"},
-        {"redelivery.deadLetterStrategy": "discarding"},
+    assert found.dead_letters == {"redelivery.deadLetterMap.>.strategy": "discarding"}
+    plugin = "<broker {}><plugins><discardingDLQBrokerPlugin {}/></plugins></broker>"
+    every = imported(plugin.format(CORE, 'dropAll="true"'))
+    assert every.dead_letters == {"redelivery.deadLetterStrategy": "discarding"}
+    some = imported(plugin.format(CORE, 'dropAll="false" dropOnly="A B"'))
+    assert some.dead_letters == {"redelivery.deadLetterStrategy": "discarding", "redelivery.discard": "A B"}
+    assert imported(plugin.format(CORE, 'dropAll="false"')).dead_letters == {}
+
+
+def test_a_plugin_that_drops_all_against_its_words(imported: Any) -> None:
+    """`dropOnly` beside `dropAll`, which is true by default, drops everything on Classic: nobody means that."""
+    found = imported(
+        f'<broker {CORE}><plugins>\n<discardingDLQBrokerPlugin dropOnly="A B"/></plugins></broker>'
     )
-    some = imported(
-        f'<broker {CORE}><plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="A B"/></plugins></broker>'
-    )
-    assert some.dead_letters in (
-        {},
-        {"redelivery.deadLetterStrategy": "discarding", "redelivery.discard": "A B"},
-    )
+    assert found.dead_letters == {}
+    (note,) = [note for note in found.notes if note.left_out]
+    assert (note.line, note.what) == (2, "dropOnly=A B")
+    assert 'write dropAll="false" to drop these only' in note.why
+
+
+def test_a_plugin_and_strategies(imported: Any) -> None:
+    """A plugin that drops some dead letters cannot be said beside strategies: they count, and it is left out."""
+    plugin = '<plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="A B"/></plugins>'
+    own = entry('queue="X"', "<individualDeadLetterStrategy/>")
+    found = imported(f"<broker {CORE}>{plugin}{own}</broker>")
+    assert found.dead_letters == {"redelivery.deadLetterMap.X.strategy": "individual"}
+    assert [note.what for note in found.notes if note.left_out] == ["the discardingDLQBrokerPlugin"]
 
 
 @pytest.mark.parametrize(
@@ -260,8 +263,8 @@ def test_the_plugin_counts_where_the_client_does_not_redeliver(imported: Any) ->
          "</redeliveryPolicyMap>"), "f:2: a redelivery policy entry needs a queue"),
         ('<connectionFactory brokerURL="tcp://u:hunter2@a?jms.redeliveryPolicy.maximumRedelivery=1"/>',
          "f:2: unknown option jms.redeliveryPolicy.maximumRedelivery; did you mean"),
-        (entry('queue=">"', '<sharedDeadLetterStrategy expiration="-1"/>'), "f:2: redelivery.deadLetterExp"),
-        (entry('queue=">"', '<sharedDeadLetterStrategy deadLetterQueue="a.*"/>'), "f:2: redelivery.deadLetterDest"),
+        (entry('queue=">"', '<sharedDeadLetterStrategy expiration="-1"/>'), "f:2: redelivery.deadLetterMap.queue://>.exp"),
+        (entry('queue=">"', '<sharedDeadLetterStrategy deadLetterQueue="a.*"/>'), "f:2: redelivery.deadLetterMap.queue://>.dest"),
     ],
 )  # fmt: skip
 def test_mistakes(imported: Any, text: str, error: str) -> None:

@@ -12,6 +12,8 @@ import pytest
 from redelivery import ArtemisRedeliveryPolicy, ConfigurationError, RedeliveryPolicyMap
 from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
 from redelivery.importers import overlaps
+from redelivery.uri.joining import with_options
+from redelivery.uri.parser import parse_uri
 
 VECTORS = json.loads(
     (Path(__file__).parents[1] / "vectors" / "artemis_address_settings.json").read_text(encoding="utf-8")
@@ -138,11 +140,8 @@ def test_a_broker_as_it_is_created(imported: Any) -> None:
             2, "include a.xml", "other files",
         ),
         (
-            settings(
-                ("#", "<dead-letter-address>DLQ</dead-letter-address>"),
-                ("a", "<dead-letter-address>DLA</dead-letter-address>"),
-            ),
-            4, "dead letters of a", "queue://DLA",
+            settings(("a,b", "<dead-letter-address>DLA</dead-letter-address>")),
+            1, "dead-letter-address", "a,b: a URI's patterns cannot express this name; left out",
         ),
     ],
 )  # fmt: skip
@@ -150,6 +149,29 @@ def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None
     """Each setting that is not carried over is named with its line and the reason."""
     notes = [note for note in imported(text).notes if note.what == what and why in note.why]
     assert [note.line for note in notes] == [line]
+
+
+def test_each_address_has_its_own_dead_letter_address(imported: Any) -> None:
+    """An entry has what Artemis merges for its addresses, for queues and topics; overlaps have their own."""
+    created = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+    found = imported(
+        settings(
+            ("#", "<dead-letter-address>DLQ</dead-letter-address>"),
+            ("orders.#", "<dead-letter-address>orders.dead</dead-letter-address>"),
+            ("orders.auto", created),
+            ("*.eu", "<dead-letter-address>eu.dead</dead-letter-address>"),
+            ("plain", "<max-delivery-attempts>3</max-delivery-attempts>"),
+        )
+    )
+    read = parse_uri(with_options("stomp://h", found.dead_letters)).dead_letters
+    expected = {
+        "x": "DLQ", "orders": "orders.dead", "orders.us": "orders.dead", "bills.eu": "eu.dead", "plain": "DLQ",
+        "orders.eu": "eu.dead",
+    }  # fmt: skip
+    for name, place in expected.items():
+        for kind in ("queue", "topic"):
+            assert read.strategy_for(f"{kind}://{name}").destination == f"queue://{place}", name
+    assert read.strategy_for("orders.auto").strategy == "individual"
 
 
 def test_dead_letters(imported: Any) -> None:

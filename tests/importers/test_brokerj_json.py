@@ -39,7 +39,7 @@ def test_queues(imported: Any, document: Any, indent: int | None) -> None:
     found = imported(json.dumps(document, indent=indent))
     assert found.kind == "Broker-J JSON"
     assert found.policies == RedeliveryPolicyMap({"orders": at_once(3)})
-    assert found.dead_letters == {"redelivery.deadLetterDestination": "queue://DLQ"}
+    assert found.dead_letters == {"redelivery.deadLetterMap.orders.destination": "queue://DLQ"}
     assert [note.what for note in found.notes] == ["DLQ: no maximumDeliveryAttempts"]
 
 
@@ -84,7 +84,7 @@ def test_the_context(imported: Any) -> None:
 
 
 def test_notes(imported: Any) -> None:
-    """Discarding, queue names that would be patterns here, and different alternates are noted with their lines."""
+    """Discarding, and queue names that would be patterns here, are noted; each queue has its own alternate."""
     lines = [
         '{"queues": [',
         '{"name": "a", "maximumDeliveryAttempts": 2},',
@@ -97,13 +97,14 @@ def test_notes(imported: Any) -> None:
     assert [(note.line, note.what) for note in found.notes] == [
         (2, "a: no alternateBinding"),
         (3, "queue b.*"),
-        (4, "dead letters of c"),
         (5, "maximumDeliveryAttempts=${n}"),
         (5, "d: no maximumDeliveryAttempts"),
-        (5, "dead letters of d"),
         (6, "virtualHostInitialConfiguration=host.json"),
     ]
-    assert found.dead_letters == {}
+    assert found.dead_letters == {
+        "redelivery.deadLetterMap.c.destination": "queue://x",
+        "redelivery.deadLetterMap.d.destination": "queue://y",
+    }
 
 
 @pytest.mark.parametrize(

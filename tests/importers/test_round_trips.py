@@ -248,11 +248,14 @@ max-delivery-attempts = 3
 [deadLetters]
 deadLetterDestination = "LOST"
 processExpired = false
+[deadLetters.map."topic://prices.*"]
+strategy = "individual"
+topicPrefix = "D."
 """
 
 
 def test_toml_by_hand(tmp_path: Path) -> None:
-    """Names and units in TOML are those of the URI and of broker.xml."""
+    """Names and units in TOML are those of the URI and of broker.xml; it is written as it was read."""
     path = tmp_path / "policies.toml"
     path.write_text(TOML)
     expected: dict[str, Policy] = {
@@ -265,7 +268,10 @@ def test_toml_by_hand(tmp_path: Path) -> None:
     assert read_toml(TOML, "f")[1] == {
         "redelivery.deadLetterDestination": "LOST",
         "redelivery.processExpired": "false",
+        "redelivery.deadLetterMap.topic://prices.*.strategy": "individual",
+        "redelivery.deadLetterMap.topic://prices.*.topicPrefix": "D.",
     }
+    assert read_toml(to_toml(*read_toml(TOML, "f")), "f") == read_toml(TOML, "f")
 
 
 def test_a_limit_of_time_in_toml() -> None:
@@ -301,12 +307,15 @@ def test_a_limit_of_time_in_toml() -> None:
         (("max-delivery-attempts", "max-delivery-attempt"), "f:14: unknown option max-delivery-attempt; did"),
         (('"LOST"', '"a.*"'), "f:16: redelivery.deadLetterDestination must be one queue"),
         (("processExpired", "processExpire"), "f:17: unknown option redelivery.processExpire; did you mean"),
+        (('"D."', '"D.*."'), "f:20: redelivery.deadLetterMap.topic://prices.*.topicPrefix must make the name"),
+        (("topicPrefix", "topicPrefx"), "f:20: redelivery.deadLetterMap.<pattern>.<option> has an unknown option"),
+        (('."topic://prices.*"]', "]"), "f:19: deadLetters.map.strategy must be a table"),
         (('"activemq"', '"rabbit"'), "f:2: wildcards must be activemq, artemis, or a table"),
         (('"activemq"', '{delimiter = "**"}'), "f:2: an address' delimiter and wildcards must be three"),
         (('"activemq"', '"artemis"'), ""),
         (("[default]", "[defaults]"), "f:3: unknown key defaults; did you mean 'default'?"),
         (("[default]\nmaximumRedeliveries", "default"), "f:3: default must be a table"),
-        (("false", "false\n'"), "f:18"),
+        (("false", "false\n'"), "f:21"),
     ],
 )
 def test_mistakes(change: tuple[str, str], error: str) -> None:

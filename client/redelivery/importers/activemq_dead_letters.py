@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.importers.dead_letter_uri import Strategy, carried, one_for_all
+from redelivery.importers.dead_letter_uri import Strategy, carried, mapped
 from redelivery.importers.imported import Value
 from redelivery.importers.setting_values import BOOLEANS, settled
 
@@ -30,7 +30,6 @@ _DEFAULTS = {
     "dropTemporaryTopics": "true", "dropTemporaryQueues": "true", "reportInterval": "1000",
 }  # fmt: skip
 """Values that need not be carried over, because they are the default on both sides."""
-_EVERYWHERE = "all destinations"
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
 # Each suffix is added before its prefix, which can be empty only where there is a suffix.
 _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix", "topicSuffix")
@@ -47,32 +46,46 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
         if kind == "policyEntry":
             item = beans.properties(element).get("deadLetterStrategy")
             if item is not None:
-                found.append(_entry(element, item, beans, reader, notes))
+                strategy = _entry(element, item, beans, reader, notes)
+                found += [] if strategy is None else [strategy]
             else:
                 without.append(element)
         elif kind == "discardingDLQBrokerPlugin":
-            plugins.append(_discarding_plugin(element, beans, notes))
+            plugin = _discarding_plugin(element, beans, notes)
+            plugins += [] if plugin is None else [plugin]
         elif kind == "redeliveryPlugin":
             flags |= _redelivery_plugin(element, beans, notes)
     if found:
-        found = _by_rank([*found, *(_without_strategy(element, reader) for element in without)])
+        found += [_without_strategy(element, reader) for element in without if reader.place(element) != ""]
     # A plugin that drops everything precedes all strategies. One that drops some only must not replace a strategy.
     drops_all = [plugin for plugin in plugins if "discard" not in plugin.options]
-    drops_some = [plugin for plugin in plugins if "discard" in plugin.options]
-    return carried(flags, notes, one_for_all([*drops_all, *found, *drops_some], notes))
+    if drops_all:
+        return carried(flags, notes, mapped(drops_all, notes))
+    if found:
+        for plugin in plugins:
+            notes.add(
+                plugin.line, "the discardingDLQBrokerPlugin",
+                "a strategy cannot both drop the dead letters of some names and have the strategies of this file; left "
+                "out: drop them with redelivery.deadLetterMap.<pattern>.deadLetter=discard",
+                left_out=True,
+            )  # fmt: skip
+    return carried(flags, notes, mapped(found or plugins, notes))
 
 
-def _entry(entry: Element, item: Property, beans: Beans, reader: PolicyReader, notes: Notes) -> Strategy:
+def _entry(
+    entry: Element, item: Property, beans: Beans, reader: PolicyReader, notes: Notes
+) -> Strategy | None:
     place = reader.place(entry)
-    everything = place in (None, "queue://>")
-    pattern = _EVERYWHERE if place is None else place or "a pattern that is not understood"
+    if place == "":
+        notes.add(item.line, "deadLetterStrategy", "its pattern is not understood; left out", left_out=True)
+        return None
     options: dict[str, Value] = {}
     strategy = item.beans[0] if item.beans else None
     kind = _STRATEGIES.get(beans.type_of(strategy)) if strategy is not None else None
     if strategy is None or kind is None:
-        what = f"deadLetterStrategy of {pattern}"
+        what = f"deadLetterStrategy of {place or 'all destinations'}"
         notes.add(item.line, what, "a strategy that is not known here; left out", left_out=True)
-        return Strategy(pattern, False, item.line, options)  # noqa: FBT003
+        return None
     if kind != "shared":
         options["deadLetterStrategy"] = Value(kind, strategy.line)
     for name, held in beans.properties(strategy).items():
@@ -83,18 +96,12 @@ def _entry(entry: Element, item: Property, beans: Beans, reader: PolicyReader, n
             notes.add(held.line, f"{name}={held.text}", "a dead letter is not audited for duplicates here")
         elif (value := settled(name, held.value, notes)) is not None:
             _put(options, name, value)
-    return Strategy(pattern, everything, strategy.line, _ordered(options))
+    return Strategy(place, strategy.line, _ordered(options))
 
 
 def _without_strategy(entry: Element, reader: PolicyReader) -> Strategy:
     """Return the strategy of an entry that has none: the default, also where a wider entry has a strategy."""
-    place = reader.place(entry)
-    return Strategy(place or _EVERYWHERE, place in (None, "queue://>"), entry.line, {})
-
-
-def _by_rank(strategies: list[Strategy]) -> list[Strategy]:
-    """Return strategies, the default entry last: an entry of queues precedes it in Classic."""
-    return sorted(strategies, key=lambda strategy: strategy.pattern == _EVERYWHERE)
+    return Strategy(reader.place(entry), entry.line, {})
 
 
 def _put(options: dict[str, Value], name: str, value: Value) -> None:
@@ -128,7 +135,7 @@ def _queue(item: Property, beans: Beans) -> str:
     return f"{kind}://{name.text if name is not None else ''}"
 
 
-def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy:
+def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy | None:
     options = {"deadLetterStrategy": Value("discarding", element.line)}
     drops_all = True
     for name, item in beans.properties(element).items():
@@ -141,11 +148,17 @@ def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy
             options["discard"] = value
         else:
             _put(options, name, value)
-    if drops_all:
-        options.pop("discard", None)
-    # For all destinations: its patterns select the dropped ones.
-    everything = drops_all or "discard" in options
-    return Strategy("the discardingDLQBrokerPlugin", everything, element.line, _ordered(options))
+    if drops_all and "discard" in options:
+        notes.add(
+            options["discard"].line, f"dropOnly={options['discard'].text}",
+            "has no effect while dropAll is true, its default: Classic drops every dead letter. Left out, and all are "
+            'kept: write dropAll="false" to drop these only, or remove dropOnly to drop all',
+            left_out=True,
+        )  # fmt: skip
+        return None
+    if not drops_all and "discard" not in options:
+        return None  # it drops nothing but messages of temporary destinations
+    return Strategy(None, element.line, _ordered(options))
 
 
 def _redelivery_plugin(element: Element, beans: Beans, notes: Notes) -> dict[str, Value]:

@@ -13,12 +13,15 @@ from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
 from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.importers.dead_letter_uri import Strategy, one_for_all
+from redelivery.importers.dead_letter_uri import Strategy, mapped
 from redelivery.importers.imported import Value
 from redelivery.importers.overlaps import MOST, with_overlaps
 from redelivery.importers.setting_values import settled
+from redelivery.importers.uri_writer import classic_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redelivery.importers.imported import Notes
     from redelivery.importers.xml_positions import Element
 
@@ -105,7 +108,7 @@ def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
                 element.line, f"include {element.attributes.get('href', '')}", "other files are not read"
             )
     _also_without_prefix(settings, notes)
-    return _policies(settings, wildcards, notes), _dead_letters(root, settings, notes)
+    return _policies(settings, wildcards, notes), _dead_letters(root, settings, wildcards, notes)
 
 
 def _wildcards(root: Element, notes: Notes) -> ArtemisWildcards:
@@ -201,10 +204,20 @@ def _policies(
     settings: dict[str, _Setting], wildcards: ArtemisWildcards, notes: Notes
 ) -> RedeliveryPolicyMap:
     """Return a map in which each entry has what Artemis would merge for the addresses of its match."""
+    policies = {
+        text: _policy(merged, notes) for text, merged in _merged(settings, _POLICY, wildcards, notes).items()
+    }
+    return RedeliveryPolicyMap.from_artemis_settings(policies, ArtemisRedeliveryPolicy(), wildcards)
+
+
+def _merged(
+    settings: dict[str, _Setting], names: Collection[str], wildcards: ArtemisWildcards, notes: Notes
+) -> dict[str, dict[str, Value]]:
+    """Return, by match, those of these options that Artemis would merge for its addresses; overlaps have their own."""
     ranked = [
         _Setting(AddressMatch(setting.match.text, place, wildcards), setting.line, setting.options)
         for place, setting in enumerate(settings.values())
-        if any(name in _POLICY for name in setting.options)
+        if any(name in names for name in setting.options)
     ]
     ranked.sort(key=lambda setting: setting.match.rank, reverse=True)
     matches, complete = with_overlaps([setting.match.text for setting in ranked], wildcards)
@@ -216,15 +229,17 @@ def _policies(
         )  # fmt: skip
     wild = [setting for setting in ranked if setting.match.wildcard]
     plain = {setting.match.text: [setting] for setting in ranked if not setting.match.wildcard}
-    policies = {match.text: _merged(match, plain.get(match.text, []) + wild, notes) for match in matches}
-    return RedeliveryPolicyMap.from_artemis_settings(policies, ArtemisRedeliveryPolicy(), wildcards)
+    found: dict[str, dict[str, Value]] = {}
+    for match in matches:
+        merged: dict[str, Value] = {}
+        for setting in plain.get(match.text, []) + wild:
+            if setting.match.includes(match):
+                merged = {**{name: v for name, v in setting.options.items() if name in names}, **merged}
+        found[match.text] = merged
+    return found
 
 
-def _merged(match: AddressMatch, ranked: list[_Setting], notes: Notes) -> ArtemisRedeliveryPolicy:
-    merged: dict[str, Value] = {}
-    for setting in ranked:
-        if setting.match.includes(match):
-            merged = {**{k: v for k, v in setting.options.items() if k in _POLICY}, **merged}
+def _policy(merged: dict[str, Value], notes: Notes) -> ArtemisRedeliveryPolicy:
     try:
         return ArtemisRedeliveryPolicy.from_options({name: value.text for name, value in merged.items()})
     except ConfigurationError as error:
@@ -232,18 +247,22 @@ def _merged(match: AddressMatch, ranked: list[_Setting], notes: Notes) -> Artemi
         raise notes.error(place.line if place else 0, error) from None
 
 
-def _dead_letters(root: Element, settings: dict[str, _Setting], notes: Notes) -> dict[str, str]:
+def _dead_letters(
+    root: Element, settings: dict[str, _Setting], wildcards: ArtemisWildcards, notes: Notes
+) -> dict[str, str]:
     multicast = {
         element.attributes.get("name", "")
         for element in root.walk()
         if element.tag == "address" and element.child("multicast") and not element.child("anycast")
     }
-    found: list[Strategy] = []
-    for setting in settings.values():
-        options = _strategy(setting, multicast, notes)
-        if options:
-            everything = setting.match.tail and not setting.match.words
-            found.append(Strategy(setting.match.text, everything, setting.line, options))
+    strategies = {
+        text: _strategy(text, merged, multicast, notes)
+        for text, merged in _merged(settings, _DEAD, wildcards, notes).items()
+    }
+    differences: list[str] = []
+    default, entries = classic_entries(strategies, {}, wildcards, differences, ("queue", "topic"))
+    for each in differences:
+        notes.add(1, "dead-letter-address", each, left_out=True)
     dead = [setting for setting in settings.values() if _DEAD[0] in setting.options]
     anywhere = {setting.match.text for setting in dead}
     wild = [setting.match for setting in dead if setting.match.wildcard]
@@ -255,18 +274,22 @@ def _dead_letters(root: Element, settings: dict[str, _Setting], notes: Notes) ->
                 setting.line, f"match={setting.match.text}",
                 "without a dead-letter-address Artemis drops a poison message; here it is dead-lettered",
             )  # fmt: skip
-    return one_for_all(found, notes)
+    found: list[tuple[str | None, dict[str, Value]]] = [(None, default), *entries.items()]
+    return mapped([Strategy(pattern, _line(options), options) for pattern, options in found], notes)
 
 
-def _strategy(setting: _Setting, multicast: set[str], notes: Notes) -> dict[str, Value]:
-    given = setting.options
+def _line(options: dict[str, Value]) -> int:
+    return min((value.line for value in options.values()), default=0)
+
+
+def _strategy(match: str, given: dict[str, Value], multicast: set[str], notes: Notes) -> dict[str, Value]:
     address = given.get("dead-letter-address")
     creates = given.get("auto-create-dead-letter-resources")
     if creates is not None and creates.text.lower() == "true":
         prefix = given.get("dead-letter-queue-prefix", Value("DLQ.", creates.line))
         suffix = given.get("dead-letter-queue-suffix", Value("", creates.line))
         notes.add(
-            creates.line, f"{_DEAD[1]}=true of {setting.match.text}",
+            creates.line, f"{_DEAD[1]}=true of {match}",
             f"a copy goes to an address of that name, not to a queue {prefix.text}… of the dead-letter-address",
         )  # fmt: skip
         options = {"deadLetterStrategy": Value("individual", creates.line)}

@@ -15,7 +15,7 @@ from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
-from redelivery.importers.dead_letter_uri import Strategy, one_for_all
+from redelivery.importers.dead_letter_uri import Strategy, mapped
 from redelivery.importers.imported import Value
 from redelivery.importers.json_positions import JsonArray, JsonObject, parse_json
 from redelivery.importers.setting_values import settled
@@ -103,7 +103,7 @@ class _BrokerJReader:
         self.names.add(str(place))
         if policy is not None:
             self.policies[str(place)] = policy
-        self._dead_letters(queue, name, policy, everything=False)
+        self._dead_letters(queue, name, policy, str(place))
 
     def _policy(self, node: JsonObject, context: dict[str, Any]) -> None:
         attributes = node.get("attributes")
@@ -115,7 +115,7 @@ class _BrokerJReader:
         held = attributes if isinstance(attributes, JsonObject) else JsonObject(node.line)
         if pattern == ".*":
             self.default = self._limit(held, context, "every other queue")
-            self._dead_letters(held, "every other queue", self.default, everything=True)
+            self._dead_letters(held, "every other queue", self.default, None)
         elif _LITERAL.fullmatch(pattern):
             named = JsonObject(held.line)
             named.update(held)
@@ -155,7 +155,7 @@ class _BrokerJReader:
         )
 
     def _dead_letters(
-        self, held: JsonObject, name: str, policy: RedeliveryPolicy | None, *, everything: bool
+        self, held: JsonObject, name: str, policy: RedeliveryPolicy | None, pattern: str | None
     ) -> None:
         line = held.lines.get(_ALTERNATE, held.line)
         binding = held.get(_ALTERNATE)
@@ -164,7 +164,7 @@ class _BrokerJReader:
             value = settled(_ALTERNATE, Value(target, line), self.notes)
             if value is not None:
                 options = {"deadLetterDestination": Value(f"queue://{value.text}", line)}
-                self.strategies.append(Strategy(name, everything, line, options))
+                self.strategies.append(Strategy(pattern, line, options))
         elif policy is not None and policy.maximum_redeliveries >= 0:
             self.notes.add(
                 line, f"{name}: no {_ALTERNATE}",
@@ -196,18 +196,5 @@ def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str
         raise ConfigurationError(f"{notes.file}: the JSON is too deep") from None
     if not reader.found:
         notes.add(1, "queues", "the file has none; the Java client's default policy applies")
-    strategies = _shared(reader.strategies)
     policies = RedeliveryPolicyMap(reader.policies, default=reader.default)
-    return policies, one_for_all(strategies, notes)
-
-
-def _shared(strategies: list[Strategy]) -> list[Strategy]:
-    """Return the strategies.
-
-    If all queues with a dead-letter queue have the same one, the first strategy is for all destinations.
-    """
-    targets = {value.text for strategy in strategies for value in strategy.options.values()}
-    if len(targets) != 1 or any(strategy.everything for strategy in strategies):
-        return strategies
-    first = strategies[0]
-    return [Strategy(first.pattern, True, first.line, first.options), *strategies[1:]]  # noqa: FBT003
+    return policies, mapped(reader.strategies, notes)

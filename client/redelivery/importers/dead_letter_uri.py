@@ -1,24 +1,27 @@
-"""Dead-letter settings of a broker as options of a connection URI, which has one set for a connection."""
+"""Dead-letter settings of a broker as options of a connection URI: of the connection, and of patterns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import overlap
 from redelivery.errors import ConfigurationError
-from redelivery.uri.joining import with_options
-from redelivery.uri.option_table import OPTIONS
+from redelivery.importers.imported import Value
+from redelivery.uri.dead_letter_options import of_a_pattern
+from redelivery.uri.joining import shortest, with_options
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, OPTIONS
 from redelivery.uri.sorted_options import near_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from redelivery.importers.imported import Notes, Value
+    from redelivery.importers.imported import Notes
 
-__all__ = ["Strategy", "carried", "one_for_all", "refusal"]
+__all__ = ["Strategy", "carried", "mapped", "refusal"]
 
 _PREFIX = "redelivery."
-_STRATEGY = "redelivery.deadLetterStrategy"
 
 
 def refusal(options: Mapping[str, str]) -> str | None:
@@ -36,33 +39,39 @@ def refusal(options: Mapping[str, str]) -> str | None:
 class Strategy:
     """Dead-letter settings of a broker for the destinations of one pattern."""
 
-    pattern: str
-    """Pattern as the file has it; for notes."""
-    everything: bool
-    """True if the pattern covers all destinations."""
+    pattern: str | None
+    """Pattern of the map of a connection URI, such as `queue://orders.>`; None: all destinations."""
     line: int
     options: Mapping[str, Value]
     """Short names of `redelivery.` options. Each may be added to those before it."""
 
 
-def one_for_all(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
-    """Return the URI options of the strategy for all destinations; note strategies that differ from it.
+def mapped(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
+    """Return the URI options of all strategies: the connection's own, and those of patterns.
 
-    If no pattern covers all destinations, nothing is carried over: a connection has one strategy, and the
-    strategy of a few destinations is wrong for the others.
+    Of two strategies with the same pattern the last one counts. One that says what also serves without it is left out.
     """
-    chosen = next((strategy for strategy in strategies if strategy.everything), None)
-    wanted = _plain(chosen) if chosen is not None else {}
-    for strategy in strategies:
-        options = _plain(strategy)
-        if strategy is not chosen and options != wanted:
-            said = " ".join(f"{_PREFIX}{name}={value}" for name, value in options.items()) or "the default"
-            notes.add(
-                strategy.line,
-                f"dead letters of {strategy.pattern}",
-                f"a connection has one strategy for all its destinations; this one is {said}",
-            )
-    return carried(chosen.options, notes) if chosen is not None else {}
+    each = {strategy.pattern: strategy for strategy in strategies}
+    default = each.pop(None, None)
+    found = {} if default is None else carried(default.options, notes)
+    plain = {} if default is None else _plain(default)
+    others = {pattern: one for pattern, one in each.items() if pattern is not None}
+    for pattern, strategy in others.items():
+        if _plain(strategy) != plain or any(
+            _plain(other) != plain and _overlap(pattern, wide) for wide, other in others.items()
+        ):
+            # A default where a wider pattern has another strategy.
+            options = strategy.options or {"deadLetterStrategy": Value("shared", strategy.line)}
+            found |= carried(options, notes, pattern=pattern)
+    return found
+
+
+def _overlap(one: str, other: str) -> bool:
+    return any(
+        overlap(left, right)
+        for left in Destination.parse(one).members
+        for right in Destination.parse(other).members
+    )
 
 
 def _plain(strategy: Strategy) -> dict[str, str]:
@@ -70,7 +79,11 @@ def _plain(strategy: Strategy) -> dict[str, str]:
 
 
 def carried(
-    options: Mapping[str, Value], notes: Notes, base: Mapping[str, str] | None = None
+    options: Mapping[str, Value],
+    notes: Notes,
+    base: Mapping[str, str] | None = None,
+    *,
+    pattern: str | None = None,
 ) -> dict[str, str]:
     """Return `base`, and the options that a connection URI supports; note the others, with the reason.
 
@@ -78,24 +91,26 @@ def carried(
         options: Values by short name.
         notes: Notes to add to.
         base: Options by full name that are there already. None: none.
+        pattern: Pattern in a map that has these options; None: the connection.
 
     Raises:
         ConfigurationError: A value is refused although its option is supported; with its line.
     """
     kept = dict(base or {})
     group: dict[str, str] = {}
+    strategy = _named("deadLetterStrategy", pattern)
     for short, value in options.items():
-        name = _PREFIX + short
+        name = _named(short, pattern)
         group[name] = value.text
-        if name == _STRATEGY and "discard" in options:
+        if name == strategy and "discard" in options:
             # The strategy waits for its patterns: without them it would discard everything.
             continue
-        known = all(given in OPTIONS for given in group)
+        known = _PREFIX + short in OPTIONS
         why = refusal({**kept, **group}) if known else f"there is no such option here{_near(short)}"
         if why is None:
             kept |= group
-        elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
-            kept["redelivery.deadLetter"] = "discard"  # same, for all destinations
+        elif group.get(strategy) == "discarding" and len(group) == 1:
+            kept[_named("deadLetter", pattern)] = "discard"  # same, for all destinations
         elif known and refusal({name: value.text}) == why:
             raise notes.error(value.line, ConfigurationError(why, option=name))
         else:
@@ -103,6 +118,16 @@ def carried(
             notes.add(value.line, said, why, left_out=True)
         group = {}
     return kept
+
+
+def _named(short: str, pattern: str | None) -> str:
+    """Return the full name of an option: of the connection, or of a pattern; one that patterns lack is the former."""
+    own = of_a_pattern(_PREFIX + short)
+    return (
+        _PREFIX + short
+        if pattern is None or own is None
+        else f"{DEAD_LETTER_MAP_PREFIX}{shortest(pattern)}.{own}"
+    )
 
 
 def _near(short: str) -> str:

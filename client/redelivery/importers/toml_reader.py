@@ -21,7 +21,8 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.importers.dead_letter_uri import refusal
 from redelivery.importers.imported import at_line
-from redelivery.importers.toml_writer import ELAPSED, WILDCARDS
+from redelivery.importers.toml_writer import ELAPSED, MAP, WILDCARDS
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX
 
 if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
@@ -131,13 +132,23 @@ class _TomlReader:
             raise self._error((*place, (error.option or "").partition("[")[0]), error) from None
 
     def _dead_letters(self, value: object) -> dict[str, str]:
+        table = dict(self._table(value, ("deadLetters",)))
+        patterns = self._table(table.pop(MAP, {}), ("deadLetters", MAP))
+        named: list[tuple[tuple[str, ...], str, object]] = [
+            (("deadLetters", name), f"redelivery.{name}", given) for name, given in table.items()
+        ]
+        for pattern, options in patterns.items():
+            place = ("deadLetters", MAP, pattern)
+            named += [
+                ((*place, name), f"{DEAD_LETTER_MAP_PREFIX}{pattern}.{name}", given)
+                for name, given in self._table(options, place).items()
+            ]
         found: dict[str, str] = {}
-        for name, given in self._table(value, ("deadLetters",)).items():
-            option = f"redelivery.{name}"
+        for key, option, given in named:
             found[option] = _as_text(given)
             why = refusal(found)
             if why is not None:
-                raise self._error(("deadLetters", name), ConfigurationError(why, option=option))
+                raise self._error(key, ConfigurationError(why, option=option))
         return found
 
 

@@ -11,6 +11,7 @@ from redelivery.core.policy.artemis_wildcards import ArtemisWildcards
 from redelivery.core.policy.delay_list import DelayListPolicy
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["ELAPSED", "WILDCARDS", "to_toml"]
+__all__ = ["ELAPSED", "MAP", "WILDCARDS", "to_toml"]
 
 WILDCARDS = {"delimiter": "delimiter", "singleWord": "single_word", "anyWords": "any_words"}
 """Keys of the inline table of Artemis' wildcards, and the fields that they set."""
 ELAPSED = "maximumElapsed"
+MAP = "map"
+"""Key of the tables of patterns among the dead-letter options."""
 _NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?")
 _ALWAYS = ("maximumRedeliveries", "max-delivery-attempts")
 
@@ -47,11 +50,21 @@ def to_toml(policies: RedeliveryPolicyMap, dead_letters: Mapping[str, str] | Non
     for pattern, policy in dict(policies.entries).items():
         lines += ["", f"[policies.{_quoted(pattern)}]", *_options(policy, f"the policy for {pattern}")]
     if dead_letters:
-        lines += ["", "[deadLetters]"]
-        lines += [
-            f"{name.removeprefix('redelivery.')} = {_value(text)}" for name, text in dead_letters.items()
-        ]
+        lines += _dead_letters(dead_letters)
     return "\n".join(lines) + "\n"
+
+
+def _dead_letters(options: Mapping[str, str]) -> list[str]:
+    """Return the table of a connection's own options, and one for each pattern."""
+    tables: dict[str, list[str]] = {}
+    for name, text in options.items():
+        table, own = "[deadLetters]", name.removeprefix("redelivery.")
+        if name.startswith(DEAD_LETTER_MAP_PREFIX):
+            pattern, _, own = name.removeprefix(DEAD_LETTER_MAP_PREFIX).rpartition(".")
+            table = f"[deadLetters.{MAP}.{_quoted(pattern)}]"
+        tables.setdefault(table, []).append(f"{own} = {_value(text)}")
+    # A table without a pattern ends where the first one with a pattern begins.
+    return [line for table in sorted(tables, key=len) for line in ("", table, *tables[table])]
 
 
 def _wildcards(wildcards: ArtemisWildcards) -> str:

@@ -5,7 +5,7 @@ A URI has the Java client's policy, with Classic's wildcards.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from redelivery.core.destination import Destination
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
@@ -15,16 +15,19 @@ from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.importers.overlaps import with_overlaps
 from redelivery.importers.toml_writer import ELAPSED
-from redelivery.uri.joining import option_text
+from redelivery.uri.joining import option_text, shortest
 from redelivery.uri.option_table import MAP_PREFIX, OUR_MAP_PREFIX, OUR_POLICY, POLICY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from redelivery.core.policy.artemis_wildcards import ArtemisWildcards
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["UriOptions", "to_uri_options"]
+__all__ = ["UriOptions", "classic_entries", "to_uri_options"]
+
+T = TypeVar("T")
 
 _KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 _NATIVE = "native:// addresses: the patterns of a URI do not match them; they get its default"
@@ -66,7 +69,7 @@ def to_uri_options(
     written |= _options(_sayable(default, "other destinations", differences), POLICY, OUR_POLICY)
     for pattern, policy in entries.items():
         parsed = Destination.parse(pattern)
-        plain = parsed.name if Destination.parse(parsed.name) == parsed else pattern
+        plain = shortest(pattern)
         # An address of Artemis has an entry for each kind of destination, and one note.
         said = _sayable(policy, pattern if policies.wildcards is None else parsed.name, differences)
         written |= _options(said, f"{MAP_PREFIX}{plain}.", f"{OUR_MAP_PREFIX}{plain}.")
@@ -153,33 +156,49 @@ def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Pol
     entries = dict(policies.entries)
     if wildcards is None:
         return policies.default, entries
+    return classic_entries(entries, policies.default, wildcards, differences, (*_KINDS, "native"))
+
+
+def classic_entries(
+    entries: Mapping[str, T],
+    default: T,
+    wildcards: ArtemisWildcards,
+    differences: list[str],
+    kinds: Sequence[str],
+) -> tuple[T, Mapping[str, T]]:
+    """Return values by Artemis' address-setting matches as the default and values by Classic's patterns.
+
+    `kinds`: of the destinations that get an entry; `native` only for an address without wildcards. What cannot be said
+    with Classic's patterns is added to `differences`.
+    """
     matches, _ = with_overlaps(list(entries), wildcards)
     ranked = [AddressMatch(text, place, wildcards) for place, text in enumerate(entries)]
     ranked = [match for match in ranked if match.wildcard]
-    default = policies.default
-    found: dict[str, Policy] = {}
-    served: list[tuple[AddressMatch, Policy]] = []
+    found: dict[str, T] = {}
+    served: list[tuple[AddressMatch, T]] = []
+    plain = [kind for kind in kinds if kind != "native"]
     for match in matches:
         if match.wildcard or match.text not in entries:
             best = max((one for one in ranked if one.includes(match)), key=lambda one: one.rank)
-            policy = entries[best.text]
+            value = entries[best.text]
         else:
-            policy = entries[match.text]
+            value = entries[match.text]
         around = [held for other, held in served if other.includes(match)]
         if match.wildcard:
-            served.append((match, policy))
+            served.append((match, value))
         if match.tail and not match.words:
-            default = policy
+            default = value
             continue
-        # If all matches around this one have the same policy, it need not be written.
-        changes = any(held != policy for held in around or [default])
-        kinds = [*(_KINDS if changes else ()), *([] if match.wildcard or policy == default else ["native"])]
-        _add(match, policy, kinds, found, differences)
+        # If all matches around this one have the same value, it need not be written.
+        changes = any(held != value for held in around or [default])
+        native = "native" in kinds and not match.wildcard and value != default
+        named = [*(plain if changes else ()), *(["native"] if native else ())]
+        _add(match, value, named, found, differences)
     return default, found
 
 
 def _add(
-    match: AddressMatch, policy: Policy, kinds: list[str], found: dict[str, Policy], differences: list[str]
+    match: AddressMatch, value: T, kinds: list[str], found: dict[str, T], differences: list[str]
 ) -> None:
     delimiter, one, many = match.wildcards
     words = match.text.split(delimiter)
@@ -191,4 +210,4 @@ def _add(
         differences.append(f"{match.text}: a URI's patterns cannot express this name; left out")
     else:
         name = delimiter.join({one: "*", many: ">"}.get(word, word) for word in words)
-        found.update({f"{kind}://{name}": policy for kind in kinds})
+        found.update({f"{kind}://{name}": value for kind in kinds})

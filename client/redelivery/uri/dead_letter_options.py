@@ -31,6 +31,7 @@ __all__ = [
     "check_subscribers",
     "dead_letters",
     "mapped_strategy_option",
+    "of_a_pattern",
 ]
 
 OUTCOME = "jms.redeliveryPolicy.outcome"
@@ -88,9 +89,8 @@ def mapped_strategy_option(option: str, *, quiet: bool) -> str:
     if option in STRATEGY_OPTIONS:
         return _NAMES[option]
     prefix = f"{DEAD_LETTER_MAP_PREFIX}<pattern>."
-    own = {name.removeprefix("redelivery."): short for short, name in _NAMES.items()}
-    if option in own:
-        why = f" {option}: write {prefix}{own[option]}"
+    if (own := of_a_pattern(f"redelivery.{option}")) is not None:
+        why = f" {option}: write {prefix}{own}"
     elif not name_repeats(option, quiet=quiet):
         why = " (name not shown)"
     else:
@@ -99,6 +99,11 @@ def mapped_strategy_option(option: str, *, quiet: bool) -> str:
     raise ConfigurationError(
         f"{prefix}<option> has an unknown option{why}", option=DEAD_LETTER_MAP_PREFIX[:-1]
     )
+
+
+def of_a_pattern(name: str) -> str | None:
+    """Return the option of a pattern for what an option of a connection is, by its full name; None: there is none."""
+    return next((short for short, own in _NAMES.items() if own == name), None)
 
 
 def dead_letters(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from redelivery.core.destination import Destination
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["option_text", "with_options"]
+__all__ = ["option_text", "shortest", "with_options"]
 
 # These need no escape in our URIs.
 _PLAIN = "/:*>,-_.~"
@@ -19,6 +21,12 @@ def option_text(options: Mapping[str, str]) -> str:
     return "&".join(
         f"{quote(name, safe=_PLAIN)}={quote(value, safe=_PLAIN)}" for name, value in options.items()
     )
+
+
+def shortest(pattern: str) -> str:
+    """Return a qualified pattern as briefly as `Destination.parse` reads it: a queue needs no `queue://`."""
+    parsed = Destination.parse(pattern)
+    return parsed.name if Destination.parse(parsed.name) == parsed else pattern
 
 
 def with_options(uri: str, options: Mapping[str, str]) -> str:
