@@ -307,8 +307,14 @@ def test_a_limit_of_time_in_toml() -> None:
         (("max-delivery-attempts", "max-delivery-attempt"), "f:14: unknown option max-delivery-attempt; did"),
         (('"LOST"', '"a.*"'), "f:16: redelivery.deadLetterDestination must be one queue"),
         (("processExpired", "processExpire"), "f:17: unknown option redelivery.processExpire; did you mean"),
-        (('"D."', '"D.*."'), "f:20: redelivery.deadLetterMap.topic://prices.*.topicPrefix must make the name"),
-        (("topicPrefix", "topicPrefx"), "f:20: redelivery.deadLetterMap.<pattern>.<option> has an unknown option"),
+        (
+            ('"D."', '"D.*."'),
+            "f:20: redelivery.deadLetterMap.topic://prices.*.topicPrefix must make the name",
+        ),
+        (
+            ("topicPrefix", "topicPrefx"),
+            "f:20: redelivery.deadLetterMap.<pattern>.<option> has an unknown option",
+        ),
         (('."topic://prices.*"]', "]"), "f:19: deadLetters.map.strategy must be a table"),
         (('"activemq"', '"rabbit"'), "f:2: wildcards must be activemq, artemis, or a table"),
         (('"activemq"', '{delimiter = "**"}'), "f:2: an address' delimiter and wildcards must be three"),
