@@ -157,7 +157,8 @@ def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy
         )  # fmt: skip
         return None
     if not drops_all and "discard" not in options:
-        return None  # it drops nothing but messages of temporary destinations
+        # Classic drops messages of temporary destinations only.
+        return None
     return Strategy(None, element.line, _ordered(options))
 
 
