@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from redelivery import Classifier
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_spark.executors import segment_reader
 from redelivery_spark.executors.segment_reader import SegmentSlice, rows_of
@@ -98,6 +99,7 @@ class Query:
         self.options = read_options(given | {name: str(value) for name, value in options.items()})
         self.store = store_at(str(wal_dir))
         self.records = Records(self.store)
+        self.classifier = Classifier()
         self.committed: Vector = {}  # Spark's commit log
         self.planned: Vector = {}  # Spark's offset log
         self.batch = 0  # Spark's number of the batch
@@ -201,7 +203,9 @@ class Query:
             try:
                 handler(row)
             except Exception as error:  # noqa: BLE001 - as `process` does
-                refused[row["_place"]] = Refusal(row["delivery_count"], "fail", repr(error))
+                kind, cause, delay = self.classifier.verdict(error)
+                text = repr(error) if kind == "fail" else cause.text
+                refused[row["_place"]] = Refusal(row["delivery_count"], kind, text, delay, cause.place)
             else:
                 passed.append(row)
         if rows:

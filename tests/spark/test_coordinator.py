@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.conftest import FAST
 from tests.spark.query import Killed, Query, Row, fails_bad, readers_of
 
 from redelivery.errors import ConfigurationError
@@ -86,6 +87,26 @@ def test_failing_rows_are_redelivered_and_poisoned(
         assert [count for body, count, _ in seen if body == name] == [1, 2, 3]
         assert times[1] - times[0] >= 1.0
         assert times[2] - times[1] >= 2.0
+
+
+def test_rows_die_where_their_destination_and_their_exception_say(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """The map of the URI, and a classifier before it, choose where the dead letter of a row goes."""
+    fill(redelivery_broker, 10, bad=3, wrong=5)
+    query = make_query(uri=f"{FAST}&redelivery.deadLetterMap.orders.destination=orders.dead")
+    query.classifier.poison(KeyError, to="orders.invalid")
+
+    def handler(row: Row) -> None:
+        if row["body"].startswith(b"wrong"):
+            raise KeyError(row["body"].decode())
+        fails_bad(row)
+
+    query.drain(handler)
+    (dead,), (invalid,) = (redelivery_broker.messages(f"orders.{place}") for place in ("dead", "invalid"))
+    assert (dead.body, dead.headers["redeliveryCount"]) == (b"bad-3", "3")
+    assert (invalid.body, invalid.headers["redeliveryCause"]) == (b"wrong-5", "KeyError: 'wrong-5'")
+    assert redelivery_broker.dead_letters() == []
 
 
 def test_a_redelivered_row_says_so(

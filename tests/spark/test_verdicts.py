@@ -284,7 +284,8 @@ def test_a_verdict_is_read_as_it_was_published(
     store.prepare("verdicts")
     records = Records(store)
     bad = data.draw(st.sets(st.sampled_from(judged)))
-    refusals = {at: Refusal(2, "defer", "später", 1.5) for at in bad}
+    elsewhere = data.draw(st.none() | st.just("queue://invalid"))
+    refusals = {at: Refusal(2, "defer", "später", 1.5, elsewhere) for at in bad}
     assert records.judge(verdict_name(5, "aa", judged), Verdict(judged, refusals), durable=False)
     assert not records.judge(verdict_name(5, "aa", judged[::-1]), Verdict(judged, {}), durable=False)
     earlier = records.of_batch(5, "aa")

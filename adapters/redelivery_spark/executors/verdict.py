@@ -145,7 +145,7 @@ class BatchVerdict:
         if self._follows and self._earlier.passed(at, self._name):
             raise error
         kind, cause, delay = self._task.classifier.verdict(error)
-        self._refused[at] = Refusal(count, kind, cause.text, delay)
+        self._refused[at] = Refusal(count, kind, cause.text, delay, cause.place)
         self._errors[at] = error
 
     def publish(self) -> None:

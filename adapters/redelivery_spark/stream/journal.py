@@ -226,7 +226,8 @@ class Journal:
             self.redeliveries.succeeded(row)
         else:
             row.passed = None
-            self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
+            cause = Cause.of(refusal.cause, refusal.dead_letter)
+            self.redeliveries.failed(row, refusal.kind, cause, refusal.delay)
 
     # Redelivery of rows.
 

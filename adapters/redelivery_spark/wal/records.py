@@ -40,13 +40,20 @@ class Refusal:
     """Reason why a row was not processed.
 
     `count`: its `delivery_count`. `kind`: `fail`, `poison`, `discard`, `defer`; or `died`: processes have died over it,
-    and it is redelivered as after `fail`, but alone. `delay`: seconds of a deferral.
+    and it is redelivered as after `fail`, but alone. `delay`: seconds of a deferral. `dead_letter`: dead-letter
+    destination that a classifier chose for the exception; None: the usual one.
     """
 
     count: int
     kind: str
     cause: str
     delay: float = 0.0
+    dead_letter: str | None = None
+
+    def said(self) -> list[object]:
+        """Return the values of its record. Those of earlier versions have no destination."""
+        more = [] if self.dead_letter is None else [self.dead_letter]
+        return [self.count, self.kind, self.cause, self.delay, *more]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ class Records:
         """
         said = {
             "places": runs_of(verdict.places),
-            "refused": {str(at): [r.count, r.kind, r.cause, r.delay] for at, r in verdict.refused.items()},
+            "refused": {str(at): refusal.said() for at, refusal in verdict.refused.items()},
         }
         content = json.dumps(said).encode()
         if self.store.publish(_file(name), content, durable=durable):
