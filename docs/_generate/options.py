@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docs._generate.parts import table
 
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, Option
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, Option
 
 __all__ = ["HEAD", "options_table", "row_of"]
 
@@ -117,6 +117,8 @@ def options_table() -> str:
                 _mapped(MAP_PREFIX, "jms.redeliveryPolicy.", "`RedeliveryPolicyMap`, not in a URL"),
                 _mapped(OUR_MAP_PREFIX, "redelivery.policy.", "none"),
             ]
+        if scope == "redelivery":
+            rows.append(_mapped(DEAD_LETTER_MAP_PREFIX, "redelivery.", "a `policyEntry` of the broker"))
         parts.append(f"## {title}\n\n{table(HEAD, rows)}")
     return "\n\n".join(parts)
 

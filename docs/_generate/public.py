@@ -92,7 +92,7 @@ PAGES = (
         "dead-letters",
         "Dead letters",
         "List, redrive, purge and export dead letters.",
-        (("redelivery", _words("dead_letters DeadLetterQueue DeadLetter")),),
+        (("redelivery", _words("DeadLetterMap DeadLetterStrategy dead_letters DeadLetterQueue DeadLetter")),),
     ),
     ApiPage(
         "ledger",

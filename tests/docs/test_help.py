@@ -19,6 +19,7 @@ pytestmark = pytest.mark.ci("pages: each block, link and generated part")
 
 ARGUMENTS = {
     "policies": "RedeliveryPolicyMap | None",
+    "dead_letters": "DeadLetterMap | None",
     "errors": "Classifier | None",
     "breaker": "Breaker | None",
     "ledger": "Ledger | str | None",
