@@ -192,8 +192,9 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
 
         Args:
             destination: As for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering, errors, breaker, rate, observers, dead_letter, maximum_set_aside:
-                As for `Connection.consumer`.
+            selector, subscription, credit, ordering, errors, breaker, rate, observers: As for
+                `Connection.consumer`.
+            dead_letter, maximum_set_aside: As for `Connection.consumer`.
 
         Returns:
             The consumer, which the broker has confirmed.

@@ -43,8 +43,9 @@ class Listening(ABC):
             handler: Function that is called with each `Message`, and awaited if it is `async def`. None: return a
                 decorator.
             workers: Number of messages that are handled at the same time. Default 1.
-            selector, subscription, credit, ordering, errors, breaker, rate, observers, dead_letter,
-                maximum_set_aside: As for `consumer`.
+            selector, subscription, credit, ordering, errors, breaker, rate, observers: As for
+                `consumer`.
+            dead_letter, maximum_set_aside: As for `consumer`.
             timeout: Seconds that a handler may take; None: no limit. Default None. A handler that takes longer has
                 failed, even if it succeeds later, and is logged with its stack. An `async def` handler is cancelled. A
                 thread cannot be stopped: after twice the timeout `connection.error` is a HandlerTimeout, which `run`
