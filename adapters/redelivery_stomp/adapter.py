@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
@@ -58,6 +59,8 @@ class StompAdapter:
 
     def __init__(self) -> None:
         self._link: StompConnection | None = None
+        # Made by the first `open`: what was made before a fork would be every child's.
+        self._name = ""
         self._sink: Sink
         self._transactions = itertools.count(1)
         # Dead-letter destinations that accept our messages.
@@ -72,6 +75,7 @@ class StompAdapter:
         if old is not None:
             old.abandon()
         self._sink = sink
+        self._name = self._name or uuid.uuid4().hex
         link = StompConnection(opening, sink)
         link.turns.single = self._single
         link.open()
@@ -259,7 +263,7 @@ class StompAdapter:
         else:
             single = command.destination in self._single
             asked = whole(command) if single else command
-            subscription = Subscription(asked, link.epoch, link.profile, link.version)
+            subscription = Subscription(asked, link.epoch, link.profile, link.version, self._name)
             if single:
                 subscription.window = None
             link.proof.browses |= command.browse

@@ -71,13 +71,18 @@ class Subscription:
         "kind",
         "last",
         "make",
+        "owner",
         "profile",
         "unsettled",
         "version",
         "window",
     )
 
-    def __init__(self, command: Subscribe, epoch: int, profile: DeliveryProfile, version: str) -> None:
+    def __init__(
+        self, command: Subscribe, epoch: int, profile: DeliveryProfile, version: str, owner: str = ""
+    ) -> None:
+        """Make the state; `owner`: name of the adapter, which no other adapter of any process has."""
+        self.owner = owner
         self.command = command
         self.consumer = command.consumer
         self.destination = command.destination

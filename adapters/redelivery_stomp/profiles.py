@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import uuid
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redelivery.core.commands import Forward, Subscribe
-    from redelivery.core.delivery import BodyKind, Delivery
+    from redelivery.core.delivery import BodyKind
     from redelivery.core.outgoing import Outgoing
     from redelivery.settings import BrokerName, Settings
     from redelivery_stomp.delivery import StompDelivery, Subscription
@@ -47,8 +46,6 @@ GROUP = b"\n_AMQ_GROUP_ID:"
 # Artemis: largest credit for which every message is counted, and bytes of such a window for each message. A message
 # that this library sends has 340 bytes and its body.
 SMALL, SMALLEST = 32, 320
-# Distinguishes this process's plain topic subscribers from those of other processes.
-PROCESS = uuid.uuid4().hex
 
 
 class StompClassic(StompProfile):
@@ -278,12 +275,28 @@ class StompArtemis(StompProfile):
         yield from self.redrive_headers(command)
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        key = command.delivery.key
-        if isinstance(key, tuple):
+        delivery = cast("StompDelivery", command.delivery)
+        key = cast("tuple[str, str, str | None] | None", delivery.key)
+        if key is not None:
             # If a copy was confirmed, but its message not acknowledged, no second copy may be made: Artemis confirms
-            # and drops a second message with the same id. That is why the id is never an application's. Each
-            # subscriber of a topic has its own id: a message may be poison for one of them only.
-            yield "_AMQ_DUPL_ID", f"redelivery:{key[0]}:{key[1]}{_subscriber(command.delivery)}"
+            # and drops a second message with the same id. That is why the id is never an application's, and names the
+            # queue: one message lies in several, with one number, and can be poison in each.
+            _, number, timestamp = key
+            queue = self._queue(delivery.source)
+            yield "_AMQ_DUPL_ID", f"redelivery:{number}:{timestamp or 0}:{queue}"
+
+    def _queue(self, source: Subscription) -> str:
+        """Return the name that Artemis gives a subscription's queue, or one that only this subscription has.
+
+        A plain subscriber of a topic has a queue with a random name, which ends with its connection. An address without
+        a kind may be one.
+        """
+        command = source.command
+        if command.subscription is not None:
+            return f"{self.client_id}.{command.subscription}"
+        if source.kind in ("queue", "temp-queue") or "::" in command.destination:
+            return self.pattern(command.destination)
+        return f"{source.owner}-{source.consumer}"
 
     def origin(self, headers: RawHeaders) -> str | None:
         address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
@@ -305,14 +318,6 @@ def _small(command: Subscribe) -> bool:
     """
     queue = command.destination.startswith("queue://") and not (command.browse or command.existing)
     return queue and command.window <= SMALL and command.ordering == "non_blocking"
-
-
-def _subscriber(delivery: Delivery) -> str:
-    """Return the part of an id that names a topic's subscriber; empty for a queue, whose message has one consumer."""
-    source: Subscription | None = getattr(delivery, "source", None)
-    if source is None or source.kind == "queue":
-        return ""
-    return f":{source.command.subscription or f'{PROCESS}-{source.consumer}'}"
 
 
 def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | None = None) -> StompProfile:

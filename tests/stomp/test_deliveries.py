@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redelivery.core.commands import Forward, Subscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
+from redelivery.uri.parser import parse_uri
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.headers import copy_of
 from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, StompProfile
@@ -129,13 +132,84 @@ def test_a_copys_kind(body: bytes) -> None:
 
 
 def test_a_copys_own_headers() -> None:
-    """A copy on Artemis has an id by which a second copy is dropped, made of the address and the broker's number."""
+    """A copy on Artemis has an id by which a second copy is dropped, made of the broker's number, time and queue."""
     seen = delivery(StompArtemis(), [*ARTEMIS, "_AMQ_DUPL_ID:theirs"])
     headers = dict(StompArtemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
     assert headers["_AMQ_ORIG_ADDRESS"] == headers["_AMQ_ORIG_QUEUE"] == "orders"
-    assert headers["_AMQ_DUPL_ID"] == "redelivery:queue://orders:345"
+    assert headers["_AMQ_DUPL_ID"] == "redelivery:345:1700000000123:orders"
     assert {"_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "JMSXDeliveryCount", "__AMQ_CID"} <= NEVER_COPIED
     assert {"ack", "message-id", "destination", "content-length", "receipt"} <= PROTOCOL
+
+
+def copy_id(
+    destination: str,
+    *,
+    client_id: str = "app",
+    durable: str | None = None,
+    owner: str = "a",
+    consumer: int = 1,
+) -> str:
+    """The id of a copy on Artemis, of message 345 at address `orders` as one subscriber got it."""
+    profile = profile_for("", "artemis", parse_uri(f"stomp://localhost?jms.clientID={client_id}"))
+    command = Subscribe(consumer, destination, window=10, subscription=durable)
+    subscription = Subscription(command, 1, profile, "1.2", owner)
+    seen = subscription.make(subscription, "\n".join(["MESSAGE", *ARTEMIS]).encode(), b"x")
+    copied = Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)
+    (again,) = dict(profile.redrive_headers(copied)).values()
+    assert dict(profile.copy_headers(copied))["_AMQ_DUPL_ID"] == again
+    return str(again)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"owner": "a"}, {"owner": "b"}),
+        ({"consumer": 1}, {"consumer": 2}),
+        ({"durable": "s", "client_id": "A"}, {"durable": "s", "client_id": "B"}),
+        ({"durable": "s"}, {"durable": "t"}),
+        ({"durable": "s"}, {}),
+    ],
+    ids=["two connections", "two consumers", "two client ids", "two names", "durable and plain"],
+)
+def test_two_subscribers_of_a_topic_have_two_copies(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Copies of one message from two subscribers have two ids on Artemis: it would drop the second dead letter."""
+    assert copy_id("topic://orders", **one) != copy_id("topic://orders", **other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("queue://orders", "queue://>"),
+        ("queue://orders.*", "queue://>"),
+        ("native://orders::a", "native://orders::b"),
+        ("queue://orders::a", "queue://orders::b"),
+        ("queue://orders", "topic://orders"),
+    ],
+)
+def test_one_message_in_two_queues_has_two_copies(one: str, other: str) -> None:
+    """Copies of one message from two queues of its address have two ids on Artemis."""
+    assert copy_id(one) != copy_id(other)
+
+
+@pytest.mark.parametrize(
+    ("destination", "durable"),
+    [
+        ("queue://orders", None), ("queue://>", None), ("temp-queue://orders", None), ("native://orders::a", None),
+        ("topic://orders", "s"), ("topic://>", "s"),
+    ],
+)  # fmt: skip
+def test_a_second_copy_of_a_stored_message_has_the_id_of_the_first(
+    destination: str, durable: str | None
+) -> None:
+    """Another consumer of the same queue, or durable subscription, makes the same id, also in another process."""
+    first = copy_id(destination, durable=durable)
+    assert copy_id(destination, durable=durable, owner="b", consumer=2) == first
+
+
+def test_a_second_copy_of_a_plain_subscriber_has_the_id_of_the_first() -> None:
+    """A consumer without a queue of a known name keeps its ids over the reconnects of its connection."""
+    assert copy_id("native://orders") == copy_id("native://orders")
+    assert copy_id("native://orders") != copy_id("native://orders", owner="b")
 
 
 @pytest.mark.parametrize(
