@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -239,7 +239,8 @@ def test_a_wildcards_consumer_believes_no_other_destination(
     broker: Broker = request.getfixturevalue(name)
     once = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
     graves = f"{unique_queue}_dead"
-    uri = broker.uri(protocol="amqp", redelivery__deadLetterDestination=graves)
+    meant: dict[str, Any] = {"redelivery__wildcards": "address"} if name == "artemis" else {}
+    uri = broker.uri(protocol="amqp", redelivery__deadLetterDestination=graves, **meant)
     told = "queue://" if name == "activemq" else ""
     with redelivery.connect(uri, policies=once) as connection:
         consumer = connection.consumer(f"{unique_queue}.>")

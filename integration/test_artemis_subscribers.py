@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
+Consumer = tuple[dict[str, str], str, dict[str, Any]]
+"""Options of a connection, destination, and arguments of `listen`."""
+
 PROTOCOLS = ["stomp", pytest.param("amqp", marks=pytest.mark.ci("copies over AMQP have no such id"))]
 
 
@@ -31,13 +34,8 @@ def fails(name: str, message: redelivery.Message) -> None:
     raise ValueError(f"{name} {message.text}")
 
 
-def died(
-    uri: str, letters: str, consumers: list[tuple[dict[str, str], str, dict[str, Any]]], to: str
-) -> list[str]:
-    """Send one message to consumers that fail; return the causes of their dead letters.
-
-    `consumers`: options of a connection, destination, and arguments of `listen`.
-    """
+def died(uri: str, letters: str, consumers: list[Consumer], to: str) -> list[str]:
+    """Send one message to consumers that fail; return the causes of their dead letters."""
     with ExitStack() as stack:
         open_now: list[redelivery.Connection] = []
         for number, (options, destination, arguments) in enumerate(consumers):
@@ -54,7 +52,7 @@ def died(
         return sorted(str(each.headers["redeliveryCause"]) for each in found)
 
 
-SUBSCRIBERS: dict[str, Callable[[str], list[tuple[dict[str, str], str, dict[str, Any]]]]] = {
+SUBSCRIBERS: dict[str, Callable[[str], list[Consumer]]] = {
     "plain": lambda name: [({}, f"topic://{name}", {})] * 3,
     "durable": lambda name: [
         ({"jms.clientID": f"{client}{name}"}, f"topic://{name}", {"subscription": "same"}) for client in "ABC"
@@ -136,3 +134,18 @@ def test_dead_letters_of_two_subscribers_are_redriven(artemis: Broker, new_queue
             assert dead.redrive(to=back).redriven == 2
     with redelivery.connect(uri) as connection:
         assert [each.text for each in received(connection, back, 2)] == ["body", "body"]
+
+
+@pytest.mark.ci("a wildcard and its queue")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_one_message_in_two_queues_has_two_dead_letters(
+    artemis: Broker, new_queue: Callable[[], str], protocol: str
+) -> None:
+    """A message that fails in a queue, and as the copy that a wildcard has of it, leaves two dead letters."""
+    name, letters = new_queue(), new_queue()
+    consumers: list[Consumer] = [
+        ({}, f"queue://{name}.a", {}),
+        ({"redelivery.wildcards": "address"}, f"queue://{name}.>", {}),
+    ]
+    found = died(artemis.uri(protocol=protocol), letters, consumers, f"queue://{name}.a")
+    assert found == ["ValueError: 0 body", "ValueError: 1 body"]

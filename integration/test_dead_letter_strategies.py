@@ -108,6 +108,8 @@ def test_behind_a_wildcard_and_from_a_topic(
         "redelivery__topicPrefix": "LATE.", "redelivery__topicSuffix": ".t",
     }  # fmt: skip
     queues = [f"{unique_queue}.w.{name}" for name in ("a", "b")]
+    if broker.name == "artemis":
+        names["redelivery__wildcards"] = "address"
     with redelivery.connect(broker.uri(protocol=protocol, **INDIVIDUAL, **names)) as connection:
         connection.listen(f"{unique_queue}.w.*", fail)
         connection.listen(f"topic://{unique_queue}.t", fail)

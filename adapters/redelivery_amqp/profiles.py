@@ -81,6 +81,8 @@ class AmqpArtemis(AmqpProfile):
         counts=True,
         # Of 20 messages on a link that ended by FIN, not by RST, none was marked.
         marks=False,
+        copies_by_wildcard=True,
+        management_address="activemq.management",
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",

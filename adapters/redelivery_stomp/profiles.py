@@ -190,6 +190,8 @@ class StompArtemis(StompProfile):
         marks=False,
         grows=True,
         window_in_bytes=True,
+        copies_by_wildcard=True,
+        management_address="activemq.management",
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
     )

@@ -207,6 +207,11 @@ class Settings:
 
     `client`: here. `broker`: as a delayed copy.
     """
+    wildcards: Literal["queues", "address"] = "queues"
+    """Meaning of a wildcard in a queue's name.
+
+    `queues`: the queues with such names. `address`: what Artemis makes of it: copies of later messages.
+    """
     ledger: str | None = None
     """URL of the ledger of attempts, as in ``sqlite:///path``. None is no ledger."""
     inapplicable: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)

@@ -164,8 +164,8 @@ FEATURES = (
     ),
     Feature(
         "wildcards in queue names",
-        lambda able: _yes(able.queue_wildcards),
-        "Without them, start one consumer for each queue.",
+        lambda able: "copies of later messages" if able.copies_by_wildcard else _yes(able.queue_wildcards),
+        "Without them, start one consumer for each queue. `copies of later messages`: refused at the start without `redelivery.wildcards=address`; [what it means](#what-is-a-wildcard-to-artemis).",
     ),
     Feature(
         "transactions",

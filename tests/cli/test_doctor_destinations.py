@@ -144,3 +144,19 @@ def test_a_destination_that_cannot_be_consumed(cli: Any, script: Script, place: 
     ended = cli("doctor", URI, place)
     assert ended.code == 78
     assert not script.commands
+
+
+def test_a_wildcard_that_means_copies(cli: Any, script: Script) -> None:
+    """A wildcard on Artemis is a FAIL with the option that allows it; allowed, the doctor begins no consumer of it."""
+    script.able = replace(AMQP, copies_by_wildcard=True)
+    ended = cli("doctor", URI, "orders.>")
+    assert ended.code == 78
+    assert "name each queue, or add redelivery.wildcards=address to get those copies" in ended.out
+    assert levels(ended.out)["queue://orders.>"] == "FAIL"
+    ended = cli("doctor", f"{URI}&redelivery.wildcards=address", "orders.>")
+    assert ended.code == 0
+    assert levels(ended.out)["queue://orders.>"] == "note"
+    assert "the first consumer makes its queue" in ended.out
+    begun = [command.destination for command in script.commands if isinstance(command, Subscribe)]
+    assert begun
+    assert all(each.startswith("queue://redelivery.doctor.") for each in begun)

@@ -73,3 +73,36 @@ def test_what_is_checked_before_the_first_dispatch() -> None:
     for name, expected in vectors.items():
         subscribe, _ = planned(1, Destination.parse(name), {}, settings, Capabilities("any"))
         assert subscribe.dead_letters == expected
+
+
+COPIES = Capabilities("artemis", copies_by_wildcard=True)
+QUEUES = Capabilities("activemq")
+NONE = Capabilities("rabbitmq", queue_wildcards=False)
+
+
+@pytest.mark.parametrize(
+    ("able", "option", "names", "told"),
+    [
+        (COPIES, "", ("a.>", "a.*", "temp-queue://a.>"), "redelivery.wildcards=address"),
+        (COPIES, "", ("a.#", "a.#.b", "#"), "write > at its end"),
+        (COPIES, "?redelivery.wildcards=address", ("a.>", "a.*"), None),
+        (COPIES, "?redelivery.wildcards=address", ("a.#",), "write > at its end"),
+        (COPIES, "", ("a", "a#", "native://a.#", "topic://a.>", "topic://a.#"), None),
+        (QUEUES, "", ("a.>", "a.#", "a"), None),
+        (QUEUES, "?redelivery.wildcards=address", ("a.>",), "means the queues themselves"),
+        (QUEUES, "?redelivery.wildcards=address", ("a", "topic://a.>"), None),
+        (NONE, "", ("a.>",), "name each queue"),
+        (NONE, "?redelivery.wildcards=address", ("a.>",), "name each queue"),
+    ],
+)
+def test_wildcards_that_are_not_the_queues(
+    able: Capabilities, option: str, names: tuple[str, ...], told: str | None
+) -> None:
+    """A consumer's wildcard is refused where the broker copies messages for it, unless the user asks for that."""
+    settings = redelivery.connect(f"memory://plan{option}").settings
+    for name in names:
+        if told is None:
+            planned(1, Destination.parse(name), {}, settings, able)
+        else:
+            with pytest.raises(ConfigurationError, match=told):
+                planned(1, Destination.parse(name), {}, settings, able)

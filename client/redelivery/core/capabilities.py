@@ -50,6 +50,10 @@ class Capabilities:
         selectors: The broker filters by a selector.
         subscriptions: The broker has durable topic subscriptions.
         queue_wildcards: One consumer may name many queues by a wildcard.
+        copies_by_wildcard: Such a consumer has a queue of its own at the broker, with a copy of each later message,
+            which stays in its own queue. It is refused without `redelivery.wildcards=address`.
+        management_address: Address at which the broker answers requests in Artemis' format, to users with the right.
+            None: there is none.
         browse: The broker can show the messages of a queue without delivering them.
         browse_limit: Most messages that a browse shows; a consumer with a selector finds matches among so many only.
             None: no limit.
@@ -93,6 +97,8 @@ class Capabilities:
     selectors: bool = True
     subscriptions: bool = True
     queue_wildcards: bool = True
+    copies_by_wildcard: bool = False
+    management_address: str | None = None
     browse: bool = False
     browse_limit: int | None = None
     transactions: bool = False

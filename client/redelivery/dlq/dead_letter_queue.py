@@ -12,7 +12,15 @@ from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import IDLE, QueueBrowser
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
-from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Redriven, contents_of, summarise
+from redelivery.dlq.results import (
+    CauseGroup,
+    CountedLetters,
+    Purged,
+    Redriven,
+    contents_of,
+    summarise,
+    together,
+)
 from redelivery.dlq.selection import EVERYTHING, Filters, Selection
 from redelivery.driver.port import single
 from redelivery.errors import AdapterError, ConfigurationError
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.ledger_causes import CauseOf
     from redelivery.ledger import Ledger
@@ -45,7 +54,8 @@ def dead_letters(
 
     Args:
         uri: Connection URI, as for `redelivery.connect`.
-        queue: Dead-letter queue; None: the URI's `redelivery.deadLetterDestination`, or the broker's own.
+        queue: Dead-letter queue, or a pattern (`DLQ.>`): all queues whose names match, each by its own name. None: the
+            URI's `redelivery.deadLetterDestination`, or the broker's own.
         take: True: read by receiving and releasing, where the broker cannot show a queue without taking from it.
         idle: Seconds without a message after which a queue that is taken from counts as empty. Default 2.
         ledger: Ledger of the consumer, as for `redelivery.connect`, or its URL; None: the URI's `redelivery.ledger`.
@@ -82,7 +92,10 @@ class DeadLetterQueue:
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
         self._memories = LedgerCauses(self._reading.ledger, cause_of)
-        self._browser = QueueBrowser(self._reading, queue, self._memories, take=take, idle=self._idle)
+        self._browser = self._browser_of(queue, take=take)
+        self._take = take
+        # Browsers of the last look: several where a pattern stands for several queues.
+        self._looked: Sequence[QueueBrowser] = (self._browser,)
 
     def __enter__(self) -> Self:
         """Read the ledger, if there is one, and connect. Raises LedgerError, and as `Connection.__enter__` does."""
@@ -108,7 +121,8 @@ class DeadLetterQueue:
     @property
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
-        return self._browser.limit
+        limits = [browser.limit for browser in self._looked if browser.limit is not None]
+        return "; ".join(dict.fromkeys(limits)) or None
 
     # Reading: messages stay.
 
@@ -142,7 +156,7 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
-        return (letter for _, letter in self._browser.look(selection))
+        return (letter for _, letter in self._look(selection))
 
     def __iter__(self) -> Iterator[DeadLetter]:
         """Yield all dead letters, as `list` does."""
@@ -159,7 +173,7 @@ class DeadLetterQueue:
             ConfigurationError: As `list`.
             TransportError: The connection was lost.
         """
-        return contents_of(letter for _, letter in self._browser.look(EVERYTHING, take=take))
+        return contents_of(letter for _, letter in self._look(EVERYTHING, take=take))
 
     def show(self, message_id: str) -> DeadLetter:
         """Return one dead letter by its id, on the dead-letter queue or before.
@@ -246,8 +260,11 @@ class DeadLetterQueue:
         """
         selection = Selection.of(filters)
         redrive = self._routing(to, quarantine, maximum_redrives, native=native)
-        plan = RemovalPlan(self.queue, selection, redrive, topics=topics or to is not None)
         check_in_flight(in_flight, self._reading.capabilities)
+
+        def plan(queue: str) -> RemovalPlan:
+            return RemovalPlan(queue, selection, redrive, topics=topics or to is not None)
+
         return cast("Redriven", self._done(plan, rate, progress, dry_run=dry_run, in_flight=in_flight))
 
     def purge(
@@ -268,7 +285,11 @@ class DeadLetterQueue:
             ConfigurationError: As `redrive`.
             TransportError: The connection was lost.
         """
-        plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
+        selection = Selection.of(filters)
+
+        def plan(queue: str) -> RemovalPlan:
+            return RemovalPlan(queue, selection, None, topics=True)
+
         return cast("Purged", self._done(plan, None, progress, dry_run=dry_run))
 
     def _routing(
@@ -281,17 +302,58 @@ class DeadLetterQueue:
             raise ConfigurationError(what, option="maximum_redrives")
         return Redrive(new_run(), *places, maximum_redrives, native=native)
 
+    def _browser_of(self, queue: str | None, *, take: bool) -> QueueBrowser:
+        return QueueBrowser(self._reading, queue, self._memories, take=take, idle=self._idle)
+
+    def _browsers(self) -> Sequence[QueueBrowser]:
+        """Return a browser for each queue that the name means now. Raises as `DeadLetterConnection.queues`."""
+        queues = self._reading.queues(self.queue)
+        own = queues == (self.queue,)
+        self._looked = (
+            (self._browser,) if own else [self._browser_of(each, take=self._take) for each in queues]
+        )
+        return self._looked
+
+    def _look(self, selection: Selection, *, take: bool = False) -> Iterator[tuple[Delivery, DeadLetter]]:
+        for browser in self._browsers():
+            yield from browser.look(selection, take=take)
+
     def _done(
         self,
-        plan: RemovalPlan,
+        plan_of: Callable[[str], RemovalPlan],
         rate: float | None,
         progress: Progress | None,
         *,
         dry_run: bool,
         in_flight: int | None = None,
     ) -> Redriven | Purged:
+        """Carry out the plan of each queue, one queue after the other; return the sums."""
         if rate is not None and not seconds(rate, "rate"):
             raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+        plans: list[RemovalPlan] = []
+
+        def tell(_: int) -> None:
+            if progress is not None:
+                progress(sum(each.destinations.total() for each in plans))
+
+        done = plan_of(self.queue).report(None, dry_run=dry_run)
+        for browser in self._browsers():
+            plans.append(plan_of(browser.queue))
+            done = together(
+                done, self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
+            )
+        return done
+
+    def _carry_out(
+        self,
+        browser: QueueBrowser,
+        plan: RemovalPlan,
+        rate: float | None,
+        progress: Progress,
+        *,
+        dry_run: bool,
+        in_flight: int | None,
+    ) -> Redriven | Purged:
         if plan.redrive is not None:
             plan.redrive.origin = self._memories.origin
         if plan.selection.nothing:
@@ -301,7 +363,7 @@ class DeadLetterQueue:
             run = RemovalRun(
                 self._reading,
                 plan,
-                self._browser.read,
+                browser.read,
                 rate=rate,
                 idle=self._idle,
                 progress=progress,
@@ -309,21 +371,22 @@ class DeadLetterQueue:
             )
             return plan.report(run.carry_out())
         now = self._reading.clock.time()
-        for delivery, letter in self._browser.look(Selection()):
+        for delivery, letter in browser.look(Selection()):
             verdict = plan.judge(letter, delivery, now)
             if verdict == "go":
                 plan.gone(delivery)
             else:
                 plan.left[verdict] += 1
-        return plan.report(self.limit, dry_run=True)
+        return plan.report(browser.limit, dry_run=True)
 
     def _other(self, option: str, destination: str | None) -> str | None:
         """Return a destination for dead letters, which is not this queue itself. Raises ConfigurationError."""
         if destination is None:
             return None
         parsed = str(single(destination))
-        if parsed == self.queue:
+        if any(parsed == browser.queue for browser in (self._browser, *self._browsers())):
             raise ConfigurationError(
-                f"{option}={destination} is the dead-letter queue itself: name another queue", option=option
+                f"{option}={destination} is the dead-letter queue itself, or one of them: name another queue",
+                option=option,
             )
         return parsed

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Self
 
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
-from redelivery.driver.port import ConnectionPort
+from redelivery.dlq.matching_queues import queues_matching
+from redelivery.driver.port import ConnectionPort, single
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
     from types import TracebackType
 
     from redelivery.clock import Clock
@@ -77,6 +79,20 @@ class DeadLetterConnection:
         """Number of dead letters kept at first: a broker sends all of a window that is given once."""
         able = self.capabilities
         return HELD if able.flow or able.window_in_bytes else FIRST
+
+    def queues(self, name: str) -> Sequence[str]:
+        """Return the queues that a name means: itself, or where the broker lists its queues, those that match now.
+
+        Raises:
+            AdapterError: The broker does not list its queues to this user.
+            ConfigurationError: The broker has no wildcards for queues.
+            TransportError: The connection was lost, or the broker does not answer.
+        """
+        destination, able = single(name), self.capabilities
+        if able.copies_by_wildcard and names_queues(destination, able):
+            return queues_matching(self._port, destination)
+        refuse_wildcard(destination, able)
+        return (name,)
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Yield the messages of a queue; they stay there.
@@ -142,6 +158,7 @@ class DeadLetterConnection:
         recognises it.
         """
         able = self.capabilities
+        refuse_wildcard(single(queue), able)
         # More than are kept: unconfirmed copies count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         plan = self._port.plan(queue, {"selector": selector}, settings=settings, route=redrive)

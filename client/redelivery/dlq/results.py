@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from redelivery.dlq.dead_letter import UNKNOWN
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["CauseGroup", "CountedLetters", "Purged", "Redriven", "contents_of", "summarise"]
+__all__ = ["CauseGroup", "CountedLetters", "Purged", "Redriven", "contents_of", "summarise", "together"]
 
 # Different causes, or origins, that are counted apart: producers can write more of them than fit into memory.
 KINDS = 1000
@@ -91,6 +91,21 @@ class CountedLetters:
     count: int = 0
     causes: Mapping[str, int] = field(default_factory=dict[str, int])
     origins: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def together(*results: Redriven | Purged) -> Redriven | Purged:
+    """Return the result of several queues: all of a redrive, or all of a purge."""
+    counts: Counter[str] = Counter()
+    places: Counter[str] = Counter()
+    for one in results:
+        numbers = {each.name: getattr(one, each.name) for each in fields(one)}
+        counts.update({name: value for name, value in numbers.items() if type(value) is int})
+        places.update(numbers.get("destinations", {}))
+    reasons = [one.incomplete for one in results if one.incomplete is not None]
+    own: dict[str, Any] = {**counts, "incomplete": "; ".join(dict.fromkeys(reasons)) or None}
+    if isinstance(results[0], Redriven):
+        own["destinations"] = dict(places.most_common())
+    return replace(results[0], **own)
 
 
 def contents_of(letters: Iterable[DeadLetter]) -> CountedLetters:

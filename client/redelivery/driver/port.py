@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from redelivery.adapter import Restore
 from redelivery.core.commands import Subscribe
+from redelivery.core.queue_wildcards import refuse_wildcard
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
@@ -277,9 +278,11 @@ class ConnectionPort:
         """Iterate over the messages of a queue; they stay there. `window`: messages that the broker may send ahead.
 
         Raises:
+            ConfigurationError: The name has a wildcard that this broker cannot honour.
             AdapterError: The broker refused to show the queue.
             TransportError: The connection was lost, or the broker sent nothing for 60 s.
         """
+        refuse_wildcard(single(queue), self.capabilities)
         number = next(self._parts.numbers)
         subscribe = Subscribe(number, queue, window=window, browse=True, existing=True)
         browser = Browser(subscribe, self._driver.write, self.clock)

@@ -192,6 +192,9 @@ _TABLE: tuple[Option, ...] = (
           "After breakerMaximumOpen: charge failures to the policy until a message succeeds, or stop the consumer.",
           choices=("charge", "stop")),
     _ours("scheduler", "choice", "client", "Where a message waits for its redelivery.", choices=("client", "broker")),
+    _ours("wildcards", "choice", "queues",
+          "What a wildcard in a queue's name means: the queues with such names; address: copies, as on Artemis.",
+          choices=("queues", "address")),
     _ours("deadLetter", "choice", "auto",
           "How a poison message leaves: in the broker's safest way (auto), as a copy (forward), by the broker's own "
           "acknowledgement (ack), or dropped (discard).",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from redelivery import registry
 from redelivery.core.credit_pace import MOST_CREDIT
@@ -28,6 +28,7 @@ from redelivery.uri.sorted_options import family_of, java_only, sorted_out
 from redelivery.uri.syntax import redact_uri, split_uri
 
 if TYPE_CHECKING:
+    from redelivery.core.queue_wildcards import Wildcards
     from redelivery.uri.rewriting import Protocol
     from redelivery.uri.sorted_options import SortedOptions
     from redelivery.uri.syntax import UriParts
@@ -116,6 +117,7 @@ def _settings(parts: UriParts, found: SortedOptions, read: OptionsReader) -> Set
         log_each=read.flag("redelivery.logEach", False),  # noqa: FBT003
         unique_ids=read.flag("redelivery.uniqueIds", False),  # noqa: FBT003
         scheduler=read.part(lambda one: scheduler(one, java=java)),
+        wildcards=cast("Wildcards", read.choice("redelivery.wildcards", "queues")),
         ledger=read.part(ledger),
         inapplicable=found.inapplicable,
         rate=read.part(rate),

@@ -17,6 +17,7 @@ from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.queue_wildcards import names_queues
 from redelivery.driver.port import dead_letters_of, planned, single
 from redelivery.errors import ConfigurationError, TransportError
 
@@ -89,12 +90,19 @@ def _planned(
 
 
 def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | None:
-    """Return a subscription that gets no message; None: this broker has no such thing over this protocol."""
+    """Return a subscription that gets no message, and leaves nothing; None: there is none over this protocol."""
+    if _copies(subscribe, able):
+        return None
     if able.flow:
         return replace(subscribe, window=0, room=0, most=0, dead_letters=())
     if able.selectors:
         return replace(subscribe, window=1, room=0, most=0, dead_letters=(), selector=NOTHING)
     return None
+
+
+def _copies(subscribe: Subscribe, able: Capabilities) -> bool:
+    """True if a consumer that begins has a queue made, which the broker fills from then on."""
+    return able.copies_by_wildcard and names_queues(single(subscribe.destination), able)
 
 
 def _window(subscribe: Subscribe, able: Capabilities) -> str:
@@ -109,6 +117,13 @@ def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generato
     """Yield whether the destination may be consumed; return True if the broker refuses."""
     asked = _without_taking(subscribe, able)
     name = subscribe.destination
+    if _copies(subscribe, able):
+        yield note(
+            name,
+            "not asked whether it may be consumed: the first consumer makes its queue, which gets copies of later "
+            f"messages from then on. {_window(subscribe, able)}",
+        )
+        return False
     if asked is None:
         yield note(
             name,

@@ -13,6 +13,7 @@ from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
+from redelivery.core.queue_wildcards import refuse_wildcard
 from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
 from redelivery.driver.consumer.credit_plan import credit_of
 from redelivery.driver.gate_arguments import checked_rate
@@ -61,8 +62,9 @@ def planned(
     """
     dead_letters = redrive or dead_letters_of(settings, destination, options)
     ordering = options.get("ordering") or settings.ordering
+    refuse_wildcard(destination, capabilities, settings.wildcards)
     _refuse(destination, ordering, dead_letters, capabilities)
-    _refuse_features(destination, options, capabilities)
+    _refuse_features(options, capabilities)
     rescheduling = None
     if settings.scheduler == "client":
         _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
@@ -190,13 +192,7 @@ def _refuse_own_place(destination: Destination, own: str) -> None:
         )
 
 
-def _refuse_features(destination: Destination, options: ConsumerOptions, capabilities: Capabilities) -> None:
-    many = destination.kind == "queue" and is_pattern(destination)
-    if many and not capabilities.queue_wildcards:
-        raise ConfigurationError(
-            f"{destination}: {capabilities.broker} has no wildcards for queues; make a consumer for each queue",
-            option="destination",
-        )
+def _refuse_features(options: ConsumerOptions, capabilities: Capabilities) -> None:
     if options.get("selector") is not None and not capabilities.selectors:
         raise ConfigurationError(
             f"selector=: {capabilities.broker} ignores selectors over this protocol: the consumer would get every "

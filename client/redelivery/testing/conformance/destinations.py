@@ -20,13 +20,22 @@ class Destinations(Suite):
     """Destinations that a consumer can consume from."""
 
     def test_a_wildcard_consumer_uses_each_messages_own_policy(self, bench: Bench) -> None:
-        """A consumer of `stem.>` redelivers each message by the policy of the message's own queue."""
-        connection = bench.connect(
-            redelivery.RedeliveryPolicyMap({
-                f"{bench.queue}.never": redelivery.RedeliveryPolicy(maximum_redeliveries=0),
-                f"{bench.queue}.*": ONCE_MORE,
-            })
-        )  # fmt: skip
+        """A consumer of `stem.>` redelivers each message by the policy of the message's own queue.
+
+        Where it gets copies, it is refused without `redelivery.wildcards=address`.
+        """
+        policies = redelivery.RedeliveryPolicyMap({
+            f"{bench.queue}.never": redelivery.RedeliveryPolicy(maximum_redeliveries=0),
+            f"{bench.queue}.*": ONCE_MORE,
+        })  # fmt: skip
+        copies = bench.capabilities.copies_by_wildcard
+        connection = bench.connect(policies, **({"redelivery__wildcards": "address"} if copies else {}))
+        if copies:
+            refused(
+                lambda: bench.connect().consumer(f"{bench.queue}.>"),
+                bench.queue,
+                "redelivery.wildcards=address",
+            )
         if "wildcards" not in bench.broker.features:
             refused(lambda: connection.consumer(f"{bench.queue}.>"), bench.queue)
             return
