@@ -163,8 +163,8 @@ class AmqpDelivery(Delivery):
         """Return a field of the properties section, or None."""
         return self._field(codec.PROPERTIES, number, PROPERTIES_FIELDS)
 
+    @property
     def annotations(self) -> Mapping[str, Any]:
-        """Return those message annotations that can be read."""
         kept = self._fields.get(codec.MESSAGE_ANNOTATIONS)
         if kept is not None:
             found: Mapping[str, Any] = kept[0]
@@ -201,12 +201,12 @@ class AmqpDelivery(Delivery):
         source = self.source
         if not source.many:
             return source.destination
-        to = source.profile.sent_to(self.annotations()) if source.profile.declares else self.field(TO)
+        to = source.profile.sent_to(self.annotations) if source.profile.declares else self.field(TO)
         return source.names.destination_of(to) if to else source.destination
 
     @property
     def origin(self) -> str | None:
-        return self.source.profile.origin(self.annotations(), self.headers)
+        return self.source.profile.origin(self.annotations, self.headers)
 
     @property
     def moved(self) -> bool:
@@ -214,7 +214,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def died_of(self) -> str | None:
-        return self.source.profile.died_of(self.annotations(), self.headers)
+        return self.source.profile.died_of(self.annotations, self.headers)
 
     @property
     def redelivered(self) -> bool:
@@ -266,7 +266,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def noted(self) -> Mapping[str, Any]:
-        return noted(self.headers, self.annotations()) if self.source.profile.holds_back else self.headers
+        return noted(self.headers, self.annotations) if self.source.profile.holds_back else self.headers
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -283,7 +283,6 @@ class AmqpDelivery(Delivery):
 
     @property
     def content_encoding(self) -> str | None:
-        """Compression of the body, or None."""
         encoding = self.field(CONTENT_ENCODING)
         return None if encoding is None else str(encoding)
 
@@ -297,14 +296,17 @@ class AmqpDelivery(Delivery):
         address = self.field(REPLY_TO)
         if not address:
             return None
-        number = self.annotations().get("x-opt-jms-reply-to", 0)
+        number = self.annotations.get("x-opt-jms-reply-to", 0)
         kind = REPLY_KINDS.get(number, "queue") if isinstance(number, int) else "queue"
         return self.source.profile.qualified(address, kind)
 
     @property
     def message_type(self) -> str | None:
         subject: str | None = self.field(SUBJECT)
-        return subject
+        if subject is None and self.source.profile.declares:
+            # RabbitMQ 4 has the type of AMQP 0.9.1 producers there.
+            subject = self.annotations.get("x-basic-type")
+        return subject if isinstance(subject, str) else None
 
     @property
     def priority(self) -> int:

@@ -75,7 +75,19 @@ KEPT_FIELDS = (
     GROUP_SEQUENCE,
     REPLY_TO_GROUP,
 )
-KEPT_ANNOTATIONS = ("x-opt-jms-msg-type", "x-opt-jms-reply-to")
+# Message annotations that a broker would act on, or in which it has recorded something that is not true of the copy.
+# All others are the producer's: RabbitMQ 4 has there the headers `x-…` and the `type` of AMQP 0.9.1 producers. Measured
+# (docs/measured/copies.md, "Annotations"). In order: delays; records of a dead letter, and this library's notes; the
+# kind of the destination; the route, where `x-cc` sends a copy to more queues; deliveries; mirrors, time of arrival.
+NEVER_ANNOTATED = (
+    "x-opt-delivery-", "x-qpid-not-valid-before",
+    "x-opt-ORIG-", "x-opt-ACTUAL-EXPIRY", "x-death", "x-first-death-", "x-last-death-", "x-opt-deaths",
+    "x-opt-redelivery",
+    "x-opt-jms-dest", "x-opt-to-type", "x-opt-routing-type",
+    "x-exchange", "x-routing-key", "x-cc",
+    "x-acquired-count", "x-delivery-count",
+    "x-opt-amq-", "x-opt-ingress-time", "x-opt-rabbitmq-",
+)  # fmt: skip
 _LATEST = 2**63 - 1  # milliseconds
 
 
@@ -95,12 +107,12 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
         body = section(codec.DATA, simple(delivery.raw))
         return _written(copy, profile, now, annotations, fields, _entries(told), body)
     raw = delivery.raw
-    annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
+    # The library's own come first: a producer may have sent more than are read of a message.
+    annotations = {**annotations, **_annotations(delivery, profile), **annotations}
     ours = _entries(dict(own))
-    # The library's own properties come first: a producer may have sent more properties than are read of a message.
     properties = {**ours, **_properties(command, delivery), **ours}
     body = b"".join(raw[begin:end] for begin, end, _ in body_places(delivery.places))
-    return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
+    return _written(copy, profile, now, annotations, _kept_fields(delivery, profile), properties, body)
 
 
 def _written(
@@ -157,8 +169,14 @@ def _map_of(raw: bytes, at: int | None) -> Entries:
     return found
 
 
-def _chosen(raw: bytes, at: int | None) -> Entries:
-    return {name: entry for name, entry in _map_of(raw, at).items() if name in KEPT_ANNOTATIONS}
+def _annotations(delivery: AmqpDelivery, profile: AmqpProfile) -> Entries:
+    """Return the annotations of the original that its copy keeps, unchanged, including unreadable ones."""
+    found = _map_of(delivery.raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
+    return {
+        name: entry
+        for name, entry in found.items()
+        if not name.startswith(NEVER_ANNOTATED) and profile.takes_annotation(name, entry[1])
+    }
 
 
 def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
@@ -175,9 +193,12 @@ def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
     return {name: entry for name, entry in (told | found).items() if not name.startswith(NEVER_COPIED)}
 
 
-def _kept_fields(raw: bytes, delivery: AmqpDelivery) -> dict[int, bytes]:
-    at = delivery.place(codec.PROPERTIES)
+def _kept_fields(delivery: AmqpDelivery, profile: AmqpProfile) -> dict[int, bytes]:
+    raw, at = delivery.raw, delivery.place(codec.PROPERTIES)
     places = [] if at is None else list(places_in(raw, at, PROPERTIES_FIELDS))
-    return {
+    kept = {
         number: raw[places[number][0] : places[number][1]] for number in KEPT_FIELDS if number < len(places)
     }
+    if profile.checks_user and delivery.field(USER_ID) != profile.user:
+        kept.pop(USER_ID, None)
+    return kept

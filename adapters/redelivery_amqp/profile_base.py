@@ -50,10 +50,14 @@ class AmqpProfile(ABC):
     """Arguments of queue declarations."""
     holds_back: bool = False
     """True if the broker holds parked messages back itself, and keeps notes in their annotations."""
+    checks_user: ClassVar[bool] = False
+    """True if the broker refuses a message whose `user-id` is not the user of the connection."""
     declares: ClassVar[bool] = False
     """True if a queue must be declared over the management node: an attach does not create it."""
 
     def __init__(self, settings: Settings | None = None) -> None:
+        name = None if settings is None else settings.user_name
+        self.user = None if name is None else name.encode()
         given = (
             []
             if settings is None
@@ -132,6 +136,10 @@ class AmqpProfile(ABC):
     def problem(self, destination: str) -> str | None:  # noqa: ARG002 - most have all kinds
         """Return why this broker does not have such a destination, or None."""
         return None
+
+    def takes_annotation(self, name: str, encoded: bytes) -> bool:  # noqa: ARG002 - most take all
+        """True if a message with this annotation, whose encoded value is given, can be sent, and be received again."""
+        return True
 
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
         """Yield the application properties that this broker's own tools expect on a dead letter."""

@@ -13,6 +13,7 @@ from redelivery.core.destination import no_such_kind
 from redelivery_amqp.notes import noted
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
+from redelivery_amqp.value_encoding import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ class AmqpRabbitMQ4(AmqpProfile):
     # Measured on 4.3.6: otherwise the next subscription after the end of one has no answer for 30 s.
     sessions_in_turn = True
     rest = "#"
+    checks_user = True
 
     def __init__(self, version: tuple[int, ...] = (), settings: Settings | None = None) -> None:
         self._newest = not version or version >= _SINCE_4_3
@@ -135,6 +137,11 @@ class AmqpRabbitMQ4(AmqpProfile):
         if exchange == TOPICS:
             return _topic_address(key)
         return queue_address(key) if exchange == "" else None
+
+    def takes_annotation(self, name: str, encoded: bytes) -> bool:
+        # Measured on 4.3.6 (docs/measured/copies.md, "Annotations"): it detaches a sender over another name
+        # ("reserved_annotation_key"). It takes a null, and ends the session of each consumer that it is delivered to.
+        return name.startswith("x-") and encoded != NULL
 
     def redelivered(self, first_acquirer: bool | None) -> bool:
         return first_acquirer is False

@@ -41,6 +41,7 @@ class AmqpRabbitMQ(AmqpProfile):
     )
     durable_terminus = True
     sessions_in_turn = True
+    checks_user = True
     tells_count = False  # always 0, of quorum queues too
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
 

@@ -21,18 +21,19 @@ ROOM = 100
 def copyable(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bool:
     """True if the copy of a message can be the same message, and can be read.
 
-    False with more properties than are read, because the handler has not seen all of them. False also if a section that
-    is allowed once occurs twice, or if the body is in separate places: the handler has not seen one of them, and the
-    copy would lose it.
+    False with more properties or annotations than are read, because the handler has not seen all of them. False also if
+    a section that is allowed once occurs twice, or if the body is in separate places: the handler has not seen one of
+    them, and the copy would lose it.
     """
     if not places or not _once_each(places):
         return False
     if len(places) > codec.MOST_SECTIONS - ROOM and _crowded(places):
         return False
-    for code, begin, _ in places:
-        if code == codec.APPLICATION_PROPERTIES:
-            return _count(raw, begin) <= codec.MOST_ENTRIES - ROOM
-    return True
+    return all(
+        _count(raw, begin) <= codec.MOST_ENTRIES - ROOM
+        for code, begin, _ in places
+        if code in (codec.APPLICATION_PROPERTIES, codec.MESSAGE_ANNOTATIONS)
+    )
 
 
 def body_places(places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

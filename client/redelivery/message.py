@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
@@ -117,6 +118,16 @@ class Message:
         return self._delivery.headers
 
     @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Message annotations of AMQP 1.0 by name, read-only; empty over STOMP and memory.
+
+        Producers, brokers and tools write there. RabbitMQ 4 puts the headers `x-…` of AMQP 0.9.1 producers there, and
+        their `type` as `x-basic-type`; Artemis puts `x-opt-ORIG-…` on its dead letters. At most 100,000 keys and values
+        are read, and 100 levels of one in the other; what exceeds that is left out.
+        """
+        return MappingProxyType(self._delivery.annotations)
+
+    @property
     def message_id(self) -> str | None:
         """Id that the broker or the producer gave the message, or None."""
         return self._delivery.message_id
@@ -140,6 +151,19 @@ class Message:
     def content_type(self) -> str | None:
         """MIME type, or None."""
         return self._delivery.content_type
+
+    @property
+    def message_type(self) -> str | None:
+        """Type that the producer gave the message (JMSType, AMQP subject, `type` of AMQP 0.9.1), or None."""
+        return self._delivery.message_type
+
+    @property
+    def content_encoding(self) -> str | None:
+        """Compression of the body, as ``gzip``, or None. The body is as it arrived, compressed.
+
+        Only AMQP and RabbitMQ over STOMP have it.
+        """
+        return self._delivery.content_encoding
 
     @property
     def priority(self) -> int:

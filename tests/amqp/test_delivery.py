@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.amqp.peer import proton
 
 from redelivery.core.commands import Forward, Subscribe
-from redelivery.core.delivery import Cause
+from redelivery.core.delivery import Cause, Delivery
 from redelivery.core.outgoing import Outgoing
+from redelivery.message import Message
+from redelivery.uri.parser import parse_uri
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ, AmqpRabbitMQ4
 from redelivery_amqp.receiver import ReceiverLink
 
 if TYPE_CHECKING:
@@ -209,7 +211,7 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
     assert type(properties["at"]) is proton.timestamp
     assert "_AMQ_DUPL_ID" not in properties
     assert properties["dlqDeliveryFailureCause"] == "ValueError: x"
-    assert copy.annotations() == {"x-opt-jms-msg-type": 2}
+    assert copy.annotations == {"x-opt-jms-msg-type": 2}
     assert (copy.content_type, copy.group, copy.message_type, copy.priority) == (
         "application/x",
         "g",
@@ -217,6 +219,73 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
         9,
     )
     assert (copy.reply_to, copy.persistent, decoded.id) == ("queue://answers", True, None)
+
+
+# What producers, RabbitMQ 4 and Artemis write into annotations; a broker acts on none of these.
+KEPT = {
+    "x-tenant": "acme", "x-list": ["a", proton.int32(1), {proton.symbol("k"): True}], "x-basic-type": "order.created",
+    "x-opt-mine": proton.ubyte(3), "x-opt-jms-reply-to": proton.byte(1), "x-opt-partition-key": "p",
+}  # fmt: skip
+ACTED_ON = [
+    "x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-delivery-cron", "x-qpid-not-valid-before",
+    "x-opt-ORIG-ADDRESS", "x-opt-ORIG-MESSAGE-ID", "x-opt-ACTUAL-EXPIRY", "x-death", "x-first-death-queue",
+    "x-last-death-reason", "x-opt-deaths", "x-opt-redeliveryCount", "x-opt-redeliveryCause", "x-opt-jms-dest",
+    "x-opt-to-type", "x-opt-routing-type", "x-exchange", "x-routing-key", "x-cc", "x-acquired-count",
+    "x-delivery-count", "x-opt-amq-mr-adr", "x-opt-ingress-time", "x-opt-rabbitmq-received-time",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("profile", [AmqpClassic, AmqpArtemis, AmqpBrokerJ, AmqpRabbitMQ, AmqpRabbitMQ4])
+@pytest.mark.parametrize("redrive", [False, True])
+def test_a_copy_keeps_annotations_except_those_that_a_broker_acts_on(
+    profile: type[AmqpProfile], redrive: bool
+) -> None:
+    """Lists, maps and types of annotations stay; no delay, route, record of a death or note comes back to a broker."""
+    told = KEPT | dict.fromkeys(ACTED_ON, 7)
+    found = delivery(message(annotations={proton.symbol(name): value for name, value in told.items()}))
+    out = Outgoing("queue://DLQ", found.body)
+    command = Forward(found, out, Cause("ValueError: x"), 2, redrive=redrive)
+    decoded = proton.Message()
+    decoded.decode(copied(command, found, profile(), AT))
+    kept = {str(name): value for name, value in (decoded.annotations or {}).items()}
+    records = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders"}
+    assert kept == (KEPT | records if profile is AmqpArtemis and not redrive else KEPT)
+    assert type(kept["x-opt-mine"]) is proton.ubyte
+
+
+def test_a_handler_reads_annotations_and_changes_none() -> None:
+    """A handler sees annotations by name as text, nested values too, read-only; and how the body is compressed."""
+    told = {proton.symbol(name): value for name, value in KEPT.items()}
+    told[proton.symbol("x-opt-ORIG-QUEUE")] = "q"
+    found = delivery(message(annotations=told, content_encoding="gzip"), profile=AmqpRabbitMQ4())
+    seen = Message(found, cast("Any", None))
+    assert dict(seen.annotations) == {**KEPT, "x-opt-ORIG-QUEUE": "q"}
+    assert seen.annotations["x-list"][2] == {"k": True}
+    assert (seen.content_encoding, seen.message_type) == ("gzip", "order.created")
+    with pytest.raises(TypeError):
+        cast("dict[str, Any]", seen.annotations)["x-tenant"] = "other"
+    assert Message(Delivery(1, 1, b""), cast("Any", None)).annotations == {}
+
+
+def test_rabbitmq_gets_no_annotation_that_it_refuses() -> None:
+    """RabbitMQ 4 detaches a sender over a name without `x-`, and each consumer of a null: its copies have neither."""
+    told = {"x-a": [None], "trace": "t", "x-none": None}
+    found = delivery(message(annotations={proton.symbol(name): value for name, value in told.items()}))
+    for profile, names in ((AmqpRabbitMQ4(), ["x-a"]), (AmqpClassic(), list(told))):
+        assert list(copy_of(found, profile).annotations) == names
+
+
+@pytest.mark.parametrize(("user", "kept"), [("me", b"me"), ("another", None), (None, None)])
+def test_rabbitmq_gets_no_user_id_of_another_user(user: str | None, kept: bytes | None) -> None:
+    """RabbitMQ refuses a copy with the `user-id` of another user than the consumer's; the others take it."""
+    found = delivery(message(user_id=b"me", content_encoding="gzip"))
+    settings = parse_uri(
+        "amqp://localhost" + ("" if user is None else f"?jms.userName={user}&jms.password=p")
+    )
+    for profile in (AmqpRabbitMQ(settings), AmqpRabbitMQ4((), settings)):
+        copy = copy_of(found, profile)
+        assert (copy.field(1), copy.content_encoding) == (kept, "gzip")
+    assert copy_of(found, AmqpArtemis(settings)).field(1) == b"me"
 
 
 @pytest.mark.parametrize(("profile", "annotation", "value"), [
@@ -227,7 +296,7 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
 def test_delays(profile: AmqpProfile, annotation: str, value: int) -> None:
     """A delay is a plain number: for Broker-J a time, for the others milliseconds from now."""
     sent = encoded(Outgoing("queue://q", b"", delay=1.5), profile, AT)
-    assert delivery(sent, profile=profile).annotations()[annotation] == value
+    assert delivery(sent, profile=profile).annotations[annotation] == value
 
 
 def test_a_copy_tells_its_own_story() -> None:

@@ -26,7 +26,7 @@ def test_values_inside_values_as_a_body(kind: str, depth: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("code", [0x72, 0x73, 0x74])
 def test_values_inside_values_elsewhere(kind: str, code: int) -> None:
-    """A deeply nested property, annotation or message-id is absent; the dead letter has the property."""
+    """A deeply nested property, annotation or message-id is absent; the dead letter has all but the id."""
     deep = nested(2000, kind)
     value = (
         b"\xd0" + struct.pack(">II", len(deep) + 4, 1) + deep
@@ -39,7 +39,7 @@ def test_values_inside_values_elsewhere(kind: str, code: int) -> None:
     assert (found.body, found.headers, found.key) == (b"body", {}, None)
     copy = copy_of_it(found)
     assert (copy.body, copy.headers["redeliveryCause"]) == (b"body", "ValueError")
-    assert (deep in copy.raw) == (code == 0x74)
+    assert (deep in copy.raw) == (code != 0x73)
 
 
 @pytest.mark.parametrize("kind", KINDS)

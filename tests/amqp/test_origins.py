@@ -99,7 +99,7 @@ def test_a_copy_has_no_record_of_its_producers(profile: AmqpProfile) -> None:
     for redrive in (False, True):
         out = Outgoing("queue://DLQ", b"x", headers=dead.headers)
         copy = delivery(copied(Forward(dead, out, Cause("why"), 1, redrive=redrive), dead, profile, AT))
-        assert "admin" not in str(copy.annotations()) + str(copy.headers)
+        assert "admin" not in str(copy.annotations) + str(copy.headers)
         assert copy.headers["mine"] == "1"
 
 

@@ -276,8 +276,18 @@ class Delivery:
         return {}
 
     @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Message annotations of AMQP 1.0 by name, as many as can be read; empty over other protocols."""
+        return {}
+
+    @property
     def content_type(self) -> str | None:
         """MIME type; None without one."""
+        return None
+
+    @property
+    def content_encoding(self) -> str | None:
+        """Compression of the body, as `gzip`; None without one, or if the protocol has none."""
         return None
 
     @property

@@ -73,7 +73,7 @@ def _read(found: Any) -> None:
     assert all(isinstance(name, str) for name in found.headers)
     assert len(found.digest()) == 16
     hash(found.key)
-    repr((found.headers, found.annotations()))
+    repr((found.headers, found.annotations))
     assert found.value is not None or found.raw
 
 
