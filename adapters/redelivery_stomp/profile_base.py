@@ -43,8 +43,12 @@ NEVER_COPIED = frozenset({
 
 
 # OpenWire's own headers on Artemis; those of an earlier dead letter on Artemis (annotations to an AMQP client) and on
-# RabbitMQ.
-NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-")
+# RabbitMQ. Two kinds of annotations are text on a copy, and not what a reader needs: those that Artemis shows as
+# `[B@4fec…`, and delivers to no AMQP client then; and the numbers of Qpid JMS, which drops a message with a text there.
+NEVER_COPIED_PREFIXES = (
+    "__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-", "JMS_AMQP_ENCODED_",
+    "JMS_AMQP_MA_x-opt-jms-",
+)  # fmt: skip
 
 
 class FrameLimit(NamedTuple):

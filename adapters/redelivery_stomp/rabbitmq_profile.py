@@ -20,7 +20,7 @@ from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.column_rules import ColumnRule
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
-from redelivery_stomp.frames import NEVER, number
+from redelivery_stomp.frames import NEVER, number, unescape
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.windows import SlotWindow
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.delivery import BodyKind
     from redelivery.core.outgoing import Outgoing
+    from redelivery.settings import Settings
     from redelivery_stomp.frames import RawHeaders
     from redelivery_stomp.windows import Window
 
@@ -44,6 +45,10 @@ OWN = QUEUE_ARGUMENTS | {
     "x-amqp-1.0-header", "x-amqp-1.0-message-annotations", "x-amqp-1.0-properties", "x-delivery-count", "x-queue-name",
 }  # fmt: skip
 FROM_AMQP = b"\nx-amqp-1.0-"
+# Properties of AMQP 0.9.1 that SEND sets by a header of the same name.
+KEPT = ("content-encoding", "app-id", "user-id")
+# Of an answer's address that is a plain queue. In SEND the address must be without it.
+REPLIES = "/reply-queue/"
 # RabbitMQ 3.10.8: names in the text of an ERROR. Nothing else in it identifies its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
 _COPY = f"\n{COPY}:".encode()
@@ -100,6 +105,12 @@ class RabbitDelivery(StompDelivery):
             return super().plain(now)
         return True
 
+    def properties(self) -> Iterator[tuple[str, str]]:
+        """Yield the properties that a copy has only if SEND names them, if they came."""
+        for name in KEPT:
+            if value := self._property(f"\n{name}:".encode()):
+                yield name, unescape(value.decode("utf-8", "replace"))
+
     def _property(self, name: bytes) -> bytes:
         """Return a message property: the last header of its name, because the application's comes before it."""
         head = self.head
@@ -151,6 +162,10 @@ class RabbitDelivery(StompDelivery):
     def expiration(self) -> datetime | None:
         at = self.expires_at
         return datetime.fromtimestamp(at, UTC) if at is not None and at * 1000 < NEVER else None
+
+    @property
+    def content_encoding(self) -> str | None:
+        return dict(self.properties()).get("content-encoding")
 
     @property
     def timestamp(self) -> datetime | None:
@@ -208,6 +223,10 @@ class StompRabbitMQ(StompProfile):
     declares = True
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/"}
     _read: ClassVar = (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic"))
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(settings)
+        self.user = None if settings is None else settings.user_name
 
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
@@ -285,15 +304,23 @@ class StompRabbitMQ(StompProfile):
         if "redeliveryId" in message.headers and "amqp-message-id" not in message.headers:
             yield "amqp-message-id", message.headers["redeliveryId"]
 
+    def reply_address(self, destination: str) -> str:
+        return self.address(destination).removeprefix(REPLIES)
+
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        yield "amqp-message-id", command.delivery.message_id
+        delivery = command.delivery
+        yield "amqp-message-id", delivery.message_id
+        if isinstance(delivery, RabbitDelivery):
+            for name, value in delivery.properties():
+                # The broker ends the connection over a `user-id` that is not the user of the connection.
+                if name != "user-id" or value == self.user:
+                    yield name, value
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        yield from self.copy_headers(command)
         # A delayed copy has another id than its message.
         if command.delayed:
             yield "amqp-message-id", command.copy.headers.get(COPY)
-        else:
-            yield from self.copy_headers(command)
 
     def origin(self, headers: RawHeaders) -> str | None:
         queue = headers.get("x-first-death-queue")

@@ -12,7 +12,7 @@ from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
 from redelivery.uri.parser import parse_uri
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.headers import copy_of
+from redelivery_stomp.headers import copy_of, send_headers
 from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, StompProfile
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ, profile_for
 
@@ -283,6 +283,54 @@ def test_a_copy_has_no_record_of_its_producers(profile: StompProfile) -> None:
         )
         assert "admin" not in f"{copy.origin} {dict(copy.headers)}"
         assert copy.headers["mine"] == "1"
+
+
+def test_a_copy_has_no_text_in_the_place_of_an_annotation_that_is_none() -> None:
+    """A copy of an AMQP producer's message on Artemis lacks what keeps it from AMQP readers, and keeps the rest."""
+    lines = [
+        "JMS_AMQP_ENCODED_MA_x-opt-l:[B@6d72e8f5",
+        "JMS_AMQP_MA_x-opt-jms-msg-type:5",
+        "JMS_AMQP_MA_x-opt-jms-dest:0",
+    ]
+    seen = delivery(
+        StompArtemis(), ["destination:orders", "message-id:1,2", *lines, "JMS_AMQP_MA_x-opt-mine:3", "n:1"]
+    )
+    copy = copy_of(
+        StompArtemis(),
+        Forward(seen, Outgoing("queue://DLQ", b"x", headers=seen.headers), Cause("why"), 1, redrive=True),
+    )
+    assert {name for name in copy.headers if name != "_AMQ_DUPL_ID"} == {"JMS_AMQP_MA_x-opt-mine", "n"}
+
+
+PROPERTIES = [
+    "subscription:1", "destination:/queue/orders", "message-id:1", "content-encoding:forged", "mine:1",
+    "app-id:shop\\c1", "user-id:me", "content-encoding:gzip", "reply-to:/reply-queue/answers",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("redrive", "delay"), [(False, None), (True, None), (False, 5.0)])
+@pytest.mark.parametrize("user", ["me", "another"])
+def test_a_copy_on_rabbitmq_keeps_the_properties_of_0_9_1(
+    user: str, redrive: bool, delay: float | None
+) -> None:
+    """A dead letter, a redriven message and a delayed copy can be read: encoding and application stay, the user if his.
+
+    RabbitMQ closes the connection over the `user-id` of another user.
+    """
+    profile = StompRabbitMQ(parse_uri(f"stomp://localhost?jms.userName={user}&jms.password=p"))
+    seen = delivery(profile, PROPERTIES)
+    assert (seen.content_encoding, dict(seen.headers)) == ("gzip", {"mine": "1"})
+    out = Outgoing("queue://DLQ", b"x", headers=seen.headers, reply_to=seen.reply_to, delay=delay)
+    copy = copy_of(profile, Forward(seen, out, Cause("why"), 1, redrive=redrive))
+    sent = {name: value for name, value in send_headers(profile, copy) if value is not None}
+    own = {name: sent.get(name) for name in ("content-encoding", "app-id", "user-id", "mine", "reply-to")}
+    assert own == {
+        "content-encoding": "gzip",
+        "app-id": "shop:1",
+        "user-id": "me" if user == "me" else None,
+        "mine": "1",
+        "reply-to": "answers",
+    }
 
 
 def test_an_expired_message_of_classic_is_no_copy() -> None:
