@@ -170,6 +170,7 @@ def _capabilities(*, newest: bool) -> Capabilities:
         # The management node reports for each queue whether it can.
         reschedule_proof="certain",
         reschedule_needs="" if newest else "it takes version 4.3 and a quorum queue",
+        not_delivered="lists and tables in headers of AMQP 0.9.1 producers, except in headers named x-…",
     )
 
 

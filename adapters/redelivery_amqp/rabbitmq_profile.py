@@ -38,6 +38,7 @@ class AmqpRabbitMQ(AmqpProfile):
         max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
+        not_delivered="all headers of AMQP 0.9.1 and STOMP producers, with their type, app-id and user-id",
     )
     durable_terminus = True
     sessions_in_turn = True

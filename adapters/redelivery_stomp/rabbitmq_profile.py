@@ -196,6 +196,7 @@ class StompRabbitMQ(StompProfile):
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,
+        not_delivered="lists, tables, booleans, times, floating-point numbers and bytes in headers of AMQP producers",
     )
     handle = b"\nack:"
     # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer has; an acknowledgement that came

@@ -254,6 +254,14 @@ def test_a_version_that_is_not_tested_is_a_note(version: str, text: str | None) 
     assert text is None or text in others[0].text
 
 
+def test_what_no_copy_can_have_is_a_note() -> None:
+    """Headers that a broker does not deliver over a protocol are a note: no handler and no dead letter has them."""
+    able = Capabilities("rabbitmq", version="3.10.8", not_delivered="lists in headers")
+    _, found = logged_in(parse_uri("stomp://b1"), able, None)
+    assert (found.level, found.subject) == ("note", "copies")
+    assert "RabbitMQ 3.10.8 does not deliver lists in headers, over this protocol" in found.text
+
+
 @pytest.mark.parametrize(
     ("agreed", "text"),
     [

@@ -68,6 +68,8 @@ class Capabilities:
         longest_delay: Seconds that the broker can delay a message. None: no limit.
         caution: How the broker may lose a message of this queue, and the cure.
         advice: How the queue could be configured better.
+        not_delivered: Parts of messages that the broker does not give to clients of this protocol: neither handlers nor
+            copies have them. Empty: nothing known.
     """
 
     broker: str
@@ -108,6 +110,7 @@ class Capabilities:
     longest_delay: float | None = None
     caution: str = ""
     advice: str = ""
+    not_delivered: str = ""
 
     def poisons(self, *, persistent: bool, asked: bool = False) -> bool:
         """Return True if the broker's own poison acknowledgement keeps a message of this persistence.

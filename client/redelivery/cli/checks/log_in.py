@@ -33,7 +33,13 @@ def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> 
     name = f"{NAMES.get(able.broker, able.broker)} {able.version}".rstrip()
     found = [ok("log-in", f"{user}; the broker is {name}{protocol}")]
     said = untested(able.broker, able.version)
-    return found if said is None else [*found, note("broker", f"{name} {said}")]
+    if said is not None:
+        found.append(note("broker", f"{name} {said}"))
+    if able.not_delivered:
+        lost = f"{name} does not deliver {able.not_delivered}, over this protocol"
+        kept = "only its own dead-letter exchange keeps them (redelivery.deadLetter=ack)"
+        found.append(note("copies", f"{lost}: handlers do not see them, and dead letters lack them; {kept}"))
+    return found
 
 
 def _beats(agreed: Agreed) -> str:
