@@ -79,14 +79,19 @@ class JavaClient(Running):
 
     jvm: tuple[str, ...] = ()  # options of Java
 
-    def __init__(self, broker: Broker, kind: str | None = None, timeout: float = 60.0) -> None:
-        """Start the program (about a second). Raises BrokerError if it does not start within `timeout`."""
+    def __init__(
+        self, broker: Broker, kind: str | None = None, timeout: float = 60.0, *, options: str = ""
+    ) -> None:
+        """Start the program (about a second). Raises BrokerError if it does not start within `timeout`.
+
+        `options`: behind the URL of its client, `?jms.useCompression=true`.
+        """
         self.kind = kind or broker.java_clients[0]
         if self.kind not in broker.java_clients:
             raise BrokerError(f"{broker.name} talks to {broker.java_clients}, not to {self.kind}")
         self._broker = broker
         distribution, factory = _KINDS[self.kind]
-        url = str(getattr(broker, f"{self.kind}_url"))
+        url = f"{getattr(broker, f'{self.kind}_url')}{options}"
         argv = [
             "java",
             "-Xmx256m",

@@ -247,6 +247,10 @@ class AmqpDelivery(Delivery):
         return "text" if at is not None and self.raw[at] in codec.TEXTS else "bytes"
 
     @property
+    def fanned_out(self) -> bool:
+        return self.source.profile.fans_out(self.destination)
+
+    @property
     def readable(self) -> bool:
         return copyable(self.raw, self.places)
 

@@ -129,6 +129,10 @@ class AmqpProfile(ABC):
         cause = headers.get("dlqDeliveryFailureCause")  # of ActiveMQ Classic
         return ("expired" if "Message Expired" in cause else cause) if isinstance(cause, str) else None
 
+    def fans_out(self, destination: str) -> bool:  # noqa: ARG002 - only one broker loses dead letters so
+        """True if this broker keeps fewer dead letters than consumers of a destination that reject one message."""
+        return False
+
     def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker marks it
         """True if this broker's marks say that it dead-lettered the message itself."""
         return False

@@ -35,6 +35,14 @@ class AmqpClassic(AmqpProfile):
     capabilities = Capabilities(
         broker="activemq",
         poison_persistent=True,
+        # Of the messages with one id it keeps one dead letter, and over AMQP nothing shows that other queues have the
+        # message (docs/measured/activemq-fan-out.md). Each body arrives whole: all can be copied.
+        own_poison="asked",
+        ack_caution=(
+            "redelivery.deadLetter=ack: ActiveMQ Classic keeps one dead letter for each message id; where a virtual "
+            "topic or a composite destination feeds several queues, those of the others are lost: use auto, or an "
+            "individualDeadLetterStrategy of the broker"
+        ),
         forward="atomic",
         transactions=True,
         flow=True,
@@ -57,6 +65,11 @@ class AmqpClassic(AmqpProfile):
 
     def address(self, destination: str) -> str:
         return destination.removeprefix("native://")
+
+    def fans_out(self, destination: str) -> bool:
+        # A rejection by a topic's plain subscriber leaves no dead letter, one by two durable subscribers one
+        # (docs/measured/activemq-fan-out.md). A native address may be a topic.
+        return not destination.startswith(("queue://", "temp-queue://"))
 
     def moved(self, headers: Mapping[str, Any]) -> bool:
         # Neither Classic over AMQP nor a copy has an `original-destination`: a property of this name is a producer's.

@@ -84,6 +84,18 @@ class ClassicDelivery(StompDelivery):
             source.last = written, confined(source.profile, address, source.destination)
         return source.last[1]
 
+    @property
+    def fanned_out(self) -> bool:
+        # A message of a topic, a virtual topic, a composite queue or a composite address shares its id with others, of
+        # which Classic keeps one dead letter. It shows where such a message was sent first
+        # (docs/measured/activemq-fan-out.md). So does a dead letter, and one that was moved back.
+        own = self.destination
+        kind = own.partition("://")[0]
+        if kind not in ("queue", "temp-queue") or self.raw.get("original-destination") is not None:
+            return True
+        # A virtual topic with setOriginalDestination=false leaves its own name in the message.
+        return self.source.profile.qualified(self.raw.get("destination") or "", kind) != own
+
 
 def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     """Return the destination of a message that arrived for a consumer of `consumed`.

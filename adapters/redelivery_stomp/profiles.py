@@ -56,8 +56,9 @@ class StompClassic(StompProfile):
         # A STOMP consumer never gets JMSXGroupID.
         groups=False,
         poison_persistent=True,
-        # A non-persistent message with a property `persistent` looks the same, and its NACK would drop it.
-        proves_persistent=False,
+        # A copy has the cause. The NACK also keeps what does not arrive whole: a Map, an Object, an empty body. A
+        # producer that gives its own non-persistent message a property `persistent` has it dropped.
+        own_poison="last",
         # Not in a transaction: 6.1.7 keeps each message that was acknowledged in one, and goes through all of them at
         # each COMMIT (`StompSubscription.transactedMessages`). A second copy after a crash does less harm.
         forward="confirmed",

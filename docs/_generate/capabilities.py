@@ -56,9 +56,11 @@ def _yes(value: object) -> str:
 
 
 def _poison(able: Capabilities, *, persistent: bool) -> str:
-    if able.poisons(persistent=persistent):
+    kept = able.poisons(persistent=persistent)
+    if kept and able.own_poison == "first":
         return "the broker moves it"
-    return "copy, in one transaction" if able.forward == "atomic" else "copy, confirmed first"
+    copy = "copy, in one transaction" if able.forward == "atomic" else "copy, confirmed first"
+    return f"{copy}; the broker moves what did not arrive whole" if kept else copy
 
 
 def _on_request(able: Capabilities) -> str:
@@ -114,7 +116,9 @@ FEATURES = (
     Feature(
         "`redelivery.deadLetter=ack`",
         _on_request,
-        "The broker's own poison acknowledgement, on your word. `no`: refused at the start. Where the broker is not set so, it drops the message.",
+        "The broker's own poison acknowledgement, on your word. `no`: refused at the start. Where the broker is not set so, it drops the message. "
+        "On Classic messages of topics, and others that it would drop, are copied; over AMQP it may lose letters of "
+        "[virtual topics and composite destinations](measured/activemq-fan-out.md).",
     ),
     Feature(
         "reports a delivery count",

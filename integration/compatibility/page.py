@@ -41,7 +41,8 @@ AREAS = {
     "Spark": ("spark",),
     "the rest": ("",),
 }
-KEPT = "rejected, and kept by the broker; what is not persistent as a copy"
+NATIVE = "the broker's own acknowledgement"
+LAST = f"; by {NATIVE} what does not arrive whole, if it is persistent"
 FORWARD = {"atomic": "in one transaction", "confirmed": "confirmed before"}
 WAITS = {
     "native": "the message itself",
@@ -89,11 +90,12 @@ def _offers(results: Mapping[str, Any], rows: Sequence[str]) -> Iterator[str]:
         offers = results[key].get("offers")
         if offers is None:
             continue
-        copy = f"a copy, {FORWARD[offers['forward']]}"
+        own = offers["own_poison"] if offers["poison_persistent"] else ""
+        copy = f"a copy, {FORWARD[offers['forward']]}{LAST if own == 'last' else ''}"
         features = [name for name in ("topics", "durable", "selectors") if name in offers["features"]]
         yield _row(
             _label(key),
-            KEPT if offers["poison_persistent"] and offers["proves_persistent"] else copy,
+            NATIVE if own == "first" else copy,
             WAITS[_waits(key, offers["reschedule"])],
             _yes(offers["counts"]),
             _yes(offers["transactions"]),

@@ -8,11 +8,18 @@ import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.ConnectionContext;
 import org.apache.activemq.broker.ProducerBrokerExchange;
+import org.apache.activemq.broker.region.DestinationInterceptor;
 import org.apache.activemq.broker.region.Subscription;
 import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
+import org.apache.activemq.broker.region.virtual.CompositeQueue;
+import org.apache.activemq.broker.region.virtual.VirtualDestination;
+import org.apache.activemq.broker.region.virtual.VirtualDestinationInterceptor;
+import org.apache.activemq.broker.region.virtual.VirtualTopic;
 import org.apache.activemq.command.ActiveMQDestination;
+import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ConnectionInfo;
 import org.apache.activemq.command.ConsumerInfo;
 import org.apache.activemq.command.Message;
@@ -36,6 +43,7 @@ public class ClassicBroker {
         store(broker, new File(p.getProperty("data")));
         broker.setSchedulerSupport(Boolean.parseBoolean(p.getProperty("scheduler"))); // AMQ_SCHEDULED_DELAY needs it
         broker.setDestinationPolicy(policies());
+        broker.setDestinationInterceptors(new DestinationInterceptor[] {fanOut()});
         broker.setPlugins(new BrokerPlugin[] {
             next -> new Guard(next, p.getProperty("user"), p.getProperty("password"))});
         String at = "://" + p.getProperty("bind") + ":";
@@ -82,9 +90,35 @@ public class ClassicBroker {
         wide.setQueue("wide.>");
         wide.setMaxPageSize(100_000);
         wide.setMaxBrowsePageSize(100_000);
+        PolicyEntry unaudited = new PolicyEntry(); // its dead-letter queue takes a message id twice
+        unaudited.setQueue("unaudited.>");
+        SharedDeadLetterStrategy takesAll = new SharedDeadLetterStrategy();
+        takesAll.setEnableAudit(false);
+        unaudited.setDeadLetterStrategy(takesAll);
         PolicyMap map = new PolicyMap();
-        map.setPolicyEntries(List.of(shared, individual, wide));
+        map.setPolicyEntries(List.of(shared, individual, wide, unaudited));
         return map;
+    }
+
+    /** The default virtual topics, unmarked ones, and composite queues. `fan.kept` keeps the message, too. */
+    static DestinationInterceptor fanOut() {
+        VirtualDestinationInterceptor interceptor = new VirtualDestinationInterceptor();
+        VirtualTopic unmarked = new VirtualTopic();
+        unmarked.setName("Unmarked.>");
+        unmarked.setSetOriginalDestination(false);
+        interceptor.setVirtualDestinations(new VirtualDestination[] {
+            new VirtualTopic(), unmarked, composite("fan.both", true, true), composite("fan.kept", false, true),
+            composite("fan.shared", true, false)});
+        return interceptor;
+    }
+
+    static CompositeQueue composite(String name, boolean forwardOnly, boolean copyMessage) {
+        CompositeQueue queue = new CompositeQueue();
+        queue.setName(name);
+        queue.setForwardOnly(forwardOnly);
+        queue.setCopyMessage(copyMessage);
+        queue.setForwardTo(List.of(new ActiveMQQueue(name + ".a"), new ActiveMQQueue(name + ".b")));
+        return queue;
     }
 
     static void stop(BrokerService broker) {

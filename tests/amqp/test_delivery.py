@@ -50,6 +50,21 @@ def test_a_bare_message_has_defaults() -> None:
     assert (bare.expires_at, bare.expiration, bare.content_type, bare.headers) == (None, None, None, {})
 
 
+@pytest.mark.parametrize(
+    ("destination", "classic"),
+    [
+        ("queue://orders", False),
+        ("temp-queue://mine", False),
+        ("topic://orders", True),
+        ("native://orders", True),
+    ],
+)
+def test_only_classic_keeps_too_few_letters_of_a_topic(destination: str, *, classic: bool) -> None:
+    """On Classic a rejection leaves too few dead letters where the destination is not known to be a queue."""
+    assert delivery(message(), destination, AmqpClassic()).fanned_out is classic
+    assert delivery(message(), destination).fanned_out is False
+
+
 def test_what_was_sent_is_what_is_seen() -> None:
     """Each property of a message that this library sends arrives."""
     sent = Outgoing(

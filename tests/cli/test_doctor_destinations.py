@@ -118,6 +118,16 @@ def test_dead_letters_without_a_copy(cli: Any, script: Script, options: str, tex
     assert text in cli("doctor", f"{URI}&{options}", "orders").out
 
 
+def test_what_the_brokers_own_acknowledgement_may_lose(cli: Any, script: Script) -> None:
+    """With `deadLetter=ack` doctor warns of dead letters that the broker would drop, of a queue and not of a topic."""
+    script.able = replace(STOMP, poison_persistent=True, own_poison="asked", ack_caution="one of two is lost")
+    ack = f"{URI}&redelivery.deadLetter=ack"
+    (line,) = [line for line in cli("doctor", ack, "orders").out.splitlines() if "one of two is lost" in line]
+    assert line.split()[:2] == ["warn", "queue://orders"]
+    assert "one of two" not in cli("doctor", ack, "topic://orders").out
+    assert "one of two" not in cli("doctor", URI, "orders").out
+
+
 def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None:
     """Individual dead letters of a wildcard are not checked: they depend on the message."""
     ended = cli(

@@ -13,7 +13,6 @@ from redelivery import SqliteLedger
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck
 from redelivery.core.dead_lettering.origin import (
-    comes_with_origin,
     origin_of,
     overruled,
     readable_origin,
@@ -190,28 +189,6 @@ def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
             assert command.copy.headers["redeliveryOriginalDestination"] == "queue://orders"
             # Over STOMP Classic writes a line end in a name unescaped.
             assert all(str(name).isprintable() for name in command.copy.headers)
-
-
-@pytest.mark.parametrize(
-    ("queue", "record", "expected"),
-    [
-        ("queue://Consumer.A.VirtualTopic.orders", "/topic/VirtualTopic.orders", False),
-        ("queue://Consumer.A.orders", "topic://orders", False),
-        ("queue://Consumer.A.VirtualTopic.orders", "/topic/admin", True),
-        ("queue://Consumer.A.VirtualTopic.orders", "/topic/orders", True),
-        ("queue://Consumer.A.VirtualTopic.orders", "VirtualTopic.orders", True),
-        ("queue://Consumer.A", "/topic/", True),
-        ("queue://VirtualTopic.orders", "/topic/VirtualTopic.orders", True),
-        ("topic://Consumer.A.orders", "/topic/orders", True),
-        ("queue://orders", 7, True),
-    ],
-)
-def test_a_topic_is_the_brokers_record_only_where_it_can_be(
-    queue: str, record: object, *, expected: bool
-) -> None:
-    """A topic in Classic's record counts only for a queue that can be that virtual topic's."""
-    headers: dict[str, Any] = {"original-destination": record}
-    assert comes_with_origin(Told(to=queue, **headers)) is expected
 
 
 def test_sending_to_an_unknown_kind() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import redelivery
+import redelivery_memory.adapter
 import redelivery_memory.server
 from redelivery import events
 from redelivery.adapter import Subscribed
@@ -42,6 +43,24 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
     lines = [each.getMessage() for each in caplog.records if CAUTION in each.getMessage()]
     assert lines == [f"queue://orders: {CAUTION}", f"queue://bills: {CAUTION}"]
     assert [each.text for each in shown if isinstance(each, events.QueueCaution)] == [CAUTION, CAUTION]
+
+
+def test_what_an_option_may_lose_is_a_warning(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With `deadLetter=ack` a consumer of a queue warns once of what the broker's acknowledgement may lose."""
+    able = replace(CAPABILITIES, own_poison="asked", ack_caution=CAUTION)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    for options, lines in (("?redelivery.deadLetter=ack", [f"queue://orders: {CAUTION}"]), ("", [])):
+        caplog.clear()
+        connection = twin.connect(options)
+        twin.call(connection.consumer("topic://news"))
+        twin.call(connection.consumer("orders"))
+        twin.broker.cut()
+        twin.advance(1.0)
+        assert [
+            text for text in map(logging.LogRecord.getMessage, caplog.records) if CAUTION in text
+        ] == lines
 
 
 def test_what_the_broker_could_do_for_a_queue_is_said_once(

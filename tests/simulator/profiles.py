@@ -61,6 +61,7 @@ PROFILES = {
         Profile("classic-stomp", False, "all", "confirmed", forgets=True, front=False),
         Profile("artemis-stomp", True, "any", "confirmed", forgets=True, once=True),
         Profile("rabbitmq-stomp", False, "all", "confirmed", release=True, forgets=True, remarks=True),
+        # As with deadLetter=ack: no other broker here has such an acknowledgement and a flow.
         Profile("classic-amqp", False, "all", "native", True, True, True, forgets=True, front=False),
         Profile("artemis-amqp", False, "any", "atomic", True, True, True, delays="atomic"),
         Profile("brokerj-amqp", False, "all", "atomic", True, True, True, delays="atomic"),

@@ -59,13 +59,45 @@ def test_a_producer_does_not_say_on_classic_where_its_message_was(
     assert seen.key == (expected, "ID:vm-2:1", "1700000000123")
 
 
-def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
-    """A message with `persistent:true` is NACKed only on request: it may be non-persistent, and would be dropped."""
+def test_what_says_that_it_is_persistent_is_copied_where_it_can_be() -> None:
+    """A whole message with `persistent:true` is NACKed on request only: it may be non-persistent, and be dropped."""
     seen = delivery(StompClassic(), CLASSIC)
     assert seen.persistent
     for route, kind in (("auto", Forward), ("ack", PoisonAck)):
         command = routed(dead_letter=route).command(seen, Record(1), StompClassic.capabilities, 0.0, 0.0)
         assert isinstance(command, kind)
+
+
+@pytest.mark.parametrize(
+    ("consumed", "header", "record", "expected"),
+    [
+        ("queue://orders", "/queue/orders", None, False),
+        ("queue://orders?consumer.priority=5", "/queue/orders", None, False),
+        ("queue://orders.>", "/queue/orders.eu", None, False),
+        ("temp-queue://mine", "/remote-temp-queue/ID\\cvm-1\\c2", None, False),
+        ("native:///queue/orders", "/queue/orders", None, False),
+        ("topic://orders", "/topic/orders", None, True),
+        ("native:///topic/orders", "/topic/orders", None, True),
+        (
+            "queue://Consumer.A.VirtualTopic.a",
+            "/queue/Consumer.A.VirtualTopic.a",
+            "/topic/VirtualTopic.a",
+            True,
+        ),
+        ("queue://a", "/queue/a", "/queue/a,queue\\c//b", True),
+        ("queue://orders", "/queue/orders", "", True),
+        # A virtual topic with setOriginalDestination=false, and a producer that wrote the header.
+        ("queue://Consumer.A.VirtualTopic.a", "/topic/VirtualTopic.a", None, True),
+        ("queue://orders.>", "/queue/admin", None, True),
+    ],
+)
+def test_a_message_of_a_fan_out_is_known(
+    consumed: str, header: str, record: str | None, *, expected: bool
+) -> None:
+    """Classic shows that a message came through a topic, a virtual topic, or a composite destination."""
+    lines = [f"destination:{header}", *[line for line in CLASSIC if not line.startswith("destination")]]
+    lines += [] if record is None else [f"original-destination:{record}"]
+    assert delivery(StompClassic(), lines, to=consumed).fanned_out is expected
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0], ids=["it has passed", "it is to come"])

@@ -22,8 +22,10 @@ class Capabilities:
         version: Version of the broker; "" if it does not report one.
         poison_persistent: The broker's own poison acknowledgement keeps (dead-letters) persistent messages.
         poison_non_persistent: The same for non-persistent messages.
-        proves_persistent: The broker itself reports which of the two a message is. Otherwise the producer may have
-            marked it wrongly, and the broker's own acknowledgement is used for `deadLetter=ack` only.
+        own_poison: When that acknowledgement is used. `first`: whenever it keeps the message. `last`: for a message
+            that cannot be copied. `asked`: for `deadLetter=ack` only, because no message shows if other queues have it,
+            too (`Delivery.fanned_out`).
+        ack_caution: What `deadLetter=ack` may lose of a queue, said when its consumer starts, and the cure.
         poison_on_request: The broker keeps such a message if it is configured to. Used for `deadLetter=ack` only.
         forward: How safe "send the copy, then accept the original" is. `atomic`: one transaction. `confirmed`: the
             copy is confirmed first; a crash in between leaves a duplicate, never a loss.
@@ -76,7 +78,8 @@ class Capabilities:
     version: str = ""
     poison_persistent: bool = False
     poison_non_persistent: bool = False
-    proves_persistent: bool = True
+    own_poison: Literal["first", "last", "asked"] = "first"
+    ack_caution: str = ""
     poison_on_request: bool = False
     forward: Literal["atomic", "confirmed"] = "confirmed"
     drops_second_copy: bool = False
@@ -115,10 +118,10 @@ class Capabilities:
     def poisons(self, *, persistent: bool, asked: bool = False) -> bool:
         """Return True if the broker's own poison acknowledgement keeps a message of this persistence.
 
-        `asked`: the user has configured `deadLetter=ack`, and thereby answers for what cannot be proven.
+        `asked`: the user has configured `deadLetter=ack`.
         """
         kept = self.poison_persistent if persistent else self.poison_non_persistent
-        return kept and (self.proves_persistent or asked)
+        return kept and (self.own_poison != "asked" or asked)
 
     @property
     def most_delay(self) -> float | None:

@@ -419,6 +419,7 @@ class Subscribe:
         most: Number of messages up to which `Credit` may widen the window, without `room`; 0: the window is fixed.
         hold: Seconds that its policies may keep a message parked; None: no limit.
         rescheduled: The broker delays messages until their redelivery. Refused if it cannot do so in this queue.
+        caution: What its options may lose of this destination, said when it has started; nothing for an adapter to do.
     """
 
     consumer: int
@@ -437,6 +438,7 @@ class Subscribe:
     most: int = 0
     hold: float | None = None
     rescheduled: bool = False
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,14 @@ class Delivery:
         return "bytes"
 
     @property
+    def fanned_out(self) -> bool:
+        """True if others may have the same message, and the broker's own poison acknowledgement leaves too few letters.
+
+        Other queues or subscribers: it keeps one dead letter for all of them, or none. Each copy is kept.
+        """
+        return False
+
+    @property
     def original(self) -> bool:
         """True if the broker has the message. Otherwise only a log has it, and it can only be copied."""
         return True

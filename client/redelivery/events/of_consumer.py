@@ -47,7 +47,7 @@ class QueueAdvice(ConsumerEvent):
 
 @dataclass(slots=True, repr=False, eq=False)
 class QueueCaution(ConsumerEvent):
-    """The broker may lose a message of this consumer's queue, because of the way the queue is declared."""
+    """The broker may lose a message of this consumer's queue: by the way it is declared, or by an option of the URI."""
 
     name = "queue caution"
 

@@ -136,6 +136,8 @@ def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generato
     visit.unsubscribe(asked.consumer)
     if error is None:
         yield ok(name, f"may be consumed; {_window(subscribe, able)}")
+        if subscribe.caution:
+            yield warn(name, subscribe.caution)
         if of_queue is not None and of_queue.caution:
             yield warn(name, of_queue.caution)
         if of_queue is not None and of_queue.advice:

@@ -92,22 +92,9 @@ def comes_with_origin(delivery: Delivery) -> bool:
     `original-destination` replaces its record, and a line end in any name begins another header (6.1.7).
     """
     headers = delivery.headers
-    record = headers.get("original-destination")
-    if ORIGIN in headers or (record is not None and not _handed_over(delivery.destination, record)):
+    if ORIGIN in headers or "original-destination" in headers:
         return True
     return any(CONTROLS.search(str(name)) for name in headers)
-
-
-def _handed_over(destination: str, record: object) -> bool:
-    """True if a virtual topic may have passed the message to its queue: the broker then writes the topic's name.
-
-    With Classic's own names: the queue is `Consumer.<name>.<topic>`.
-    """
-    if not isinstance(record, str) or not destination.startswith("queue://Consumer."):
-        return False
-    topic = record.removeprefix("topic://").removeprefix("/topic/")
-    _, dot, fed_by = destination.removeprefix("queue://Consumer.").partition(".")
-    return topic != record and bool(dot) and fed_by == topic
 
 
 def moved_by_classic(header: Callable[[str], object]) -> bool:

@@ -49,8 +49,6 @@ WHOLE = "redeliveryWhole"
 """`false` on a dead letter whose body is not the message's, but all the bytes of an unreadable message."""
 # Body kinds of a body that is empty, or did not arrive; and the kind of its copy if it was sent empty.
 _EMPTY: dict[BodyKind, BodyKind] = {"unknown": "text", "unknown-bytes": "bytes"}
-# The broker's own acknowledgement drops a non-persistent message.
-VOUCH = ", or, if no producer gives a message a property named `persistent`, set redelivery.deadLetter=ack"
 OWN_HEADERS = frozenset({
     COPY,
     DUE,
@@ -190,26 +188,12 @@ class DeadLetterRouting:
             strategy = strategy.to(cause.place)
         if self._dropped(delivery, record, strategy):
             return Accept((delivery,))
-        vouched = strategy.dead_letter == "ack"
-        kept = capabilities.poisons(persistent=delivery.persistent, asked=vouched) and delivery.original
-        asked = vouched and capabilities.poison_on_request and delivery.original
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
-        # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
-        own = asked or (
-            kept and (vouched or (strategy.dead_letter == "auto" and not self._copies_always(strategy)))
-        )
-        # Origin properties written by the producer would stay on the dead letter: a copy has them written anew.
-        if own and kept and not partial and comes_with_origin(delivery):
-            own = False
-        # An expired message that cannot be copied is left to the broker, which handles all expired messages alike.
-        left = kept or (cause is EXPIRED and capabilities.poison_persistent and delivery.original)
-        if own or (partial and left and strategy.dead_letter != "forward"):
+        if self._left_to_broker(strategy, delivery, capabilities, cause, partial=partial):
             return PoisonAck(delivery, cause, record.count)
         destination = self._target(delivery, cause, capabilities)
         if partial:
-            unproven = delivery.persistent and not capabilities.poisons(persistent=True)
-            vouch = VOUCH if unproven and capabilities.poisons(persistent=True, asked=True) else ""
-            return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination, vouch))
+            return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination))
         if self._consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
         expires_at = now + wall_offset + strategy.lifetime if strategy.lifetime else None
@@ -218,6 +202,30 @@ class DeadLetterRouting:
 
     def _target(self, delivery: Delivery, cause: Cause, capabilities: Capabilities) -> str:
         return cause.place or self.destination_for(delivery.destination, capabilities)
+
+    def _left_to_broker(
+        self,
+        strategy: DeadLetterStrategy,
+        delivery: Delivery,
+        capabilities: Capabilities,
+        cause: Cause,
+        *,
+        partial: bool,
+    ) -> bool:
+        """Return True if the broker's own poison acknowledgement takes the message; `partial`: it cannot be copied."""
+        if strategy.dead_letter == "forward" or not delivery.original:
+            return False
+        asked = strategy.dead_letter == "ack"
+        if asked and capabilities.poison_on_request:
+            return True
+        kept = capabilities.poisons(persistent=delivery.persistent, asked=asked)
+        # The broker handles all expired messages alike.
+        kept = kept or (partial and cause is EXPIRED and capabilities.poison_persistent)
+        # Origin properties written by the producer would stay on the dead letter: a copy has them written anew.
+        if not kept or delivery.fanned_out or comes_with_origin(delivery):
+            return False
+        # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
+        return partial or asked or (capabilities.own_poison == "first" and not self._copies_always(strategy))
 
     def _consumes(self, destination: str) -> bool:
         """Return True if the copy would be delivered to the consumer that sends it."""
@@ -249,11 +257,12 @@ def copy_of(
     )
 
 
-def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str, vouch: str) -> AdapterError:
+def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str) -> AdapterError:
     what = "does not arrive whole over this protocol (a JMS Map or Stream)"
+    vouch = ""
     if body_kind in _EMPTY:
         what = "is empty, and over this protocol a JMS Map or Object can arrive so"
-        vouch = f", or, if its producers send empty bodies, set redelivery.emptyBody=forward{vouch}"
+        vouch = ", or, if its producers send empty bodies, set redelivery.emptyBody=forward"
     return AdapterError(
         f"a poison message from {delivery.destination} has a body that {what}. No copy of it is sent to {destination}; "
         "the message stays on the broker, unacknowledged: consume this destination over AMQP, or remove the message "

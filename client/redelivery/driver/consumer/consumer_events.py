@@ -110,10 +110,16 @@ class ConsumerEvents:
     def began(self, able: Capabilities | None) -> Sequence[public.Event]:
         """Return the events of a confirmed subscription; `able`: capabilities of its queue, if the broker sent them."""
         shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe)]
-        if able is None or not self.of_queues:
+        if not self.of_queues:
             return shown
-        if able.caution and self._first("caution"):
-            shown.append(public.QueueCaution(self.now(), self._subscribe, able.caution))
+        cautions = self._subscribe.caution, "" if able is None else able.caution
+        shown += [
+            public.QueueCaution(self.now(), self._subscribe, text)
+            for text in cautions
+            if text and self._first(text)
+        ]
+        if able is None:
+            return shown
         if able.advice and self._first("advice"):
             shown.append(public.QueueAdvice(self.now(), self._subscribe, able.advice))
         return shown

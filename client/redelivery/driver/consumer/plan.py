@@ -83,6 +83,7 @@ def planned(
         dead_letters=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
         most=0 if credit.pace is None else credit.most,
         hold=_longest_hold(destination, settings.policies, options.get("errors")), rescheduled=rescheduling is not None,
+        caution=capabilities.ack_caution if _acknowledges(dead_letters) and destination.kind != "topic" else "",
     )  # fmt: skip
     return subscribe, engine
 
@@ -136,13 +137,20 @@ def _refuse(
     if not isinstance(dead_letters, DeadLetterRouting):
         return
     native = capabilities.poison_persistent or capabilities.poison_on_request
-    if not native and any(each.dead_letter == "ack" for each in dead_letters.serving()):
+    if not native and _acknowledges(dead_letters):
         raise ConfigurationError(
             f"redelivery.deadLetter=ack: {capabilities.broker} has no poison acknowledgement over this protocol "
             "that keeps the message; use auto or forward",
             option="redelivery.deadLetter",
         )
     _refuse_own_dead_letters(destination, dead_letters, capabilities)
+
+
+def _acknowledges(dead_letters: DeadLetterRoute) -> bool:
+    """Return True if poison may leave by the broker's own acknowledgement because the user has asked for it."""
+    return isinstance(dead_letters, DeadLetterRouting) and any(
+        each.dead_letter == "ack" for each in dead_letters.serving()
+    )
 
 
 def _refuse_own_dead_letters(

@@ -184,10 +184,14 @@ class Bench:
 
     def buried(self, connection: Connection, count: int, queue: str | None = None) -> list[Found]:
         """Wait until `count` messages are poisoned; close all connections, and return all dead letters."""
-        self.eventually(lambda: connection.report().poisoned >= count, f"{count} poisoned")
-        self.eventually(lambda: not self.unsettled(connection), "no poison acknowledgement is in doubt")
+        self.settled(connection, count)
         self.leave()
         return self._look(queue or self.dead_letter_queue, count)
+
+    def settled(self, connection: Connection, count: int) -> None:
+        """Wait until `count` messages of this connection are poisoned, and their dead letters confirmed."""
+        self.eventually(lambda: connection.report().poisoned >= count, f"{count} poisoned")
+        self.eventually(lambda: not self.unsettled(connection), "no poison acknowledgement is in doubt")
 
     def _look(self, queue: str, at_least: int = 0) -> list[Found]:
         found = self._found.setdefault(queue, [])

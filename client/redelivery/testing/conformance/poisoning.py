@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -36,7 +37,7 @@ def is_native(route: DeadLetterRoute, capabilities: Capabilities, *, persistent:
     kept = capabilities.poisons(persistent=persistent, asked=route == "ack")
     if route == "ack":
         return kept or getattr(capabilities, "poison_on_request", False)
-    return kept and route == "auto"
+    return kept and route == "auto" and capabilities.own_poison == "first"
 
 
 def check_copy(letter: Found, source: str, *, cause: str, count: int, persistent: bool = True) -> None:
@@ -97,6 +98,35 @@ class DeadLetters(Suite):
             check_copy(letter, bench.queue, cause="ValueError: a: b\\c", count=3, persistent=persistent)
         assert bench.left() == []
         assert connection.report() == redelivery.Report(redelivered=2, poisoned=1)
+
+    @pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
+    @pytest.mark.parametrize("route", ["auto", "ack", "forward"])
+    def test_each_subscriber_of_a_topic_leaves_a_letter(
+        self, bench: Bench, route: DeadLetterRoute, *, durable: bool
+    ) -> None:
+        """Two subscribers of a topic fail with one message: there are two dead letters.
+
+        With `ack` only where the broker keeps poison without being configured for it.
+        """
+        topic, subscribers = f"topic://{bench.queue}", []
+        for name in ("a", "b"):
+            connection = bench.connect(
+                NONE, redelivery__deadLetter=route, jms__clientID=f"{name}-{bench.run}"
+            )
+            subscription = name if durable else None
+            if ("durable" if durable else "topics") not in bench.broker.features:
+                refused(partial(connection.consumer, topic, subscription=subscription), subscription or topic)
+                return
+            if route == "ack" and not bench.capabilities.poison_persistent:
+                return
+            subscribers.append((connection, connection.consumer(topic, subscription=subscription)))
+        bench.post(bench.connect(), "bad", topic)
+        for connection, consumer in subscribers:
+            bench.pull(consumer).fail("no")
+            bench.settled(connection, 1)
+        bench.leave()
+        letters = bench.eventually(lambda: bench.letters() if len(bench.letters()) > 1 else [], "two letters")
+        assert [letter.text for letter in letters] == ["bad", "bad"]
 
     def test_a_destination_of_ones_own(self, bench: Bench) -> None:
         """`redelivery.deadLetterDestination` gets the copies; the broker's own queue gets none."""
