@@ -25,6 +25,8 @@ __all__ = ["queues_matching"]
 ANSWERS = "redelivery.management"
 # Queues in one answer, in which each has about 1 kB. Queues that end between two answers would move others out of both.
 PAGE = 10_000
+# Artemis 2.31.2 refuses an empty text, and one without these fields.
+NO_FILTER = '{"field":"","operation":"","value":""}'
 # The filter of a queue that Artemis itself has made for the dead letters of one address.
 OWN_FILTER = "_AMQ_ORIG_ADDRESS"
 
@@ -76,7 +78,7 @@ def _listed(port: ConnectionPort, address: str) -> Iterator[Mapping[str, str]]:
     plan = port.plan(f"topic://{ANSWERS}", {}, route=Redrive(""))
     with port.consume(plan) as consumer:
         for page in range(1, 1_000_000):
-            told = json.loads(_asked(port, consumer, address, "listQueues", ["", page, PAGE]))
+            told = json.loads(_asked(port, consumer, address, "listQueues", [NO_FILTER, page, PAGE]))
             yield from told["data"]
             if page * PAGE >= int(told["count"]):
                 return
