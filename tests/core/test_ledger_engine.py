@@ -22,6 +22,7 @@ from redelivery.core.commands import (
     PoisonAck,
     Refused,
 )
+from redelivery.core.delivery import Cause
 from redelivery.core.events import (
     Alone,
     Committed,
@@ -35,6 +36,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import CRASH, Entry, fingerprint
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -130,6 +132,19 @@ def test_a_verdict_outlives_the_process() -> None:
     bench = Counted()
     _, (poison,) = bench.known(Letter(0), Entry(1, "Poison: bad", 0.0, 0.0, poisoned=True))
     assert isinstance(poison, PoisonAck)
+
+
+def test_a_verdict_with_a_place_of_its_own_does_not_outlive_the_process() -> None:
+    """The ledger does not have the place: after a crash the handler runs again, also if no redelivery is left."""
+    bench = Counted(policy=RedeliveryPolicy(maximum_redeliveries=0), able=CONFIRMED_FORWARD)
+    commands = bench.feed(Poisoned(bench.begun(Letter(0)), Cause("no", place="queue://invalid")))
+    (copy,) = [command for command in commands if isinstance(command, Forward)]
+    assert copy.copy.destination == "queue://invalid"
+    entry = cleared(commands).entry
+    assert entry is not None
+    assert (entry.count, entry.poisoned) == (0, False)
+    again = Counted(policy=RedeliveryPolicy(maximum_redeliveries=0), able=CONFIRMED_FORWARD)
+    again.begun(Letter(0), entry)
 
 
 def test_what_is_dropped_leaves_the_ledger_at_once() -> None:

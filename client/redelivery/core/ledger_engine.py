@@ -212,13 +212,14 @@ class LedgerEngine(Engine):
 
     def _entry(self, record: Record) -> Entry:
         first, last = record.first_failure, record.last_failure
+        # The dead-letter destination of an exception is not written: after a crash the handler runs, and raises, again.
+        elsewhere = record.poisoned and record.cause is not None and record.cause.place is not None
         return Entry(
-            count=record.count,
+            count=record.count - elsewhere,
             cause=None if record.cause is None else record.cause.text,
             first=None if first is None else first + self.wall_offset,
             last=None if last is None else last + self.wall_offset,
-            # Its dead-letter destination is not written: after a crash its handler runs, and raises, again.
-            poisoned=record.poisoned and (record.cause is None or record.cause.place is None),
+            poisoned=record.poisoned and not elsewhere,
         )
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:

@@ -91,9 +91,7 @@ class DeadLetterMap:
             yield self.pattern_for(source), self.strategy_for(source)
             return
         for pattern, strategy in self._entries:
-            if "://" not in pattern or any(
-                overlap(source, one) for one in Destination.parse(pattern).members
-            ):
+            if any(overlap(source, one) for one in Destination.parse(pattern).members):
                 yield pattern, strategy
         yield None, self._default
 
