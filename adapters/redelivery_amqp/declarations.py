@@ -12,8 +12,9 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from redelivery.core.capabilities import cannot_spare
 from redelivery.core.destination import Destination
-from redelivery.errors import AdapterError, RedeliveryError, TransportError
+from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.queue_facts import QueueFacts
 from redelivery_amqp.rabbitmq4_profile import TOPICS, queue_address
 
@@ -90,8 +91,10 @@ class Declarations:
             then(None)
 
     def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
-        """Return why the broker cannot hold back parked messages of a consumer's queue; None: it can, or need not."""
+        """Return why the broker cannot do with a consumer's queue what the consumer needs; None: it can."""
         facts = receiver.facts
+        if receiver.command.spared:
+            return self._unspared(receiver)
         if not receiver.command.rescheduled or (facts is not None and facts.kind == "quorum"):
             return None
         if facts is None or not facts.kind:
@@ -102,6 +105,13 @@ class Declarations:
             f"redelivery.scheduler=broker: {why}; use a quorum queue: delete this queue when it is empty, and it is "
             "declared again as one (redelivery.queueArguments=x-queue-type:quorum), or use another name"
         )
+
+    def _unspared(self, receiver: ReceiverLink) -> RedeliveryError | None:
+        """Return why messages of a queue that are released may be dropped; None: they are kept."""
+        profile, facts, command = self._profile, receiver.facts, receiver.command
+        able = None if facts is None else profile.for_queue(facts, command)
+        why = cannot_spare(receiver.destination, able or profile.capabilities, known=able is not None)
+        return None if why is None else ConfigurationError(why, option="despite_limit")
 
     def _topic_queue(self, receiver: ReceiverLink) -> str:
         subscription = receiver.command.subscription

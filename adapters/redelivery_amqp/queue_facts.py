@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from redelivery.core.capabilities import DELIVERY_LIMIT
+
 __all__ = ["QueueFacts"]
-
-
-DELIVERY_LIMIT = 20
-"""Default delivery limit of a quorum queue of RabbitMQ 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +34,28 @@ class QueueFacts:
         )
 
     @property
-    def drops_after_losses(self) -> str:
-        """Warning that the broker drops a message after too many lost connections; empty: it does not.
+    def delivery_limit(self) -> int | None:
+        """Deliveries after which the broker drops or dead-letters a message; None: no limit.
 
         A policy of the broker can change that; the management node does not report policies.
         """
+        if self.kind != "quorum":
+            return None
         limit = self.arguments.get("x-delivery-limit", DELIVERY_LIMIT)
-        kept = isinstance(limit, int) and limit < 0
-        if self.kind != "quorum" or kept or isinstance(self.arguments.get("x-dead-letter-exchange"), str):
+        if not isinstance(limit, int):
+            return DELIVERY_LIMIT
+        return None if limit < 0 else limit
+
+    def drops_after(self, counted: str) -> str:
+        """Return a warning that the broker drops a message after too many deliveries; empty: it does not.
+
+        `counted`: which deliveries count.
+        """
+        limit = self.delivery_limit
+        if limit is None or isinstance(self.arguments.get("x-dead-letter-exchange"), str):
             return ""
         return (
-            f"unless a policy of the broker says otherwise, a message is dropped after {limit} lost connections "
+            f"unless a policy of the broker says otherwise, a message is dropped after {limit} {counted} "
             "(x-delivery-limit); give the queue a dead-letter exchange, or declare it without a limit: "
             "redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1"
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, DELIVERY_LIMIT, HOLDABLE
 from redelivery.core.dead_lettering.origin import ORIGIN
 from redelivery.core.destination import no_such_kind
 from redelivery_amqp.notes import noted
@@ -59,8 +59,20 @@ class AmqpRabbitMQ4(AmqpProfile):
         self.capabilities = _capabilities(newest=self._newest)
         self._timeout = None if settings is None else settings.consumer_timeout
         self.queue_arguments = _typed(() if settings is None else settings.queue_arguments)
-        self.dead_letter_arguments = _typed(() if settings is None else settings.dead_letter_arguments)
+        self.dead_letter_arguments = self._lasting(
+            _typed(() if settings is None else settings.dead_letter_arguments)
+        )
         super().__init__(settings)
+
+    def _lasting(self, arguments: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        """Return the arguments of a dead-letter queue: without a limit, where each look would count against it.
+
+        Measured on 4.0.5: the broker refuses the argument for a classic queue, also for one whose type is not given. On
+        4.3.6 looks do not count; and a STOMP client, which cannot name the argument, could not use the queue.
+        """
+        if self._newest or arguments.get("x-queue-type") != "quorum":
+            return arguments
+        return {"x-delivery-limit": -1, **arguments}
 
     @staticmethod
     def speaks(version: tuple[int, ...]) -> bool:
@@ -109,7 +121,8 @@ class AmqpRabbitMQ4(AmqpProfile):
             reschedule="native" if native else "none",
             # RabbitMQ 4.3 takes no message of a classic queue back.
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
-            caution=facts.drops_after_losses,
+            release_limit=None if self._newest else facts.delivery_limit,
+            caution=facts.drops_after("lost connections" if self._newest else "lost connections or releases"),
             advice=self._advice(facts, command),
         )
 
@@ -161,6 +174,7 @@ def _capabilities(*, newest: bool) -> Capabilities:
         AmqpRabbitMQ.capabilities,
         # Before 4.3 a quorum queue counts released messages against its delivery limit.
         release_counts=not newest,
+        release_limit=None if newest else DELIVERY_LIMIT,
         # Counts the messages that failed or were lost with their link; before 4.3 only quorum queues do.
         counts=newest,
         subscriptions=True,

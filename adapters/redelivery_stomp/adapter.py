@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -81,7 +80,7 @@ class StompAdapter:
         link.open()
         self._link = link
         version = link.server.partition("/")[2].partition(" ")[0]
-        return replace(link.profile.capabilities, version=version)
+        return link.profile.able(version)
 
     def agreed(self) -> Agreed | None:
         """Return the protocol version and heart-beats of the open connection; see `redelivery.adapter.Agreeing`."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery_stomp.profile_base import NEVER_COPIED, NEVER_COPIED_PREFIXES
+from redelivery.core.dead_lettering.broker_marks import never_copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,11 +76,11 @@ def copy_of(profile: StompProfile, command: Forward) -> Outgoing:
     """
     given = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
     own = [(name, value) for name, value in given if value is not None]
-    hidden = NEVER_COPIED.union(name for name, _ in own)
+    given_here = {name for name, _ in own}
     kept = {
         name: value
         for name, value in command.copy.headers.items()
-        if name not in hidden and not name.startswith(NEVER_COPIED_PREFIXES)
+        if name not in given_here and not never_copied(name)
     }
     copy = replace(command.copy, headers={**kept, **dict(own)})
     if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:

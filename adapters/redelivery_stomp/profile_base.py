@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from redelivery_stomp.frames import RawHeaders
     from redelivery_stomp.windows import Window
 
-__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "FrameLimit", "StompProfile"]
+__all__ = ["PROTOCOL", "FrameLimit", "StompProfile"]
 
 # Headers that a broker sets on a MESSAGE, or a producer sets for the broker only: none is an application property.
 PROTOCOL = frozenset({
@@ -31,24 +32,6 @@ PROTOCOL = frozenset({
     "id", "message-id", "persistent", "priority", "receipt", "redelivered", "reply-to", "selector", "subscription",
     "timestamp", "transaction", "transformation", "type", "amq-msg-type",
 })  # fmt: skip
-# With these headers the broker would schedule, count, type or drop a copy as it did the original.
-NEVER_COPIED = frozenset({
-    "AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_TIME",
-    "JMSDeliveryMode", "JMSDestination", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered",
-    "JMSTimestamp", "JMSXDeliveryCount", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "_AMQ_ACTUAL_EXPIRY",
-    "_AMQ_DUPL_ID", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE", "_AMQ_LARGE_SIZE", "_AMQ_ROUTING_TYPE",
-    "_AMQ_SCHED_DELIVERY", "__AMQ_CID", "expiration", "original-destination", "originalExpiration", "redeliveryDelay",
-    "scheduledJobId", "x-death",
-})  # fmt: skip
-
-
-# OpenWire's own headers on Artemis; those of an earlier dead letter on Artemis (annotations to an AMQP client) and on
-# RabbitMQ. Two kinds of annotations are text on a copy, and not what a reader needs: those that Artemis shows as
-# `[B@4fec…`, and delivers to no AMQP client then; and the numbers of Qpid JMS, which drops a message with a text there.
-NEVER_COPIED_PREFIXES = (
-    "__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-", "JMS_AMQP_ENCODED_",
-    "JMS_AMQP_MA_x-opt-jms-",
-)  # fmt: skip
 
 
 class FrameLimit(NamedTuple):
@@ -124,6 +107,10 @@ class StompProfile(ABC):
                     "remove it",
                     option=option,
                 )
+
+    def able(self, version: str) -> Capabilities:
+        """Return the capabilities of a broker of this version; empty: unknown."""
+        return replace(self.capabilities, version=version)
 
     def problem(self, destination: str) -> str | None:
         """Return why a destination can be neither sent to nor consumed from on this broker, or None."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, DELIVERY_LIMIT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
+from redelivery.core.tested_versions import numbers
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.column_rules import ColumnRule
 from redelivery_stomp.delivery import StompDelivery, Subscription
@@ -57,6 +59,8 @@ EXPIRES = b"\nexpiration:"
 LONGEST_MS = 2**32 - 1
 # RabbitMQ removes a queue that was made for one message after this time without use.
 IDLE_MS = 60_000
+# Versions from which a quorum queue has a limit by default, and from which only losses count against it.
+_FIRST_LIMIT, _LOSSES_ONLY = (4,), (4, 3)
 # RabbitMQ refuses a larger one.
 MAX_PREFETCH = 65535
 # A timestamp from this value on is in milliseconds, as AMQP 1.0 clients send it; a smaller one in seconds.
@@ -228,6 +232,12 @@ class StompRabbitMQ(StompProfile):
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings)
         self.user = None if settings is None else settings.user_name
+
+    def able(self, version: str) -> Capabilities:
+        found = super().able(version)
+        # Of a quorum queue; over STOMP the broker does not report the type of a queue (4.0.5).
+        counts = _FIRST_LIMIT <= numbers(version) < _LOSSES_ONLY
+        return replace(found, release_limit=DELIVERY_LIMIT) if counts else found
 
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")

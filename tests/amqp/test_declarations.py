@@ -204,6 +204,44 @@ def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
     assert node.queues["classic"] == {}
 
 
+def test_a_dead_letter_queue_of_an_earlier_version_is_used_as_it_is(node: Node) -> None:
+    """A quorum dead-letter queue that exists with a limit is used: nothing is declared."""
+    node.queues["DLQ"] = {"x-queue-type": "quorum"}
+    node.version = "4.0.5"
+    asked = Asked(node, "&redelivery.deadLetterArguments=x-queue-type:quorum")
+    assert asked.subscribed("queue://classic", dead_letters=("queue://DLQ",)).error is None
+    assert node.queues["DLQ"] == {"x-queue-type": "quorum"}
+    assert ("PUT", "/queues/DLQ") not in node.requests
+    assert asked.subscribed("queue://classic", consumer=2, dead_letters=("queue://graves",)).error is None
+    assert node.queues["graves"] == {"x-queue-type": "quorum", "x-delivery-limit": -1}
+
+
+@pytest.mark.parametrize(
+    ("version", "queue", "says"),
+    [
+        ("4.0.5", "quorum", "drops a message after 20 of them"),
+        ("4.0.5", "hidden", "does not report here whether the queue drops a message after 20 looks"),
+        ("4.0.5", "classic", None),
+        ("4.0.5", "kept", None),
+        ("4.3.6", "quorum", None),
+        ("4.3.6", "hidden", None),
+    ],
+)
+def test_a_queue_whose_messages_are_given_back_must_have_no_limit(
+    node: Node, version: str, queue: str, says: str | None
+) -> None:
+    """A consumer that gives messages back is refused before its link begins, if the queue may count that."""
+    node.version = version
+    node.queues["kept"] = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    node.ends.add(("GET", "/queues/hidden"))
+    answer = Asked(node).subscribed(f"queue://{queue}", existing=True, spared=True)
+    assert (None if answer.error is None else says) == says
+    if says is not None:
+        assert says in str(answer.error)
+        assert isinstance(answer.error, redelivery.ConfigurationError)
+        assert not [path for _, path in node.consumers if path == f"/queues/{queue}"]
+
+
 def test_a_queue_that_must_be_there_is_not_declared(node: Node) -> None:
     """A queue that must exist is not declared: the dead-letter tools create nothing."""
     assert Asked(node).refused("queue://absent", existing=True) == "the broker has no queue absent"

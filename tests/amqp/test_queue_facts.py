@@ -71,6 +71,57 @@ def test_a_queue_that_drops_messages_says_so(kind: str, arguments: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("kind", "arguments", "limit"),
+    [
+        ("quorum", {}, 20),
+        ("quorum", {"x-delivery-limit": 3, "x-dead-letter-exchange": ""}, 3),
+        ("quorum", {"x-delivery-limit": "odd"}, 20),
+        ("quorum", {"x-delivery-limit": -1}, None),
+        ("classic", {}, None),
+    ],
+)
+def test_before_4_3_a_look_counts_against_the_limit(
+    kind: str, arguments: dict[str, Any], limit: int | None
+) -> None:
+    """Before 4.3 a quorum queue has a limit of releases, which its arguments name; since 4.3 none has."""
+    assert able(kind, arguments, OLDER).release_limit == limit
+    assert able(kind, arguments).release_limit is None
+    assert (OLDER.capabilities.release_limit, NEWEST.capabilities.release_limit) == (20, None)
+    said = able(kind, arguments, OLDER).caution
+    assert ("connections or releases" in said) == (
+        limit is not None and "x-dead-letter-exchange" not in arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "made"),
+    [
+        ((4, 0, 5), "x-queue-type:quorum", {"x-queue-type": "quorum", "x-delivery-limit": -1}),
+        (
+            (4, 2),
+            "x-queue-type:quorum,x-delivery-limit:5",
+            {"x-queue-type": "quorum", "x-delivery-limit": 5},
+        ),
+        # The broker refuses the argument of a classic queue.
+        ((4, 0, 5), "x-queue-type:classic", {"x-queue-type": "classic"}),
+        ((4, 0, 5), "x-max-length:7", {"x-max-length": 7}),
+        ((4, 3, 6), "x-queue-type:quorum", {"x-queue-type": "quorum"}),
+        ((), "x-queue-type:quorum", {"x-queue-type": "quorum"}),
+    ],
+)
+def test_a_dead_letter_queue_of_ours_has_no_limit_where_looks_count(
+    version: tuple[int, ...], options: str, made: dict[str, Any]
+) -> None:
+    """Before 4.3 a quorum dead-letter queue is declared without a limit, unless the user names one."""
+    settings = parse_uri(
+        f"amqp://host?redelivery.deadLetterArguments={options}&redelivery.queueArguments={options}"
+    )
+    profile = AmqpRabbitMQ4(version, settings)
+    assert profile.dead_letter_arguments == made
+    assert profile.queue_arguments == {name: value for name, value in made.items() if f"{name}:" in options}
+
+
+@pytest.mark.parametrize(
     ("profile", "kind", "counts", "native"),
     [
         (NEWEST, "quorum", True, True),

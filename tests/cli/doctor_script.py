@@ -44,7 +44,7 @@ def levels(out: str) -> dict[str, str]:
 
 @dataclass
 class Script:
-    """Answers of a broker: `refuses` by destination, `opening` errors in turn."""
+    """Answers of a broker: `refuses` and `queues` (capabilities) by destination, `opening` errors in turn."""
 
     able: Capabilities = STOMP
     refuses: dict[str | None, Any] = field(default_factory=dict[str | None, Any])
@@ -52,6 +52,7 @@ class Script:
     opening: list[Exception | None] = field(default_factory=list[Exception | None])
     shaken: Handshake = field(default_factory=lambda: Handshake("TLSv1.3"))
     answering: str = ""
+    queues: dict[str, Capabilities] = field(default_factory=dict[str, Capabilities])
     loses: bool = False
     silent: bool = False
     delivers: bool = True
@@ -96,7 +97,7 @@ class Scripted:
             if isinstance(command, Subscribe):
                 places = (*command.dead_letters, command.destination)
                 error = next((script.refuses[one] for one in places if one in script.refuses), None)
-                self._sink(Subscribed(command.consumer, error))
+                self._sink(Subscribed(command.consumer, error, script.queues.get(command.destination)))
                 for place in command.dead_letters:
                     if (late := script.late.get(place)) is not None:
                         self._sink(Subscribed(command.consumer, late))

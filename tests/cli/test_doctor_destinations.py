@@ -156,6 +156,32 @@ def test_a_destination_that_cannot_be_consumed(cli: Any, script: Script, place: 
     assert not script.commands
 
 
+def test_how_the_dead_letter_queue_drops_messages(cli: Any, script: Script) -> None:
+    """The dead-letter queue is looked at as well: how it may drop a message is a warning that names its option."""
+    script.able = replace(AMQP, broker="rabbitmq", version="4.0.5", release_limit=20)
+    caution = "a message is dropped after 20 releases; declare it otherwise: redelivery.queueArguments=x"
+    script.queues = {"queue://orders": script.able, "queue://DLQ": replace(script.able, caution=caution)}
+    ended = cli("doctor", URI, "orders")
+    assert (
+        "warn  dead letters   queue://DLQ: a message is dropped after 20 releases; declare it otherwise: "
+        "redelivery.deadLetterArguments=x; a queue that exists keeps its arguments"
+    ) in ended.out
+    look = [one for one in script.commands if isinstance(one, Subscribe)][-1]
+    assert (look.destination, look.window, look.existing) == ("queue://DLQ", 0, True)
+    script.refuses["queue://DLQ"] = None
+    script.queues = {}
+    assert "warn  dead letters" not in cli("doctor", URI, "orders").out
+
+
+def test_over_stomp_the_dead_letter_queue_cannot_be_asked(cli: Any, script: Script) -> None:
+    """Where a look may count, and the broker does not report whether, a note says so."""
+    script.able = replace(RABBIT, version="4.0.5", release_limit=20)
+    said = "over STOMP RabbitMQ 4.0.5 does not report whether it is a quorum queue, which drops a message after 20"
+    assert said in cli("doctor", URI, "orders").out
+    script.able = RABBIT
+    assert said not in cli("doctor", URI, "orders").out
+
+
 def test_a_wildcard_that_means_copies(cli: Any, script: Script) -> None:
     """A wildcard on Artemis is a FAIL with the option that allows it; allowed, the doctor begins no consumer of it."""
     script.able = replace(AMQP, copies_by_wildcard=True)

@@ -7,14 +7,25 @@ from typing import Any
 import pytest
 
 from redelivery.core.commands import Forward, Subscribe
+from redelivery.core.dead_lettering.broker_marks import never_copied
 from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
 from redelivery.uri.parser import parse_uri
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.headers import copy_of, send_headers
-from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, StompProfile
+from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ, profile_for
+
+
+@pytest.mark.parametrize(
+    ("version", "limit"), [("3.10.8", None), ("4.0.5", 20), ("4.2", 20), ("4.3.6", None), ("", None)]
+)
+def test_a_release_may_count_on_rabbitmq(version: str, limit: int | None) -> None:
+    """Before 4.3 RabbitMQ 4 has quorum queues that count releases; over STOMP it is not known which queues are some."""
+    able = StompRabbitMQ().able(version)
+    assert (able.version, able.release_limit) == (version, limit)
+
 
 CLASSIC = [
     "subscription:1", "destination:/queue/orders", "ack:ID\\cvm-1\\c1", "message-id:ID\\cvm-2\\c1", "expires:0",
@@ -137,7 +148,7 @@ def test_a_copys_own_headers() -> None:
     headers = dict(StompArtemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
     assert headers["_AMQ_ORIG_ADDRESS"] == headers["_AMQ_ORIG_QUEUE"] == "orders"
     assert headers["_AMQ_DUPL_ID"] == "redelivery:345:1700000000123:orders"
-    assert {"_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "JMSXDeliveryCount", "__AMQ_CID"} <= NEVER_COPIED
+    assert all(map(never_copied, ("_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "JMSXDeliveryCount", "__AMQ_CID")))
     assert {"ack", "message-id", "destination", "content-length", "receipt"} <= PROTOCOL
 
 

@@ -1,4 +1,4 @@
-"""`redelivery dlq`: count, show, redrive, purge and export dead letters."""
+"""`redelivery dlq`: count, show, redrive, purge, export and resend dead letters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.dlq_options import (
     answers,
+    connected,
     filter_options,
     filters_of,
     ledger_option,
+    limit_option,
     opened,
     reading_options,
+    refuse_topic,
+    selecting_options,
 )
 from redelivery.cli.dlq_view import (
     details,
@@ -23,10 +27,12 @@ from redelivery.cli.dlq_view import (
     no_letters,
     no_such_letter,
     nothing_matched,
+    nothing_there,
     print_groups,
     print_letters,
     report,
     report_redrive,
+    report_resend,
 )
 from redelivery.cli.formatting import note
 from redelivery.cli.param_types import number, one_of, rate
@@ -40,7 +46,7 @@ __all__ = ["dlq"]
 @click.group(
     cls=SuggestingGroup,
     invoke_without_command=True,
-    short_help="Count, show, redrive, purge and export dead letters.",
+    short_help="Count, show, redrive, purge, export and resend dead letters.",
     epilog="""\b
 Examples:
   export REDELIVERY_URL=amqp://localhost:5672
@@ -54,7 +60,7 @@ matched, 69 broker unreachable, 77 log-in refused, 78 bad configuration.""",
 )
 @click.pass_context
 def dlq(ctx: click.Context) -> None:
-    """Count, show, redrive, purge and export dead letters."""
+    """Count, show, redrive, purge, export and resend dead letters."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -62,24 +68,31 @@ def dlq(ctx: click.Context) -> None:
 @dlq.command(short_help="Count dead letters by origin, cause and day.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
+@limit_option
 @ledger_option
 @output_option
 @verbose_option
 def summary(
-    words: tuple[str, ...], take: bool, idle: float, ledger: str | None, output: str, **given: Any
+    words: tuple[str, ...],
+    take: bool,
+    idle: float,
+    yes: bool,
+    ledger: str | None,
+    output: str,
+    **given: Any,
 ) -> None:
     """Count dead letters by where they came from, the type of their cause, and the day they died on (UTC).
 
-    QUEUE is the broker's own dead-letter queue if it is not given.
+    Without QUEUE: all places where the dead letters of the URI go.
     """
-    with opened(words, take=take, idle=idle, ledger=ledger) as tools:
+    with opened(words, take=take, idle=idle, yes=yes, ledger=ledger) as tools:
         steps = progress("counted")
         with steps.shown():
             groups = summarise(counted(tools.list(**filters_of(given)), steps))
         # Of a table without rows, only the queue would be named: as empty, which it need not be.
         unmatched = not groups and filters_of(given)
         if not unmatched or output != "table":
-            print_groups(groups, tools.queue, output)
+            print_groups(groups, tools.places(**filters_of(given)), output)
         if unmatched:
             raise nothing_matched(tools.contents(), tools.queue, filters_of(given))
 
@@ -88,6 +101,7 @@ def summary(
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
 @click.option("--limit", type=number(1), metavar="N", help="List N dead letters at most.")
+@limit_option
 @ledger_option
 @output_option
 @verbose_option
@@ -96,13 +110,15 @@ def list_letters(
     take: bool,
     idle: float,
     limit: int | None,
+    yes: bool,
     ledger: str | None,
     output: str,
     **given: Any,
 ) -> None:
     """List dead letters, in the broker's order. They stay where they are."""
-    with opened(words, take=take, idle=idle, ledger=ledger) as tools:
-        found = print_letters(tools.list(**filters_of(given)), limit, output)
+    with opened(words, take=take, idle=idle, yes=yes, ledger=ledger) as tools:
+        filters = filters_of(given)
+        found = print_letters(tools.list(**filters), limit, output, lambda: tools.places(**filters))
         if not found and filters_of(given):
             raise nothing_matched(tools.contents(), tools.queue, filters_of(given))
         if not found and output == "table":
@@ -112,10 +128,11 @@ def list_letters(
 @dlq.command(short_help="Show one dead letter, with its body.")
 @click.argument("words", nargs=-1, required=True, metavar="[URI] [QUEUE] ID")
 @reading_options
+@limit_option
 @ledger_option
 @output_option
 @verbose_option
-def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, output: str) -> None:
+def show(words: tuple[str, ...], take: bool, idle: float, yes: bool, ledger: str | None, output: str) -> None:
     """Show the dead letter with this id, now or before it died: cause, headers, and a preview of its body."""
     *others, identity = words
     if "://" in identity:
@@ -123,7 +140,7 @@ def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, ou
     _, rest = uri_and_rest(tuple(others))
     if rest and is_message_id(rest[-1]) and not is_message_id(identity):
         raise click.UsageError(f"the queue comes before the id: redelivery dlq show {identity} {rest[-1]}")
-    with opened(tuple(others), take=take, idle=idle, ledger=ledger) as tools:
+    with opened(tuple(others), take=take, idle=idle, yes=yes, ledger=ledger) as tools:
         try:
             letter = tools.show(identity)
         except redelivery.AdapterError as error:
@@ -156,7 +173,12 @@ it was broken off after some had gone, or nothing matched.""",
     "--max-redrives", type=number(1), default=3, show_default=True, metavar="N", help="See --quarantine."
 )
 @click.option("--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
-@click.option("--yes", is_flag=True, help="Also redrive to topics: every subscriber gets the message.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Also redrive to topics: every subscriber gets the message. With filters: also on a queue that drops what "
+    "does not match after a number of runs.",
+)
 @click.option("--native", is_flag=True, help="Also redrive to native://… addresses, which nothing can check.")
 @ledger_option
 @output_option
@@ -165,18 +187,14 @@ def redrive(
     words: tuple[str, ...], take: bool, idle: float, output: str, max_redrives: int, yes: bool, **given: Any
 ) -> None:
     """Send dead letters back to their original destinations, or to --to."""
-    to: str | None = given["to"]
-    if to is not None and to.startswith(("topic://", "temp-topic://")) and not yes:
-        raise click.UsageError(
-            f"--to {to} is a topic: every subscriber gets each message; add --yes to send them"
-        )
+    refuse_topic(given["to"], yes=yes)
     filters = filters_of(given)
     options: dict[str, Any] = {
         name: given[name] for name in ("to", "rate", "in_flight", "quarantine", "native")
     } | filters
     options |= {"maximum_redrives": max_redrives, "topics": yes}
     with (
-        opened(words, take=take, idle=idle, ledger=given["ledger"]) as tools,
+        opened(words, take=take, idle=idle, yes=yes, ledger=given["ledger"]) as tools,
         stopping("redriven") as steps,
         steps.shown(),
     ):
@@ -185,11 +203,7 @@ def redrive(
             if planned.incomplete is None:
                 steps.expect(planned.redriven)
         done = tools.redrive(**options, dry_run=given["dry_run"], progress=steps)
-        nothing = (
-            None
-            if done.matched or done.incomplete
-            else nothing_matched(tools.contents(take=True), tools.queue, filters)
-        )
+        nothing = None if done.matched or done.incomplete else nothing_there(tools, filters)
     report_redrive(done, output)
     if nothing is not None:
         raise nothing
@@ -199,7 +213,11 @@ def redrive(
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @filter_options
 @click.option("--dry-run", is_flag=True, help="Delete nothing; show what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask. With filters: also on a queue that drops what does not match after a number of runs.",
+)
 @output_option
 @verbose_option
 def purge(
@@ -207,12 +225,13 @@ def purge(
 ) -> None:
     """Delete dead letters for ever. Asks before, unless --yes is given."""
     filters = filters_of(given)
-    with opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
+    with opened(words, take=take, idle=idle, yes=yes) as tools, stopping("purged") as steps:
         if not (yes or dry_run):
             if not answers():
                 raise click.UsageError(
                     "purge drops messages for ever: add --yes, or --dry-run to see what it would"
                 )
+            tools.places(**filters)
             what = "the dead letters that match" if filters else "ALL dead letters"
             if tools.browses:
                 planned = tools.purge(dry_run=True, **filters)
@@ -223,11 +242,7 @@ def purge(
             click.confirm(f"Delete {what} in {tools.queue} for ever?", abort=True, err=True)
         with steps.shown():
             done = tools.purge(dry_run=dry_run, progress=steps, **filters)
-        nothing = (
-            None
-            if done.purged or done.incomplete
-            else nothing_matched(tools.contents(take=True), tools.queue, filters)
-        )
+        nothing = None if done.purged or done.incomplete else nothing_there(tools, filters)
     verb = "would be dropped" if done.dry_run else "dropped"
     report(done, output, [f"{done.purged:,} {verb}"], {})
     if nothing is not None:
@@ -241,7 +256,14 @@ def purge(
     "--file", "target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="FILE",
     help="Default: stdout. The file appears under its name when all is written.",
 )  # fmt: skip
-@click.option("--force", "--yes", "force", is_flag=True, help="Replace a file that exists, without asking.")
+@click.option(
+    "--force",
+    "--yes",
+    "force",
+    is_flag=True,
+    help="Replace a file that exists, without asking. With --take: also on a queue that drops a message after a "
+    "number of looks.",
+)
 @click.option(
     "--format", "form", type=one_of("jsonl", "parquet"), metavar="jsonl|parquet",
     help="JSON Lines, or Parquet (needs pyarrow). Default: by the file's name, else jsonl.",
@@ -269,7 +291,7 @@ def export(
             raise click.UsageError(f"{whole} exists: add --force to replace it")
         click.confirm(f"{whole} exists. Replace it?", abort=True, err=True)
     with (
-        opened(words, take=take, idle=idle, ledger=ledger) as tools,
+        opened(words, take=take, idle=idle, yes=force, ledger=ledger) as tools,
         stopping("exported", whole=whole) as steps,
         steps.shown(),
     ):
@@ -279,3 +301,48 @@ def export(
     note(f"{count:,} exported")
     if nothing is not None:
         raise nothing
+
+
+@dlq.command(
+    short_help="Send the dead letters of an export again.",
+    epilog="""\b
+FILE is an export in JSON Lines; its lines may have been corrected or removed.
+A line counts as sent when the broker has confirmed its message, and FILE.sent
+says which these are while lines are left: after an interruption the same
+command goes on where it was, and at most --in-flight messages are then there
+twice. Exit code 3: some lines cannot be sent, or it was broken off after some.""",
+)
+@click.argument("words", nargs=-1, required=True, metavar="[URI] FILE")
+@selecting_options
+@click.option("--to", metavar="DEST", help="Send all of them there instead of to their origins.")
+@click.option("--rate", type=rate, metavar="N", help="Most messages a second.")
+@click.option(
+    "--in-flight",
+    type=number(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Messages unconfirmed at once: faster, but a kill may leave N twice.",
+)
+@click.option("--dry-run", is_flag=True, help="Send nothing; show what would be sent.")
+@click.option("--yes", is_flag=True, help="Also send to topics: every subscriber gets the message.")
+@click.option("--native", is_flag=True, help="Also send to native://… addresses, which nothing can check.")
+@output_option
+@verbose_option
+def resend(words: tuple[str, ...], output: str, dry_run: bool, yes: bool, **given: Any) -> None:
+    """Send the dead letters of an export to their original destinations, or to --to. Queues of dead letters stay."""
+    uri, rest = uri_and_rest(words)
+    if len(rest) != 1:
+        raise click.UsageError("give one file that dlq export wrote, after the URI if there is one")
+    (file,) = rest
+    if file.endswith(".parquet"):
+        raise click.UsageError("resend reads JSON Lines: export again without --format parquet")
+    refuse_topic(given["to"], yes=yes)
+    options = {name: given[name] for name in ("to", "rate", "in_flight", "native")} | filters_of(given)
+    with (
+        connected(redelivery.dead_letters(uri)) as tools,
+        stopping("resent") as steps,
+        steps.shown(),
+    ):
+        done = tools.resend(file, **options, topics=yes, dry_run=dry_run, progress=steps)
+    report_resend(done, file, output)

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter_queue import DeadLetterQueue
 
-__all__ = ["answers", "filter_options", "filters_of", "ledger_option", "opened", "reading_options"]
+__all__ = [
+    "answers",
+    "connected",
+    "filter_options",
+    "filters_of",
+    "ledger_option",
+    "limit_option",
+    "opened",
+    "reading_options",
+    "refuse_topic",
+    "selecting_options",
+]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -41,8 +52,21 @@ def reading_options(command: Command) -> Command:
     return command
 
 
+def limit_option(command: Command) -> Command:
+    """Add `--yes` to a command that only reads."""
+    return click.option(
+        "--yes", is_flag=True,
+        help="With --take: also on a queue that drops a message after a number of looks.",
+    )(command)  # fmt: skip
+
+
 def filter_options(command: Command) -> Command:
     """Add the options that select dead letters, and those of `reading_options`."""
+    return reading_options(selecting_options(command))
+
+
+def selecting_options(command: Command) -> Command:
+    """Add the options that select dead letters."""
     age = seconds()
     for option in (
         click.option("--younger-than", type=age, metavar="DURATION", help="Dead for at most this time: 15m, 2h, 30d."),
@@ -52,7 +76,7 @@ def filter_options(command: Command) -> Command:
         click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
     ):  # fmt: skip
         command = option(command)
-    return reading_options(command)
+    return command
 
 
 def ledger_option(command: Command) -> Command:
@@ -74,18 +98,38 @@ def answers() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
+def refuse_topic(to: str | None, *, yes: bool) -> None:
+    """Raise UsageError if all messages are to go to a topic, and the user has not said yes."""
+    if to is not None and to.startswith(("topic://", "temp-topic://")) and not yes:
+        raise click.UsageError(
+            f"--to {to} is a topic: every subscriber gets each message; add --yes to send them"
+        )
+
+
 @contextmanager
-def opened(
-    words: tuple[str, ...], *, take: bool, idle: float, ledger: str | None = None
-) -> Generator[DeadLetterQueue]:
-    """Connect to the dead-letter queue that the arguments name; note at the end why a look was not complete."""
-    uri, rest = uri_and_rest(words)
-    if len(rest) > 1:
-        raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
-    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle, ledger=ledger)
+def connected(tools: DeadLetterQueue) -> Generator[DeadLetterQueue]:
+    """Connect the tools meanwhile."""
     with ExitStack() as stack:
         with log_in_refused():
             stack.enter_context(tools)
+        yield tools
+
+
+@contextmanager
+def opened(
+    words: tuple[str, ...], *, take: bool, idle: float, yes: bool, ledger: str | None = None
+) -> Generator[DeadLetterQueue]:
+    """Connect to the dead-letter queue that the arguments name; note at the end why a look was not complete.
+
+    `yes`: also where the broker drops a message after a number of looks.
+    """
+    uri, rest = uri_and_rest(words)
+    if len(rest) > 1:
+        raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
+    found = redelivery.dead_letters(
+        uri, rest[0] if rest else None, take=take, idle=idle, ledger=ledger, despite_limit=yes
+    )
+    with connected(found) as tools:
         yield tools
         if tools.limit is not None:
             note(tools.limit)

@@ -16,12 +16,14 @@ from redelivery.cli.exit_codes import PARTLY, Failure
 from redelivery.cli.formatting import clean, duration, note, print_table, to_json
 from redelivery.dlq.export import row_of, written_value
 from redelivery.dlq.results import Redriven
+from redelivery.dlq.sent_lines import SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged
+    from redelivery.dlq.dead_letter_queue import DeadLetterQueue
+    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Resent
     from redelivery.errors import AdapterError
 
 __all__ = [
@@ -30,10 +32,12 @@ __all__ = [
     "no_letters",
     "no_such_letter",
     "nothing_matched",
+    "nothing_there",
     "print_groups",
     "print_letters",
     "report",
     "report_redrive",
+    "report_resend",
 ]
 
 PREVIEW = 4096  # characters of a body
@@ -42,30 +46,59 @@ ROWS = 16
 # Causes and origins that a command names when it found nothing.
 NAMED = 5
 DUMPED = 512  # bytes of it
+# Lines of an export that a command names, of those that were not sent.
+PROBLEMS = 20
 # The count includes the failure of the first delivery.
 LABELS = {"redelivery_count": "charged failures"}
 
 
-def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
-    """Print a summary."""
+def print_groups(groups: Sequence[CauseGroup], places: Sequence[str], output: str) -> None:
+    """Print a summary; of several places, or of a pattern, with the dead-letter queue of each group."""
+    queue = ", ".join(places)
     total = sum(group.count for group in groups)
     if output == "json":
         click.echo(
-            to_json({"queue": queue, "count": total, "groups": [asdict(one) for one in groups]}, indent=2)
+            to_json(
+                {
+                    "queue": queue,
+                    "queues": list(places),
+                    "count": total,
+                    "groups": [asdict(one) for one in groups],
+                },
+                indent=2,
+            )
         )
     elif output == "jsonl":
         for group in groups:
             click.echo(to_json(asdict(group)))
     elif groups:
-        rows = [(str(one.count), one.original_destination, _short(one.cause), one.day) for one in groups]
-        print_table(rows, ("count", "from", "cause", "day"), right=("count",), fold=("from", "cause"))
+        several = _several(places, (one.queue for one in groups))
+        rows = [
+            (
+                str(one.count),
+                *([one.queue] if several else []),
+                one.original_destination,
+                _short(one.cause),
+                one.day,
+            )
+            for one in groups
+        ]
+        headers = ("count", *(["in"] if several else []), "from", "cause", "day")
+        print_table(rows, headers, right=("count",), fold=("in", "from", "cause"))
         note(f"{total:,} dead letter{'' if total == 1 else 's'} in {queue}")
     else:
         note(no_letters(queue))
 
 
-def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str) -> int:
-    """Print dead letters, one line each; return how many."""
+def _several(places: Sequence[str], queues: Iterable[str]) -> bool:
+    """True if a table must say in which queue a dead letter is."""
+    return len(places) > 1 or bool({*queues} - {*places})
+
+
+def print_letters(
+    letters: Iterable[DeadLetter], limit: int | None, output: str, places: Callable[[], Sequence[str]]
+) -> int:
+    """Print dead letters, one line each; return how many. `places`: those of the last look."""
     found, count = islice(letters, limit), 0
     if output == "jsonl":
         for count, one in enumerate(found, 1):  # noqa: B007 - the last one counts
@@ -75,25 +108,30 @@ def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str)
         lines = [row_of(one) for one in found]
         click.echo(to_json({"messages": lines}, indent=2))
         return len(lines)
+    listed = list(found)
+    several = _several(places(), (one.queue for one in listed))
     rows = [
         (
             one.message_id or one.original_id or "-",
+            *([one.queue] if several else []),
             one.original_destination or "unknown",
             _short(one.cause),
             "-" if one.died_at is None else f"{one.died_at:%Y-%m-%d %H:%M:%S}",
             str(one.redrives),
             str(len(one.body)),
         )
-        for one in found
+        for one in listed
     ]
     if rows:
-        headers = ("id", "from", "cause", "died (UTC)", "redrives", "bytes")
+        headers = ("id", *(["in"] if several else []), "from", "cause", "died (UTC)", "redrives", "bytes")
         print_table(rows, headers, right=("redrives", "bytes"), fold=("cause",))
     return len(rows)
 
 
 def no_letters(queue: str) -> str:
     """Return the sentence about a queue without dead letters: brokers show a queue that is not there as empty."""
+    if ", " in queue:
+        return f"no dead letters in {queue}: they are empty, or do not exist"
     return f"no dead letters in {queue}: it is empty, or does not exist"
 
 
@@ -106,6 +144,13 @@ def nothing_matched(there: CountedLetters, queue: str, filters: Mapping[str, Any
         f"from: {_most(there.origins)}",
         PARTLY,
     )
+
+
+def nothing_there(tools: DeadLetterQueue, filters: Mapping[str, Any]) -> Failure:
+    """Return the failure of a redrive or purge that matched nothing; without filters nothing need be looked at."""
+    if not filters:
+        return Failure(no_letters(tools.queue), PARTLY)
+    return nothing_matched(tools.contents(take=True), tools.queue, filters)
 
 
 def _as_options(filters: Mapping[str, Any]) -> str:
@@ -192,6 +237,31 @@ def report_redrive(done: Redriven, output: str) -> None:
         "stay: they came from a topic, whose subscribers would all get them (give --yes)": done.topics,
     }
     report(done, output, lines, left)
+
+
+def report_resend(done: Resent, file: str, output: str) -> None:
+    """Print what was sent of an export, and a sentence for each line that was not. Raises Failure if there is one."""
+    if output == "table":
+        click.echo(f"{done.resent:,} {'would be resent' if done.dry_run else 'resent'}")
+        for where, count in done.destinations.items():
+            click.echo(clean(f"  {count:,} to {where}"))
+    else:
+        click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
+    if done.before:
+        note(f"{done.before:,} were sent before, as {file}{SUFFIX} says; remove that file to send them again")
+    if done.skipped:
+        note(f"{done.skipped:,} did not match your filters")
+    for one in done.problems[:PROBLEMS]:
+        note(clean(f"{file}, line {one.line}: {one.text}"))
+    if done.refused:
+        more = "" if done.refused <= PROBLEMS else f"; the first {PROBLEMS} are named above"
+        lines = "1 line was" if done.refused == 1 else f"{done.refused:,} lines were"
+        raise Failure(
+            f"{lines} not sent{more}; correct {'it' if done.refused == 1 else 'them'} and run it again",
+            PARTLY,
+        )
+    if not (done.matched or done.dry_run):
+        raise Failure(f"no line of {file} matched" if done.skipped else f"{file} has no dead letters", PARTLY)
 
 
 def report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CONSUMER_TIMEOUT", "HOLDABLE", "Capabilities", "cannot_browse"]
+__all__ = ["CONSUMER_TIMEOUT", "DELIVERY_LIMIT", "HOLDABLE", "Capabilities", "cannot_browse", "cannot_spare"]
 
 # Seconds. RabbitMQ's default `consumer_timeout`: a consumer may keep a message unsettled for so long.
 CONSUMER_TIMEOUT = 1800.0
+# Default delivery limit of a quorum queue of RabbitMQ 4.
+DELIVERY_LIMIT = 20
 # Share of a broker's limits that parked messages may use; the rest is for prefetched messages and handlers.
 HOLDABLE = 0.8
 
@@ -38,6 +40,8 @@ class Capabilities:
         window_in_bytes: That window counts bytes. The adapter gets a `Hold` for each parked message, to widen it.
         release: A delivery can be released uncounted.
         release_counts: Some queues count a release. Messages are then released only if another process needs them.
+        release_limit: Releases after which the broker drops a message of this queue, or dead-letters it. Of a broker:
+            of some of its queues. None: no limit.
         counts: Deliveries carry the broker's own count.
         marks: Every message that is redelivered after the end of a connection has the redelivered flag.
         unsettleable: Some messages cannot be settled; `Delivery.settleable` is false for them.
@@ -89,6 +93,7 @@ class Capabilities:
     window_in_bytes: bool = False
     release: bool = False
     release_counts: bool = False
+    release_limit: int | None = None
     counts: bool = False
     marks: bool = True
     unsettleable: bool = False
@@ -144,4 +149,27 @@ def cannot_browse(capabilities: Capabilities) -> str:
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
         f"use dead_letters(uri, take=True) or --take, which receives and releases them{other}"
+    )
+
+
+def cannot_spare(queue: str, capabilities: Capabilities, *, known: bool) -> str | None:
+    """Return the error message that refuses to give messages of a queue back; None: no release is counted.
+
+    Args:
+        queue: Qualified name of the queue.
+        capabilities: Capabilities of the broker for this queue, or for any.
+        known: True: they are those of this queue, as the broker has reported it.
+    """
+    limit, broker = capabilities.release_limit, f"{capabilities.broker} {capabilities.version}".rstrip()
+    if limit is None:
+        return None
+    if known:
+        return (
+            f"{queue}: each look, and each filtered redrive or purge, counts against the limit of this queue: {broker} "
+            f"drops a message after {limit} of them (x-delivery-limit); add --yes (despite_limit=True) to go on, or "
+            "move all to a queue without a limit: a redrive without filters, with --to"
+        )
+    return (
+        f"{queue}: {broker} does not report here whether the queue drops a message after {limit} looks, as quorum "
+        "queues do; look over AMQP, as a user who may configure the queue, or add --yes (despite_limit=True)"
     )

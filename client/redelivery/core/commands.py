@@ -419,6 +419,8 @@ class Subscribe:
         most: Number of messages up to which `Credit` may widen the window, without `room`; 0: the window is fixed.
         hold: Seconds that its policies may keep a message parked; None: no limit.
         rescheduled: The broker delays messages until their redelivery. Refused if it cannot do so in this queue.
+        spared: Refused, before a message is taken, if the broker drops a message of this queue after a number of
+            releases, or does not report whether it does (`Capabilities.release_limit`).
         caution: What its options may lose of this destination, said when it has started; nothing for an adapter to do.
     """
 
@@ -438,6 +440,7 @@ class Subscribe:
     most: int = 0
     hold: float | None = None
     rescheduled: bool = False
+    spared: bool = False
     caution: str = ""
 
 

@@ -157,6 +157,11 @@ class Engine:
         return list(self._running)
 
     @property
+    def capabilities(self) -> Capabilities | None:
+        """Capabilities of the broker for this consumer's queue; None: not connected yet."""
+        return self._capabilities
+
+    @property
     def reschedules(self) -> bool:
         """True if the broker is to delay redeliveries."""
         return self._rescheduling is not None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from redelivery.core.delivery import Delivery
+    from redelivery.core.delivery import BodyKind, Delivery
 
 __all__ = ["UNKNOWN", "DeadLetter", "kind_of_cause", "read_letter"]
 
@@ -63,6 +63,12 @@ class DeadLetter:
     message_type: str | None
     priority: int
     persistent: bool
+    body_kind: BodyKind = "bytes"
+    """Type of the body for a JMS consumer: `text`, `bytes`, or another one if it may not be whole."""
+    reply_to: str | None = None
+    """Destination for an answer, qualified; None: none."""
+    group: str | None = None
+    """Message group; None: none."""
 
     @property
     def cause_kind(self) -> str:
@@ -115,4 +121,7 @@ def read_letter(
         message_type=delivery.message_type,
         priority=delivery.priority,
         persistent=delivery.persistent,
+        body_kind=delivery.body_kind,
+        reply_to=delivery.reply_to,
+        group=delivery.group,
     )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.option_values import seconds
 from redelivery.dlq import export
+from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import IDLE, QueueBrowser
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
+from redelivery.dlq.resend_run import ResendPlan, resend
 from redelivery.dlq.results import (
     CauseGroup,
     CountedLetters,
     Purged,
     Redriven,
+    Resent,
     contents_of,
     summarise,
     together,
@@ -26,7 +32,7 @@ from redelivery.driver.port import single
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from types import TracebackType
 
     from redelivery.clock import Clock
@@ -49,13 +55,14 @@ def dead_letters(
     ledger: Ledger | str | None = None,
     cause_of: CauseOf | None = None,
     clock: Clock | None = None,
+    despite_limit: bool = False,
 ) -> DeadLetterQueue:
     """Return the tools of a dead-letter queue. No I/O happens before `with`.
 
     Args:
         uri: Connection URI, as for `redelivery.connect`.
-        queue: Dead-letter queue, or a pattern (`DLQ.>`): all queues whose names match, each by its own name. None: the
-            URI's `redelivery.deadLetterDestination`, or the broker's own.
+        queue: Dead-letter queue, or a pattern (`DLQ.>`): all queues whose names match, each by its own name. None: all
+            places where the dead letters of this URI go: those of its map, and its default or the broker's own.
         take: True: read by receiving and releasing, where the broker cannot show a queue without taking from it.
         idle: Seconds without a message after which a queue that is taken from counts as empty. Default 2.
         ledger: Ledger of the consumer, as for `redelivery.connect`, or its URL; None: the URI's `redelivery.ledger`.
@@ -63,6 +70,8 @@ def dead_letters(
             exist, and can be in use.
         cause_of: Called before the ledger is asked, as `cause_of(destination, message_id)`; None: no such call.
         clock: A `redelivery.testing.ManualClock` in tests; None: the system's clock.
+        despite_limit: True: also look with `take`, redrive and purge with filters, where the broker drops a message
+            after a number of looks, or may do so: quorum queues of RabbitMQ 4.0 to 4.2, by default after 20.
 
     Returns:
         The tools: a context manager that connects.
@@ -70,7 +79,16 @@ def dead_letters(
     Raises:
         ConfigurationError: An option of the URI, or an argument, cannot be honoured.
     """
-    return DeadLetterQueue(uri, queue, take=take, idle=idle, ledger=ledger, cause_of=cause_of, clock=clock)
+    return DeadLetterQueue(
+        uri,
+        queue,
+        take=take,
+        idle=idle,
+        ledger=ledger,
+        cause_of=cause_of,
+        clock=clock,
+        despite_limit=despite_limit,
+    )
 
 
 class DeadLetterQueue:
@@ -86,16 +104,21 @@ class DeadLetterQueue:
         ledger: Ledger | str | None,
         cause_of: CauseOf | None,
         clock: Clock | None,
+        despite_limit: bool = False,
     ) -> None:
-        self._reading = DeadLetterConnection(uri, ledger=cast("Ledger | None", ledger), clock=clock)
+        self._reading = DeadLetterConnection(
+            uri, ledger=cast("Ledger | None", ledger), clock=clock, despite_limit=despite_limit
+        )
         self._idle = seconds(idle, "idle")
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
         self._memories = LedgerCauses(self._reading.ledger, cause_of)
-        self._browser = self._browser_of(queue, take=take)
+        self._given = None if queue is None else str(single(queue))
         self._take = take
-        # Browsers of the last look: several where a pattern stands for several queues.
-        self._looked: Sequence[QueueBrowser] = (self._browser,)
+        # Of the last look: several where the settings name several places, or a pattern stands for several queues.
+        self._places = DeadLetterPlaces() if self._given is None else DeadLetterPlaces((self._given,))
+        self._looked: Sequence[QueueBrowser] = ()
+        self._refused: list[str] = []
 
     def __enter__(self) -> Self:
         """Read the ledger, if there is one, and connect. Raises LedgerError, and as `Connection.__enter__` does."""
@@ -110,19 +133,38 @@ class DeadLetterQueue:
 
     @property
     def queue(self) -> str:
-        """Dead-letter queue, qualified."""
-        return self._browser.queue
+        """Dead-letter queue, qualified; several places with commas between them: those of the last call, or all.
+
+        Only inside of `with`, if none was given. Raises ConfigurationError as `places` does.
+        """
+        return ", ".join(self._places.queues or self.places())
+
+    def places(self, **filters: Unpack[Filters]) -> tuple[str, ...]:
+        """Return the dead-letter queues that a call with these filters looks at: the given one, or the settings' own.
+
+        Args:
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`. Of
+                origins without a wildcard only the places are returned.
+
+        Returns:
+            Their names, qualified; a pattern as it is.
+
+        Raises:
+            ConfigurationError: None was given, and the settings name none that can be looked at: each destination has
+                its own, and the broker does not list its queues.
+        """
+        return self._found(Selection.of(filters)).queues
 
     @property
     def browses(self) -> bool:
         """True if the broker shows messages without giving them. Only inside of `with`."""
-        return self._browser.takes_nothing
+        return self._reading.capabilities.browse and not self._take
 
     @property
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]
-        return "; ".join(dict.fromkeys(limits)) or None
+        return "; ".join(dict.fromkeys((*limits, *self._refused, *self._places.unknown))) or None
 
     # Reading: messages stay.
 
@@ -149,8 +191,8 @@ class DeadLetterQueue:
             cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
 
         Raises:
-            ConfigurationError: The broker cannot show a queue without taking from it, and `take` was not given; or a
-                filter makes no sense.
+            ConfigurationError: The broker cannot show a queue without taking from it, and `take` was not given; or it
+                drops messages after a number of looks, and `despite_limit` was not given; or a filter makes no sense.
             AdapterError: The broker refuses the queue.
             LedgerError: The ledger cannot be read.
             TransportError: The connection was lost.
@@ -238,8 +280,8 @@ class DeadLetterQueue:
         Args:
             to: Destination for all of them; None: the origin of each.
             rate: Messages a second at most; None: no limit.
-            in_flight: Copies that may be unconfirmed at once, where a copy and its acceptance are two operations. A
-                kill can leave so many messages twice. None: 1, or 65 where the broker drops a second copy.
+            in_flight: Copies unconfirmed at once, where a copy and its acceptance are two operations: a kill can leave
+                so many twice. None: 1, or 65 where the broker drops a second copy.
             quarantine: Queue for those that were redriven `maximum_redrives` times and died again; None: they are
                 redriven once more.
             maximum_redrives: See `quarantine`. Default 3.
@@ -253,19 +295,67 @@ class DeadLetterQueue:
             Counts of what went where, and of what stays, and why.
 
         Raises:
-            ConfigurationError: An argument makes no sense.
+            ConfigurationError: An argument makes no sense; or as `list`.
             AdapterError: The broker refuses the queue, or a destination; the dead letter stays on the queue.
             LedgerError: The ledger cannot be read.
             TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        redrive = self._routing(to, quarantine, maximum_redrives, native=native)
+        redrive = self._routing(to, quarantine, maximum_redrives, selection, native=native)
         check_in_flight(in_flight, self._reading.capabilities)
+        everywhere = topics or to is not None
+        plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=everywhere)
+        done = self._done(plan, selection, rate, progress, dry_run=dry_run, in_flight=in_flight)
+        return cast("Redriven", done)
 
-        def plan(queue: str) -> RemovalPlan:
-            return RemovalPlan(queue, selection, redrive, topics=topics or to is not None)
+    def resend(
+        self,
+        file: IO[bytes] | str | os.PathLike[str],
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        in_flight: int = 1,
+        topics: bool = False,
+        native: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        **filters: Unpack[Filters],
+    ) -> Resent:
+        """Send the dead letters of an export again, as new messages. The dead-letter queue is not touched.
 
-        return cast("Redriven", self._done(plan, rate, progress, dry_run=dry_run, in_flight=in_flight))
+        Each message is what a redrive would send: the same body, properties and id, without its death. A named file has
+        a file of progress beside it (`….sent`) until all lines are sent: a run after an interruption goes on.
+
+        Args:
+            file: Name of an export in JSON Lines, or a binary file, for which no progress is kept.
+            to: Destination for all of them; None: the origin of each.
+            rate: Messages a second at most; None: no limit.
+            in_flight: Messages that may be unconfirmed at once. A kill can leave so many twice. Default 1.
+            topics: True: also send what came from a topic; each of its subscribers gets it.
+            native: True: also send to an address of the broker's own (`native://…`), which cannot be checked.
+            dry_run: True: send nothing, and report what would be sent.
+            progress: Called with the number of messages sent so far; None: no calls.
+            cause, destination, id, older_than, younger_than: Filters; see `redelivery.dlq.selection.Filters`.
+
+        Returns:
+            Counts of what went where, and the number and reason of each line that cannot be sent.
+
+        Raises:
+            ConfigurationError: An argument makes no sense.
+            OSError: The file cannot be read, or its progress cannot be written, before the first message is sent.
+            AdapterError: The broker refused ten lines in a row.
+            TransportError: The connection was lost, and reconnecting was given up.
+        """
+        plan = ResendPlan(
+            Selection.of(filters),
+            None if to is None else str(single(to)),
+            new_run(),
+            topics=topics or to is not None,
+            native=native,
+            rate=_checked_rate(rate),
+            in_flight=in_flight,
+        )
+        return resend(self._reading, file, plan, progress, dry_run=dry_run)
 
     def purge(
         self, *, dry_run: bool = False, progress: Progress | None = None, **filters: Unpack[Filters]
@@ -286,41 +376,63 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
-
-        def plan(queue: str) -> RemovalPlan:
-            return RemovalPlan(queue, selection, None, topics=True)
-
-        return cast("Purged", self._done(plan, None, progress, dry_run=dry_run))
+        plan = partial(RemovalPlan, selection=selection, redrive=None, topics=True)
+        return cast("Purged", self._done(plan, selection, None, progress, dry_run=dry_run))
 
     def _routing(
-        self, to: str | None, quarantine: str | None, maximum_redrives: int, *, native: bool
+        self,
+        to: str | None,
+        quarantine: str | None,
+        maximum_redrives: int,
+        selection: Selection,
+        *,
+        native: bool,
     ) -> Redrive:
         """Return where dead letters go. Raises ConfigurationError."""
-        places = self._other("to", to), self._other("quarantine", quarantine)
+        places = self._other("to", to, selection), self._other("quarantine", quarantine, selection)
         if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
             what = f"maximum_redrives must be 1 or more, not {maximum_redrives!r}"
             raise ConfigurationError(what, option="maximum_redrives")
         return Redrive(new_run(), *places, maximum_redrives, native=native)
 
-    def _browser_of(self, queue: str | None, *, take: bool) -> QueueBrowser:
-        return QueueBrowser(self._reading, queue, self._memories, take=take, idle=self._idle)
+    def _found(self, selection: Selection = EVERYTHING) -> DeadLetterPlaces:
+        """Return the places of the dead letters that can match. Raises ConfigurationError."""
+        if self._given is None:
+            able = self._reading.capabilities
+            self._places = dead_letter_places(self._reading.settings, able, selection.origins)
+        return self._places
 
-    def _browsers(self) -> Sequence[QueueBrowser]:
-        """Return a browser for each queue that the name means now. Raises as `DeadLetterConnection.queues`."""
-        queues = self._reading.queues(self.queue)
-        own = queues == (self.queue,)
-        self._looked = (
-            (self._browser,) if own else [self._browser_of(each, take=self._take) for each in queues]
+    def _browsers(self, selection: Selection) -> Sequence[QueueBrowser]:
+        """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
+        self._refused = []
+        queues = dict.fromkeys(
+            queue for place in self._found(selection).queues for queue in self._reading.queues(place)
         )
+        self._looked = [
+            QueueBrowser(self._reading, queue, self._memories, take=self._take, idle=self._idle)
+            for queue in queues
+        ]
         return self._looked
 
     def _look(self, selection: Selection, *, take: bool = False) -> Iterator[tuple[Delivery, DeadLetter]]:
-        for browser in self._browsers():
-            yield from browser.look(selection, take=take)
+        for browser in self._browsers(selection):
+            with self._absent(browser):
+                yield from browser.look(selection, take=take)
+
+    @contextmanager
+    def _absent(self, browser: QueueBrowser) -> Generator[None]:
+        """Note a refusal of one of several places, which may not be there yet. Of the only one, or of all, raise it."""
+        try:
+            yield
+        except AdapterError as error:
+            self._refused.append(f"{browser.queue}: {error}")
+            if len(self._refused) >= len(self._looked):
+                raise
 
     def _done(
         self,
         plan_of: Callable[[str], RemovalPlan],
+        selection: Selection,
         rate: float | None,
         progress: Progress | None,
         *,
@@ -328,21 +440,21 @@ class DeadLetterQueue:
         in_flight: int | None = None,
     ) -> Redriven | Purged:
         """Carry out the plan of each queue, one queue after the other; return the sums."""
-        if rate is not None and not seconds(rate, "rate"):
-            raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+        _checked_rate(rate)
         plans: list[RemovalPlan] = []
 
         def tell(_: int) -> None:
             if progress is not None:
                 progress(sum(each.destinations.total() for each in plans))
 
-        done = plan_of(self.queue).report(None, dry_run=dry_run)
-        for browser in self._browsers():
+        done = plan_of("").report(None, dry_run=dry_run)
+        for browser in self._browsers(selection):
             plans.append(plan_of(browser.queue))
-            done = together(
-                done, self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
-            )
-        return done
+            with self._absent(browser):
+                part = self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
+                done = together(done, part)
+        more = "; ".join((*self._refused, *self._places.unknown))
+        return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 
     def _carry_out(
         self,
@@ -371,7 +483,7 @@ class DeadLetterQueue:
             )
             return plan.report(run.carry_out())
         now = self._reading.clock.time()
-        for delivery, letter in browser.look(Selection()):
+        for delivery, letter in browser.look(EVERYTHING):
             verdict = plan.judge(letter, delivery, now)
             if verdict == "go":
                 plan.gone(delivery)
@@ -379,14 +491,21 @@ class DeadLetterQueue:
                 plan.left[verdict] += 1
         return plan.report(browser.limit, dry_run=True)
 
-    def _other(self, option: str, destination: str | None) -> str | None:
+    def _other(self, option: str, destination: str | None, selection: Selection) -> str | None:
         """Return a destination for dead letters, which is not this queue itself. Raises ConfigurationError."""
         if destination is None:
             return None
         parsed = str(single(destination))
-        if any(parsed == browser.queue for browser in (self._browser, *self._browsers())):
+        if any(parsed == browser.queue for browser in self._browsers(selection)):
             raise ConfigurationError(
                 f"{option}={destination} is the dead-letter queue itself, or one of them: name another queue",
                 option=option,
             )
         return parsed
+
+
+def _checked_rate(rate: float | None) -> float | None:
+    """Return a rate. Raises ConfigurationError if it is no positive number."""
+    if rate is not None and not seconds(rate, "rate"):
+        raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+    return rate

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from redelivery.core.capabilities import cannot_browse
+from redelivery.core.capabilities import cannot_browse, cannot_spare
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.driver.port import PendingSend
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
@@ -35,7 +37,15 @@ WIDE = 1000
 class DeadLetterConnection:
     """A connection for consumers of dead letters. Its ledger is only read: their deliveries are no attempts."""
 
-    def __init__(self, uri: str, *, ledger: Ledger | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        ledger: Ledger | None = None,
+        clock: Clock | None = None,
+        despite_limit: bool = False,
+    ) -> None:
+        self._despite_limit = despite_limit
         self._port = ConnectionPort(uri, ledger=ledger, clock=clock, made_by="redelivery.dead_letters")
         self.full: str | None = None
         """Reason why the last look was not complete; None: it was."""
@@ -108,9 +118,13 @@ class DeadLetterConnection:
         """Yield the messages of a queue by receiving them; release them at the end.
 
         The end: no message for `idle` seconds, both before and after the broker has answered a request about the queue.
+
+        Raises:
+            ConfigurationError: The broker drops messages of this queue after a number of looks, or may do so, and
+                `despite_limit` was not given.
         """
         asked, self.full = False, None
-        with self.taker(queue, Redrive("")) as taker:
+        with self.taker(queue, Redrive(""), spares=True) as taker:
             while (full := taker.full) is None:
                 delivery = taker.take(idle)
                 if delivery is not None:
@@ -123,6 +137,14 @@ class DeadLetterConnection:
                     self.ask(queue)
                     asked = True
             self.full = full
+
+    def send(self, message: Outgoing) -> PendingSend:
+        """Send a message, after a reconnect if that is needed.
+
+        Raises:
+            TransportError: There is no connection in time.
+        """
+        return self._port.send_connected(message)
 
     def flush(self) -> None:
         """Return when all settlements so far are written, also those that another thread is writing."""
@@ -151,18 +173,24 @@ class DeadLetterConnection:
         credit: int = CREDIT,
         held: int = HELD,
         recalls: bool = True,
+        spares: bool = False,
     ) -> Generator[DeadLetterConsumer]:
         """Consume a dead-letter queue, and keep `held` messages at most; release them at the end.
 
         `recalls`: True: a message that is redelivered after a reconnect is recognised by its key; False: the caller
-        recognises it.
+        recognises it. `spares`: True: it gives messages back; False: none, or no more than it must.
         """
-        able = self.capabilities
+        able, spares = self.capabilities, spares and not self._despite_limit
+        # Where there is flow the adapter asks the broker about the queue.
+        if spares and not able.flow and (why := cannot_spare(queue, able, known=False)) is not None:
+            raise ConfigurationError(why, option="despite_limit")
         refuse_wildcard(single(queue), able)
         # More than are kept: unconfirmed copies count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         plan = self._port.plan(queue, {"selector": selector}, settings=settings, route=redrive)
-        plan = plan.for_dead_letters().with_window(credit + (WIDE if able.window_in_bytes else held))
+        plan = plan.for_dead_letters(spared=spares).with_window(
+            credit + (WIDE if able.window_in_bytes else held)
+        )
         taker = DeadLetterConsumer(redrive, held)
         with self._port.consume(plan, taker.hooks(keeps_history=recalls)) as consumer:
             taker.started(consumer)

@@ -11,6 +11,7 @@ from redelivery.driver.port import ConsumerHooks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import Redrive
     from redelivery.core.delivery import Delivery
     from redelivery.driver.port import ConsumerPort
@@ -70,6 +71,17 @@ class DeadLetterConsumer:
             self.redrive.refusal = event.error
         elif self.confirmed is not None:
             self.confirmed(event.delivery)
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """Capabilities of the broker for the queue."""
+        return self.port.engine.capabilities
+
+    @property
+    def release_limit(self) -> int | None:
+        """Releases after which the broker drops a message of the queue; None: no limit."""
+        able = self.capabilities
+        return None if able is None else able.release_limit
 
     @property
     def unconfirmed(self) -> int:

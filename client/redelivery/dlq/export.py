@@ -58,6 +58,9 @@ COLUMNS = {
     "message_type": "string",
     "priority": "int64",
     "persistent": "bool",
+    "body_kind": "string",
+    "reply_to": "string",
+    "group": "string",
     "headers": "map",
     "body": "binary",
 }
@@ -81,6 +84,9 @@ def row_of(letter: DeadLetter) -> dict[str, Any]:
         "type": letter.message_type,
         "priority": letter.priority,
         "persistent": letter.persistent,
+        "body_kind": letter.body_kind,
+        "reply_to": letter.reply_to,
+        "group": letter.group,
         "headers": {str(name): written_value(value) for name, value in letter.headers.items()},
     }
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.dlq.dead_letter import DeadLetter, read_letter
 from redelivery.driver.port import single
 
@@ -84,7 +86,9 @@ class QueueBrowser:
     def read(self, delivery: Delivery) -> DeadLetter:
         """Return a message as a dead letter, with cause and origin as far as they are known."""
         vouched = self._connection.settings.empty_body == "forward"
-        return read_letter(delivery, self.queue, self._causes, empty_is_whole=vouched)
+        # Of a pattern the message's own queue.
+        queue = delivery.destination if is_pattern(Destination.parse(self.queue)) else self.queue
+        return read_letter(delivery, queue, self._causes, empty_is_whole=vouched)
 
     def _note_limit(self, count: int, *, takes_nothing: bool) -> None:
         able = self._connection.capabilities

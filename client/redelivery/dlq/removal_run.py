@@ -63,7 +63,7 @@ class RemovalPlan:
         if letter.headers.get(REDRIVE_RUN) == redrive.run:
             return "again"
         target = redrive.target(delivery)
-        if target is None or target == self.queue:
+        if target is None or target in (self.queue, letter.queue):
             return "without_origin"
         if not letter.whole:
             return "partial"
@@ -156,10 +156,12 @@ class RemovalRun:
         selector = plan.selection.selector() if able.selectors and not self._paged else None
         redrive = plan.redrive or Redrive("")
         shown = meant = 0
+        staying = None
         for _ in range(LOOKS if able.browse else 1):
             taker = self._round(redrive, selector)
             if taker.full is not None:
                 return f"{taker.full}, which is the limit: redrive or purge these first"
+            staying = self._counted(taker)
             shown, meant = self._look(taker.held) if able.browse else (0, 0)
             if not meant:
                 break
@@ -169,9 +171,21 @@ class RemovalRun:
                 f"{able.broker} shows the first {limit} dead letters only: more that match may be left; raise its "
                 "maxBrowsePageSize for the dead-letter queue"
             )
+        if staying is not None:
+            return staying
         if meant:
             return f"{meant} dead letters that match are still there: they arrived meanwhile, or are another consumer's"
         return None
+
+    def _counted(self, taker: DeadLetterConsumer) -> str | None:
+        """Return how the broker drops what stays after a run without filters, which was not refused; or None."""
+        if taker.release_limit is None or not taker.held or not self._plan.selection.everything:
+            return None
+        broker = self._reading.capabilities.broker
+        return (
+            f"{taker.held} dead letters stay, and each run counts against the limit of the queue: {broker} drops them "
+            f"after {taker.release_limit} runs; name a destination (--to)"
+        )
 
     def _round(self, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
         """Take all dead letters. If a window is full of those that stay, release them and begin with a wider one."""
@@ -202,12 +216,15 @@ class RemovalRun:
     def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
         """Start to consume; without the selector, which only saves work, if the broker refuses it."""
         reading, queue = self._reading, self._plan.queue
+        spares = not self._plan.selection.everything
         try:
-            return stack.enter_context(reading.taker(queue, redrive, selector, held=self._most))
+            return stack.enter_context(
+                reading.taker(queue, redrive, selector, held=self._most, spares=spares)
+            )
         except AdapterError:
             if selector is None:
                 raise
-            return stack.enter_context(reading.taker(queue, redrive, held=self._most))
+            return stack.enter_context(reading.taker(queue, redrive, held=self._most, spares=spares))
 
     def _take_all(self, taker: DeadLetterConsumer) -> None:
         gathered: list[Delivery] = []

@@ -1,4 +1,4 @@
-"""Results of a summary, a redrive and a purge."""
+"""Results of a summary, a redrive, a purge, and the resending of an export."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any
 from redelivery.dlq.dead_letter import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["CauseGroup", "CountedLetters", "Purged", "Redriven", "contents_of", "summarise", "together"]
+__all__ = [
+    "CauseGroup",
+    "CountedLetters",
+    "LineProblem",
+    "Purged",
+    "Redriven",
+    "Resent",
+    "contents_of",
+    "summarise",
+    "together",
+]
 
 # Different causes, or origins, that are counted apart: producers can write more of them than fit into memory.
 KINDS = 1000
@@ -22,12 +32,14 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """Number of dead letters of one destination, one kind of cause and one day (UTC)."""
+    """Number of dead letters of one destination, one kind of cause and one day (UTC), on one dead-letter queue."""
 
     original_destination: str
     cause: str
     day: str
     count: int
+    queue: str = ""
+    """Dead-letter queue, qualified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,44 @@ class Purged:
 
 
 @dataclass(frozen=True, slots=True)
+class LineProblem:
+    """Reason why a line of an export was not sent."""
+
+    line: int
+    """Number of the line, from 1."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """Counts of the lines of an export that were sent again, or of the dry run."""
+
+    resent: int = 0
+    """Lines sent: the broker has confirmed their messages."""
+    destinations: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Numbers by destination; the most first."""
+    before: int = 0
+    """Lines that an earlier run had sent, which was interrupted, or left some."""
+    skipped: int = 0
+    """Lines that did not match the filters."""
+    refused: int = 0
+    """Lines that cannot be sent, or that the broker refused."""
+    problems: Sequence[LineProblem] = ()
+    """Reasons of the first 100 of them."""
+    dry_run: bool = False
+
+    @property
+    def matched(self) -> int:
+        """Number of lines that match the filters, and of those that cannot be read."""
+        return self.resent + self.before + self.refused
+
+    @property
+    def complete(self) -> bool:
+        """True if every line that matches was sent, by this run or an earlier one."""
+        return not self.refused
+
+
+@dataclass(frozen=True, slots=True)
 class CountedLetters:
     """Numbers of dead letters by kind of cause, and by origin; the most first, 1,000 different ones at most."""
 
@@ -118,7 +168,9 @@ def contents_of(letters: Iterable[DeadLetter]) -> CountedLetters:
 
 
 def summarise(letters: Iterable[DeadLetter]) -> list[CauseGroup]:
-    """Count dead letters by original destination, kind of cause and day; the most first."""
-    counts = Counter((one.original_destination or UNKNOWN, one.cause_kind, one.day) for one in letters)
+    """Count dead letters by original destination, kind of cause, day and dead-letter queue; the most first."""
+    counts = Counter(
+        (one.original_destination or UNKNOWN, one.cause_kind, one.day, one.queue) for one in letters
+    )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [CauseGroup(*names, count) for names, count in ordered]
+    return [CauseGroup(origin, cause, day, count, queue) for (origin, cause, day, queue), count in ordered]

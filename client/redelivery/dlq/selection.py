@@ -75,6 +75,12 @@ class Selection:
         )
 
     @property
+    def origins(self) -> tuple[str, ...]:
+        """Original destinations that a dead letter must have one of, if none is a pattern; otherwise empty."""
+        given = self.destinations or ()
+        return () if _only_here(given) else given
+
+    @property
     def everything(self) -> bool:
         """True if every dead letter matches."""
         return self == EVERYTHING

@@ -29,7 +29,13 @@ from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.plain_passwords import is_loopback
-from redelivery.driver.connection.send_request import SendOptions, connection_limit, outgoing, send_limit
+from redelivery.driver.connection.send_request import (
+    SendOptions,
+    checked_headers,
+    connection_limit,
+    outgoing,
+    send_limit,
+)  # fmt: skip
 from redelivery.driver.consumer.bulk_intake import BulkIntake
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
 from redelivery.driver.consumer.plan import dead_letters_of, planned
@@ -68,6 +74,7 @@ __all__ = [
     "Restore",
     "SendOptions",
     "check_handler",
+    "checked_headers",
     "column_reader",
     "dead_letters_of",
     "is_loopback",
@@ -95,9 +102,12 @@ class ConsumerPlan:
         """Return the plan with a window of so many messages, including parked ones."""
         return replace(self, subscribe=replace(self.subscribe, window=window, room=0))
 
-    def for_dead_letters(self) -> ConsumerPlan:
-        """Return the plan for an existing queue; each message is accepted together with the send of its copy."""
-        return replace(self, subscribe=replace(self.subscribe, existing=True, in_step=True))
+    def for_dead_letters(self, *, spared: bool = False) -> ConsumerPlan:
+        """Return the plan for an existing queue; each message is accepted together with the send of its copy.
+
+        `spared`: True: refused if the broker drops a message of this queue after a number of releases.
+        """
+        return replace(self, subscribe=replace(self.subscribe, existing=True, in_step=True, spared=spared))
 
 
 class ConnectionPort:

@@ -38,6 +38,8 @@ __all__ = ["look_at"]
 NOTHING = "1=0"
 # Seconds in which RabbitMQ (STOMP) refuses a dead-letter queue after it has confirmed the consumer.
 LATE = 0.5
+# Number of the consumer that looks at a dead-letter queue: none that asks for a place has it.
+LOOKING = 10**6
 OWN_QUEUE = "queue://redelivery.doctor"
 # Brokers that let any user open a link to an existing queue, and refuse the message (integration/test_doctor.py).
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
@@ -194,11 +196,39 @@ def _dead_letters(
         visit.unsubscribe(number)
         if error is None:
             yield _taken(target, able)
+            yield from _kept(target, asked, able, visit)
         else:
             cure = f"make {target}, let this user send to it, or set another"
             yield _refused(
                 "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
             )
+
+
+def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
+    """Yield how the broker may drop dead letters that are there, where it reports that for a queue."""
+    if not target.startswith("queue://"):
+        return
+    if not able.flow:
+        if able.release_limit is not None:
+            name = f"{NAMES.get(able.broker, able.broker)} {able.version}"
+            yield note(
+                "dead letters",
+                f"{target}: over STOMP {name} does not report whether it is a quorum queue, which drops a message "
+                f"after {able.release_limit} looks; amqp:// can be asked",
+            )
+        return
+    if visit.of_queue is None:
+        # The broker reports nothing of a queue.
+        return
+    looks = replace(
+        asked, consumer=LOOKING, destination=target, dead_letters=(), existing=True, rescheduled=False
+    )
+    error, of_queue = visit.subscribe(looks), visit.of_queue
+    visit.unsubscribe(LOOKING)
+    # Without the right to consume it this user looks at no dead letters.
+    if error is None and of_queue is not None and of_queue.caution:
+        cure = of_queue.caution.replace("redelivery.queueArguments", "redelivery.deadLetterArguments")
+        yield warn("dead letters", f"{target}: {cure}; a queue that exists keeps its arguments")
 
 
 def _taken(target: str, able: Capabilities) -> Finding:

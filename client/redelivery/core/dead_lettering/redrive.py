@@ -33,6 +33,7 @@ __all__ = [
     "is_stale",
     "redriven",
     "redrives_of",
+    "sent_back",
 ]
 
 REDRIVES = "redeliveryRedrives"
@@ -76,12 +77,12 @@ def is_stale(name: str) -> bool:
 
 def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
     """Return the original message of a dead letter, addressed to `destination`: never expiring, and persistent."""
-    return copy_of(delivery, destination, _headers(delivery, run))
+    return copy_of(delivery, destination, sent_back(delivery.headers, first_id(delivery), run))
 
 
 def quarantined(delivery: Delivery, destination: str, run: str, origin: str | None) -> Outgoing:
     """Return the copy of a dead letter for the quarantine, where it is still a dead letter: why, when, from where."""
-    headers = _headers(delivery, run)
+    headers = sent_back(delivery.headers, first_id(delivery), run)
     headers |= {name: value for name, value in delivery.headers.items() if name in DEATH}
     # Only the origin that a redrive would follow: in the quarantine there is no record of the broker beside it.
     if origin is not None:
@@ -89,10 +90,12 @@ def quarantined(delivery: Delivery, destination: str, run: str, origin: str | No
     return copy_of(delivery, destination, headers)
 
 
-def _headers(delivery: Delivery, run: str) -> dict[str, Any]:
-    told = delivery.headers
+def sent_back(told: Mapping[str, Any], first: str | None, run: str) -> dict[str, Any]:
+    """Return the properties of a dead letter as those of the message that is sent back, without its death.
+
+    `first`: id that it had when it was poisoned first; None: not known. `run`: name of the redrive.
+    """
     headers = {name: value for name, value in told.items() if name not in OWN_HEADERS and not is_stale(name)}
-    first = first_id(delivery)
     if first is not None:
         headers[KEPT] = first
     headers[REDRIVES] = str(redrives_of(told) + 1)

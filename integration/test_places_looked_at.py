@@ -1,0 +1,91 @@
+"""The dead-letter tools without a queue, on real brokers: all places of the URI are looked at, and no other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.test_dead_letters import BROWSE, NO_RETRY, is_poisoned, pairs
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+pytestmark = [
+    pytest.mark.ci("the places of dead letters on each broker"),
+    pytest.mark.own_broker("reads its dead-letter queue"),
+]
+
+
+def uri_of(peer: tuple[Broker, str], options: str) -> str:
+    """Return a URI with these options."""
+    broker, protocol = peer
+    uri = broker.uri(protocol=protocol)
+    return f"{uri}{'&' if '?' in uri else '?'}{options}"
+
+
+def poisoned(uri: str, *queues: str) -> None:
+    """Dead-letter a message of each queue, as a copy."""
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        for number, queue in enumerate(queues, 1):
+            connection.send(queue, queue)
+            with connection.consumer(queue) as consumer:
+                message = consumer.receive(timeout=20)
+                assert message is not None
+                message.poison(f"E{queue[-1]}")
+                eventually(partial(is_poisoned, connection, number), 60)
+
+
+def tools(peer: tuple[Broker, str], uri: str) -> redelivery.DeadLetterQueue:
+    """Return the tools, which consume if the broker cannot show a queue."""
+    return redelivery.dead_letters(uri, take=(peer[0].name, peer[1]) not in BROWSE, idle=0.5)
+
+
+@pairs
+def test_the_mapped_places(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Each letter is found in its place, redriven from there, and none is left."""
+    one, two, other = (f"{unique_queue}.{name}" for name in "abc")
+    entry = "redelivery.deadLetterMap."
+    uri = uri_of(
+        peer,
+        f"{entry}{one}.destination={one}.dead&{entry}{two}.destination={two}.dead"
+        f"&redelivery.deadLetterDestination={unique_queue}.rest",
+    )
+    poisoned(uri, one, two, other)
+    places = [f"queue://{one}.dead", f"queue://{two}.dead", f"queue://{unique_queue}.rest"]
+    with tools(peer, uri) as dead:
+        assert [(letter.queue, letter.original_destination) for letter in dead] == [
+            (place, f"queue://{origin}") for place, origin in zip(places, (one, two, other), strict=True)
+        ]
+        assert sorted(group.queue for group in dead.summary()) == sorted(places)
+        assert dead.limit is None
+        assert [letter.queue for letter in dead.list(destination=two)] == [places[1]]
+        done = dead.redrive()
+        assert done.destinations == {f"queue://{origin}": 1 for origin in (one, two, other)}
+        assert list(dead) == []
+
+
+@pairs
+def test_a_place_for_each_queue(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Individual places are listed where the broker can; elsewhere the error says so, and an origin is enough."""
+    one, two = f"{unique_queue}.a", f"{unique_queue}.b"
+    prefix = f"dead.{unique_queue}."
+    uri = uri_of(
+        peer,
+        f"redelivery.deadLetterStrategy=individual&redelivery.queuePrefix={prefix}&redelivery.topicPrefix={prefix}",
+    )
+    poisoned(uri, one, two)
+    places = [f"queue://{prefix}{one}", f"queue://{prefix}{two}"]
+    with tools(peer, uri) as dead:
+        if peer[0].name in ("activemq", "artemis"):
+            assert sorted(letter.queue for letter in dead) == places
+        else:
+            with pytest.raises(
+                redelivery.ConfigurationError, match="does not list queues over this protocol"
+            ):
+                list(dead)
+        assert [letter.queue for letter in dead.list(destination=two)] == places[1:]
+        assert dead.redrive(destination=[one, two]).redriven == 2
