@@ -181,27 +181,6 @@ def test_what_classic_has_expired(peer: tuple[Broker, str], unique_queue: str) -
             assert letter.original_destination == (f"queue://{unique_queue}" if protocol == "stomp" else None)
 
 
-@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
-def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
-    peer: tuple[Broker, str], unique_queue: str
-) -> None:
-    """The original destination that Classic writes for a virtual topic is trusted: its own acknowledgement is used."""
-    broker, protocol = peer
-    topic, queue = f"VirtualTopic.{unique_queue}", f"Consumer.A.VirtualTopic.{unique_queue}"
-    options = ("redelivery.deadLetter=ack",) if protocol == "stomp" else ()
-    with redelivery.connect(uri_of(broker, protocol, *options), policies=NO_RETRY) as connection:
-        consumer = connection.consumer(queue)
-        connection.send(f"topic://{topic}", "news", headers={"run": unique_queue})
-        message = consumer.receive(timeout=20)
-        assert message is not None
-        message.fail("who knows")
-        eventually(lambda: connection.report().poisoned == 1, 60)
-        with redelivery.dead_letters(uri_of(broker, protocol)) as dead:
-            eventually(lambda: any(one.headers.get("run") == unique_queue for one in dead), 60)
-            (letter,) = [one for one in dead if one.headers.get("run") == unique_queue]
-            assert "redeliveryCause" not in letter.headers
-
-
 def send_odd(broker: Broker, queue: str, *odd: dict[str, Any]) -> None:
     """Send messages with unusual properties from an AMQP producer."""
     with RawAmqp(broker) as raw:

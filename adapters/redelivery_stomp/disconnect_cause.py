@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
+from redelivery.core.printable import move_command
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -140,4 +141,7 @@ def named(culprit: StompDelivery | None) -> str:
         return ""
     name = Cause.of(culprit.message_id or "without an id").text
     name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-    return f": in the message {name} from {culprit.destination}; use AMQP, which delivers it like any other"
+    return (
+        f": in the message {name} from {culprit.destination}; use AMQP, which delivers it like any other: "
+        f"{move_command(culprit.destination, culprit.message_id)}"
+    )

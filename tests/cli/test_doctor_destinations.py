@@ -128,6 +128,14 @@ def test_what_the_brokers_own_acknowledgement_may_lose(cli: Any, script: Script)
     assert "one of two" not in cli("doctor", URI, "orders").out
 
 
+def test_the_way_out_of_what_stomp_cannot_consume(cli: Any, script: Script) -> None:
+    """Where STOMP cannot consume some messages, doctor names the command that moves one away."""
+    script.able = replace(STOMP, unsettleable=True)
+    assert "redelivery dlq redrive AMQP-URI orders --id ID --to PLACE" in cli("doctor", URI, "orders").out
+    script.able = STOMP
+    assert "AMQP-URI" not in cli("doctor", URI, "orders").out
+
+
 def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None:
     """Individual dead letters of a wildcard are not checked: they depend on the message."""
     ended = cli(

@@ -208,6 +208,7 @@ def test_what_cannot_be_settled_is_set_aside_at_arrival() -> None:
     (command,) = at.feed(Arrived(1, [numbered, plain]))
     assert isinstance(command, SetAside)
     assert "cannot settle a message from" in str(command.error)
+    assert "redelivery dlq redrive AMQP-URI" in str(command.error)
     assert (numbered.state, at.want(), at.want()) == ("aside", plain, None)
     at.lose()
     at.connect()

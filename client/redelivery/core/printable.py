@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_ID", "printable", "printable_id"]
+import shlex
+
+__all__ = ["NO_ID", "move_command", "printable", "printable_id"]
+
+# Characters. A longer id is not written into a command.
+_LONGEST_ID = 120
 
 NO_ID = "no id"
 """Written in the place of an id that a message does not have."""
@@ -18,3 +23,11 @@ def printable(text: str) -> str:
 def printable_id(message_id: str | None) -> str:
     """Return the id of a message as a line of a log has it."""
     return printable(message_id or NO_ID)
+
+
+def move_command(destination: str, message_id: str | None) -> str:
+    """Return the command that moves one message of a queue to another place, over AMQP; `ID` for an id of odd form."""
+    named = message_id and len(message_id) <= _LONGEST_ID and message_id.isprintable()
+    identity = shlex.quote(message_id) if message_id and named else "ID"
+    queue = shlex.quote(printable(destination.removeprefix("queue://")))
+    return f"redelivery dlq redrive AMQP-URI {queue} --id {identity} --to PLACE"

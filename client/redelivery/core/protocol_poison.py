@@ -41,8 +41,8 @@ class ProtocolPoison:
         stop = Stop(
             AdapterError(
                 f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
-                f"its acknowledgement ({_named(suspect)}): {error}. The message stays on its queue: remove it with the "
-                "broker's console"
+                f"its acknowledgement ({_named(suspect)}): {error}. The message stays on its queue, until it is moved, "
+                "or removed with the broker's console"
             )
         )
         self.convicted = {**self.convicted, suspect: stop}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Release, SetAside, StillAside, Stop
 from redelivery.core.delivery import Record
-from redelivery.core.printable import printable_id
+from redelivery.core.printable import move_command, printable_id
 from redelivery.core.transitions import enter
 from redelivery.errors import AdapterError
 
@@ -172,7 +172,7 @@ def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
         delivery,
         AdapterError(
             f"{broker} cannot settle a message from {delivery.destination} over this protocol, because its producer "
-            f"gave it an id ({named}). It stays on the broker, unacknowledged: consume this destination "
-            "over AMQP, or remove the message with the broker's console"
+            f"gave it an id ({named}). It stays on the broker, unacknowledged: consume this destination over AMQP, "
+            f"or move the message: {move_command(delivery.destination, delivery.message_id)}"
         ),
     )

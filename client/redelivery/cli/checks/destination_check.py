@@ -17,6 +17,7 @@ from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.printable import move_command
 from redelivery.core.queue_wildcards import names_queues
 from redelivery.driver.port import dead_letters_of, planned, single
 from redelivery.errors import ConfigurationError, TransportError
@@ -64,6 +65,12 @@ def look_at(destination: str, settings: Settings, able: Capabilities, visit: Vis
             "ordering",
             f"per_group keeps order within one process: {NAMES.get(able.broker, able.broker)} sends the messages of a "
             "group to all consumers of a queue; let one process consume it",
+        )
+    if able.unsettleable and parsed.kind == "queue":
+        yield note(
+            "STOMP",
+            f"a JMS text with a NUL stops each consumer of {parsed}, and a message with an AMQP producer's id is set "
+            f"aside; over AMQP neither is, and it can be moved: {move_command(str(parsed), None)}",
         )
     yield from _dead_letters(parsed, subscribe, settings, able, visit, refused=refused)
     if not any(finding.subject == "policy" for finding in found) and settings.scheduler == "client":

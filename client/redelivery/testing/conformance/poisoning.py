@@ -13,7 +13,7 @@ from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterRoute
 from redelivery.testing.conformance.bench import Suite, as_text, refused
 
 if TYPE_CHECKING:
-    from redelivery import Connection
+    from redelivery import Connection, Consumer
     from redelivery.core.capabilities import Capabilities
     from redelivery.testing.conformance.bench import Bench
     from redelivery.testing.conformance.broker_under_test import Found
@@ -108,7 +108,8 @@ class DeadLetters(Suite):
 
         With `ack` only where the broker keeps poison without being configured for it.
         """
-        topic, subscribers = f"topic://{bench.queue}", []
+        topic = f"topic://{bench.queue}"
+        subscribers: list[tuple[Connection, Consumer]] = []
         for name in ("a", "b"):
             connection = bench.connect(
                 NONE, redelivery__deadLetter=route, jms__clientID=f"{name}-{bench.run}"
