@@ -224,7 +224,8 @@ def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> It
                 f"after {able.release_limit} looks; amqp:// can be asked",
             )
         return
-    if visit.of_queue is None:
+    reported = visit.of_queue
+    if reported is None:
         # The broker reports nothing of a queue.
         return
     looks = replace(
