@@ -35,6 +35,20 @@ def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
     assert not {"bob", "hunter2"} & set(ended.out.replace(":", " ").split())
 
 
+def test_the_brokers_own_settings_are_named(cli: Any, script: Script) -> None:
+    """Where the default place takes copies, the settings of the broker that do not count are named; else nothing is."""
+    script.able = replace(STOMP, broker="artemis")
+    assert (
+        "a copy goes past the dead-letter-address of the broker's address settings"
+        in cli("doctor", URI, "orders").out
+    )
+    chosen = cli(
+        "doctor", f"{URI}{'&' if '?' in URI else '?'}redelivery.deadLetterDestination=dead", "orders"
+    )
+    assert "go to queue://dead" in chosen.out
+    assert "goes past" not in chosen.out
+
+
 def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) -> None:
     """Of an adapter of another project it is not known that it asked for the right to send dead letters."""
     script.able = replace(STOMP, broker="shelf")

@@ -45,6 +45,15 @@ OWN_QUEUE = "queue://redelivery.doctor"
 # Brokers that let any user open a link to an existing queue, and refuse the message (integration/test_doctor.py).
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
 _POLICY = "jms.redeliveryPolicy"
+_CONVERT = "`redelivery policy convert` makes options of that file"
+# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the client is told.
+BYPASSED = {
+    "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
+    f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
+    "artemis": "a copy goes past the dead-letter-address of the broker's address settings (broker.xml); where that is "
+    f"another place than this, {_CONVERT}; over AMQP, redelivery.deadLetter=ack leaves the place to the broker",
+    "qpid-broker-j": f"a copy goes past the alternateBinding of a queue; {_CONVERT}",
+}
 
 
 def look_at(destination: str, settings: Settings, able: Capabilities, visit: Visit) -> Iterator[Finding]:
@@ -204,6 +213,8 @@ def _dead_letters(
         if error is None:
             yield _taken(target, able)
             yield from _kept(target, asked, able, visit)
+            if target == able.dead_letter_destination and able.broker in BYPASSED:
+                yield note("dead letters", BYPASSED[able.broker])
         else:
             cure = f"make {target}, let this user send to it, or set another"
             yield _refused(
