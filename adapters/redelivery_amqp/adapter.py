@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery.adapter import Agreed, Sent, Subscribed
@@ -235,23 +236,21 @@ class AmqpAdapter:
             able = None if error is not None else link.links.capabilities_of(consumer)
             link.later(lambda: sink(Subscribed(consumer, error, able)))
 
-        unchecked = list(command.dead_letters)
+        def check(unchecked: Sequence[str]) -> None:
+            for number, destination in enumerate(unchecked, 1):
+                sender = link.links.senders.to(destination, dead=True)
+                if not sender.attached or sender.error is not None:
+                    sender.when_attached(partial(checked, destination, unchecked[number:]))
+                    return
+            link.links.attach(receiver)
 
-        def check() -> None:
-            if not unchecked:
-                link.links.attach(receiver)
+        def checked(destination: str, rest: Sequence[str], error: RedeliveryError | None) -> None:
+            if error is None:
+                check(rest)
                 return
-            destination = unchecked.pop(0)
-
-            def checked(error: RedeliveryError | None) -> None:
-                if isinstance(error, AdapterError):
-                    error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
-                if error is None:
-                    check()
-                else:
-                    receiver.answer(error)
-
-            link.links.senders.to(destination, dead=True).when_attached(checked)
+            if isinstance(error, AdapterError):
+                error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
+            receiver.answer(error)
 
         if command.browse and not link.profile.capabilities.browse:
             answer(AdapterError(cannot_browse(link.profile.capabilities)))
@@ -263,7 +262,7 @@ class AmqpAdapter:
             answer(AdapterError(wrong))
             return
         receiver = link.links.add(command, answer)
-        check()
+        check(command.dead_letters)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

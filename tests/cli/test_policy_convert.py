@@ -10,6 +10,7 @@ import pytest
 from tests.needs import need
 
 import redelivery
+from redelivery import ConfigurationError, parse_uri
 from redelivery.importers import read
 
 FAILOVER = (
@@ -275,3 +276,18 @@ def test_an_outcome_as_toml(cli: Any, tmp_path: Path, outcome: str, route: str) 
         cli("policy", "convert", f"amqp://h?jms.redeliveryPolicy.outcome={outcome}", "--to", "toml").out
     )
     assert read(file).dead_letters == {"redelivery.deadLetter": route}
+
+
+def test_a_map_of_dead_letter_places_is_carried_over(cli: Any, tmp_path: Path) -> None:
+    """Options of a pattern stay options of that pattern, in a URI, in TOML, and back; also from a URI of Java's."""
+    options = "redelivery.deadLetterMap.noise.strategy=discarding&redelivery.deadLetterMap.orders.>.destination=dead"
+    expected = parse_uri(f"stomp://h?{options}").dead_letters
+    for scheme in ("stomp", "tcp"):
+        ended = cli("policy", "convert", f"{scheme}://h?{options}", "--to", "uri")
+        assert (ended.code, parse_uri(ended.out.strip()).dead_letters) == (0, expected)
+    file = tmp_path / "policies.toml"
+    file.write_text(cli("policy", "convert", f"stomp://h?{options}", "--to", "toml").out)
+    back = cli("policy", "convert", str(file), "--to", "uri")
+    assert parse_uri(f"stomp://h?{back.out.strip()}").dead_letters == expected
+    with pytest.raises(ConfigurationError, match=r"deadLetterMap\.orders\.>\.destination=dead"):
+        redelivery.connect(f"tcp://h?{options}")

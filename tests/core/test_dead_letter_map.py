@@ -17,7 +17,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import covers, overlap
+from redelivery.core.policy.classic_wildcards import covers, includes, overlap
 
 ABLE = Capabilities("any", dead_letter_destination="queue://DLQ")
 WORDS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3)
@@ -106,11 +106,13 @@ def test_patterns_that_share_a_name_overlap(
         assert overlap(left, right)
         assert overlap(right, left)
     assert overlap(left, own) == covers(left, own)
+    if includes(left, right) and covers(right, own):
+        assert covers(left, own)
     assert not overlap(left, replace(right, kind="topic"))
 
 
 def test_which_places_are_known_before_the_messages() -> None:
-    """One queue has one place; a wildcard has those of all patterns with a name in common, and the default."""
+    """One queue has one place; a wildcard those of all patterns with a name in common, and the default if it counts."""
     places = DeadLetterMap({"orders.eu": to("eu"), "orders.>": to("o"), "bills.>": to("b")}, default=to("d"))
 
     def of(source: str, **more: Any) -> tuple[str, ...]:
@@ -118,7 +120,8 @@ def test_which_places_are_known_before_the_messages() -> None:
 
     assert of("orders.eu") == ("queue://eu",)
     assert of("bills") == ("queue://b",)
-    assert of("orders.*") == ("queue://eu", "queue://o", "queue://d")
+    assert of("orders.*") == ("queue://eu", "queue://o")
+    assert of("*.eu") == ("queue://eu", "queue://o", "queue://b", "queue://d")
     assert of("orders.*", chosen="queue://c") == ("queue://c",)
     assert of("orders.eu", also=("queue://x", "queue://eu")) == ("queue://eu", "queue://x")
 

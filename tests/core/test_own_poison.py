@@ -10,7 +10,7 @@ from tests.core.bench import routed
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck, SetAside
-from redelivery.core.delivery import EXPIRED, Delivery, Record
+from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,3 +164,12 @@ def test_no_individual_queue_of_a_pattern() -> None:
         ("queue://a.b,admin", "queue://DLQ"),
     ):
         assert routing.destination_for(destination, PROVEN) == expected
+
+
+def test_a_place_that_was_named_is_never_left_to_the_broker() -> None:
+    """A body that cannot be copied is set aside, if a consumer or an exception has named a place for it."""
+    named = Record(1)
+    named.cause = Cause("no", place="queue://invalid")
+    chosen = replace(routed("a"), chosen="queue://own")
+    for routing, record in ((routed("a"), named), (chosen, Record(1))):
+        assert isinstance(routing.command(Seen("partial"), record, LAST, 0.0, 0.0), SetAside)

@@ -23,6 +23,7 @@ CLASSIC = Capabilities(
     dead_letter_destination="queue://ActiveMQ.DLQ",
     individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
 )
+STOMP = replace(CLASSIC, own_poison="last")
 RABBIT = Capabilities("rabbitmq", queue_wildcards=False)
 MAP = "redelivery.deadLetterMap."
 OWN = "redelivery.deadLetterStrategy=individual"
@@ -34,6 +35,7 @@ UNLISTED = "rabbitmq does not list queues over this protocol: name the dead-lett
     [
         ("", CLASSIC, (), ["ActiveMQ.DLQ"]),
         ("", RABBIT, (), ["DLQ"]),
+        ("redelivery.deadLetterDestination=graves", STOMP, (), ["graves", "ActiveMQ.DLQ"]),
         ("redelivery.deadLetterDestination=graves", RABBIT, (), ["graves"]),
         ("redelivery.deadLetter=ack", CLASSIC, (), ["ActiveMQ.DLQ"]),
         (f"{MAP}a.destination=b&{MAP}c.>.destination=d", RABBIT, (), ["b", "d", "DLQ"]),
@@ -161,7 +163,14 @@ def test_each_queue_has_its_own_place(broker: MemoryBroker, uri: str) -> None:
             "queue://DLQ.b.c",
         ]
         assert [one.queue for one in dead.list(destination="a")] == ["queue://DLQ.a"]
+        for take in (dead.purge, lambda: dead.redrive(to="elsewhere")):
+            with pytest.raises(
+                ConfigurationError, match=r"queue://DLQ\.>, and other queues may have such names"
+            ):
+                take()
         assert dead.redrive(destination=["a", "b.c"]).destinations == {"queue://a": 1, "queue://b.c": 1}
+    with redelivery.dead_letters(f"{broker.uri}?{OWN}", "DLQ.>") as dead:
+        assert dead.purge(dry_run=True).incomplete is None
 
 
 def test_on_the_command_line(

@@ -161,6 +161,24 @@ def test_a_second_run_leaves_out_what_was_confirmed(
     assert tools.resend(file).resent == 8
 
 
+def test_a_line_of_progress_that_a_kill_has_cut_off(tools: DeadLetterQueue, file: Path) -> None:
+    """Only its own message is sent again: the lines after it are known to the next run."""
+    written(file, *({"body": str(number)} for number in range(4)))
+
+    def interrupt(count: int) -> None:
+        if count == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tools.resend(file, progress=interrupt)
+    progress = file.with_name("dead.jsonl.sent")
+    progress.write_bytes(progress.read_bytes()[:-5])
+    with pytest.raises(KeyboardInterrupt):
+        tools.resend(file, progress=interrupt)
+    planned = tools.resend(file, dry_run=True)
+    assert (planned.before, planned.resent) == (3, 1)
+
+
 def test_bad_lines_are_named_and_nothing_else_is_lost(
     broker: MemoryBroker, tools: DeadLetterQueue, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,11 +62,61 @@ def test_refused_places() -> None:
     with MemoryBroker() as broker, redelivery.connect(broker.uri, dead_letters=PLACES) as connection:
         with pytest.raises(ConfigurationError, match="dead_letter must be one queue"):
             connection.listen("orders.eu", fails, dead_letter="a,b")
-        for name, options in (
-            ("orders.dead", {}),
-            ("orders.*", {}),
-            ("a", {"dead_letter": "a"}),
-            ("a", {"errors": Classifier().poison(KeyError, to="a")}),
+        for name, options, whose in (
+            ("orders.dead", {}, "connection: to read"),
+            ("orders.*", {}, "connection: to read"),
+            ("a", {"dead_letter": "a"}, "consumer: name another"),
+            ("a", {"errors": Classifier().poison(KeyError, to="a")}, "rule for exceptions: give"),
+            ("a", {"errors": Classifier().poison(KeyError, to="native://a")}, "rule for exceptions: give"),
         ):
-            with pytest.raises(ConfigurationError, match="the dead-letter destination of this"):
+            with pytest.raises(ConfigurationError, match=f"the dead-letter destination of this {whose}"):
                 connection.consumer(name, **options)
+
+
+def test_places_in_a_circle_are_refused() -> None:
+    """A place whose own dead letters come back would keep a message that fails for ever: no consumer of it starts."""
+    circle = DeadLetterMap(
+        {
+            "a": DeadLetterStrategy(destination="b"),
+            "b": DeadLetterStrategy(destination="c"),
+            "c": DeadLetterStrategy(destination="a"),
+            "end": DeadLetterStrategy(destination="over"),
+        },
+        default=DeadLetterStrategy(destination="end"),
+    )
+    with MemoryBroker() as broker, redelivery.connect(broker.uri, dead_letters=circle) as connection:
+        for name, told in (("a", "go to queue://b, and those of queue://b back"), ("c", "go to queue://a")):
+            with pytest.raises(ConfigurationError, match=told):
+                connection.consumer(name)
+        for name in ("end", "x"):
+            connection.consumer(name)
+        connection.consumer("a", dead_letter="elsewhere")
+
+
+def test_a_rule_for_exceptions_does_not_hinder_a_transacted_session() -> None:
+    """There commit and rollback decide: the place of a rule is not used, and may be consumed."""
+    rules = Classifier().poison(KeyError, to="orders.invalid")
+    uri = "memory://transacted"
+    with redelivery.connect(uri, errors=rules) as connection:
+        connection.session("transacted").consumer("orders.invalid")
+
+
+@pytest.mark.parametrize("options", ["processNonPersistent=false", "sendToDlqIfMaxRetriesExceeded=false"])
+def test_what_is_named_is_kept(options: str) -> None:
+    """A place of a consumer, or of an exception, has the dead letter also where the connection would drop it."""
+    with MemoryBroker() as broker:
+        rules = Classifier().poison(KeyError, to="invalid")
+        with redelivery.connect(
+            f"{broker.uri}?redelivery.{options}", policies=ONCE, errors=rules
+        ) as connection:
+            connection.send("a", "by exception", persistent=False)
+            connection.send("b", "by consumer", persistent=False)
+            connection.listen("a", fails)
+
+            @connection.listen("b", dead_letter="own")
+            def refuses(message: Message) -> None:
+                raise ValueError(message.text)
+
+            connection.run(until_idle=0.0)
+        assert [letter.body for letter in broker.messages("invalid")] == [b"by exception"]
+        assert [letter.body for letter in broker.messages("own")] == [b"by consumer"]

@@ -72,8 +72,9 @@ ONE = (
         (ONE.format("") + '<policyEntry queue=">"/>', {"orders": None, "topic://prices": "D."}),
         (ONE.format('queue="A"') + '<policyEntry queue=">"/>', {"orders": None, "A": "D."}),
         (ONE.format('queue="A"') + ONE.format('queue="A"').replace("D.", "E."), {"orders": None, "A": "E."}),
+        ('<policyEntry queue="A"/>' + ONE.format('queue="A"'), {"orders": None, "A": "D."}),
     ],
-    ids=["the default first", "an entry without", "queues without", "one queue", "twice"],
+    ids=["the default first", "an entry without", "queues without", "one queue", "twice", "first without"],
 )  # fmt: skip
 def test_which_strategy_counts(imported: Any, entries: str, strategies: dict[str, str | None]) -> None:
     """An entry of queues precedes the default entry; an entry without a strategy has the default one, as in Classic."""

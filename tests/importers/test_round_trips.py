@@ -335,3 +335,17 @@ def test_mistakes(change: tuple[str, str], error: str) -> None:
     else:
         with pytest.raises(ConfigurationError, match=r"^f:5: .*as|^f:5"):
             read_toml(text.replace("FRED.>", "FRED.#.x"), "f")
+
+
+def test_the_order_of_dead_letter_options_does_not_matter() -> None:
+    """Options that need each other may stand in any order, also in different tables."""
+    text = '[deadLetters]\nreportInterval = 5\n[deadLetters.map."noise"]\ndiscard = "a"\nstrategy = "discarding"\n'
+    assert read_toml(text, "f")[1] == {
+        "redelivery.reportInterval": "5",
+        "redelivery.deadLetterMap.noise.discard": "a",
+        "redelivery.deadLetterMap.noise.strategy": "discarding",
+    }
+    with pytest.raises(
+        ConfigurationError, match=r"^f:4: redelivery.deadLetterMap.queue://noise.discard needs"
+    ):
+        read_toml(text.replace('strategy = "discarding"', ""), "f")

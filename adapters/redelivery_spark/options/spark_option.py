@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
+from redelivery.uri.option_table import MAP_PREFIXES, OPTIONS
 from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
 from redelivery_spark.options.option_mistakes import OptionMistakes
 from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
@@ -140,7 +140,7 @@ def _unknown(written: str) -> tuple[ConfigurationError, list[str]]:
         name, words = found
         return ConfigurationError(f"{name}: {words}", option=name), []
     lowered = written.lower()
-    for prefix in (MAP_PREFIX, OUR_MAP_PREFIX):
+    for prefix in MAP_PREFIXES:
         if lowered.startswith(prefix.lower()):
             text = f"{prefix}…: Spark changes option names to lower case, and patterns have a case; use it in the url"
             return ConfigurationError(text, option=prefix[:-1]), []

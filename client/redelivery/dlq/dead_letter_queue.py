@@ -9,7 +9,9 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
 from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
+from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.dlq import export
 from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
 from redelivery.dlq.dlq_connection import DeadLetterConnection
@@ -301,6 +303,8 @@ class DeadLetterQueue:
             TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
+        if to is not None:
+            self._refuse_patterns("redrive to one destination", selection)
         redrive = self._routing(to, quarantine, maximum_redrives, selection, native=native)
         check_in_flight(in_flight, self._reading.capabilities)
         everywhere = topics or to is not None
@@ -376,6 +380,7 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
+        self._refuse_patterns("purge", selection)
         plan = partial(RemovalPlan, selection=selection, redrive=None, topics=True)
         return cast("Purged", self._done(plan, selection, None, progress, dry_run=dry_run))
 
@@ -402,6 +407,19 @@ class DeadLetterQueue:
             self._places = dead_letter_places(self._reading.settings, able, selection.origins)
         return self._places
 
+    def _refuse_patterns(self, what: str, selection: Selection) -> None:
+        """Refuse to take all messages of queues that only the settings name by a pattern: others may be among them.
+
+        Raises ConfigurationError.
+        """
+        wide = [name for name in self._found(selection).queues if is_pattern(Destination.parse(name))]
+        if self._given is None and wide:
+            raise ConfigurationError(
+                f"{what}: the dead letters of this URI go to {', '.join(wide)}, and other queues may have such names; "
+                "name the queue, or that pattern, if all its messages are dead letters",
+                option="queue",
+            )
+
     def _browsers(self, selection: Selection) -> Sequence[QueueBrowser]:
         """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
         self._refused = []
@@ -425,9 +443,13 @@ class DeadLetterQueue:
         try:
             yield
         except AdapterError as error:
-            self._refused.append(f"{browser.queue}: {error}")
-            if len(self._refused) >= len(self._looked):
-                raise
+            self._note(browser, error)
+
+    def _note(self, browser: QueueBrowser, error: AdapterError) -> None:
+        """Note the refusal of a place; raise it if all are refused."""
+        self._refused.append(f"{browser.queue}: {error}")
+        if len(self._refused) >= len(self._looked):
+            raise error
 
     def _done(
         self,
@@ -450,9 +472,13 @@ class DeadLetterQueue:
         done = plan_of("").report(None, dry_run=dry_run)
         for browser in self._browsers(selection):
             plans.append(plan_of(browser.queue))
-            with self._absent(browser):
+            try:
                 part = self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
-                done = together(done, part)
+            except AdapterError as error:
+                self._note(browser, error)
+                # A later one may have been refused: what was moved before counts.
+                part = plans[-1].report(None, dry_run=dry_run)
+            done = together(done, part)
         more = "; ".join((*self._refused, *self._places.unknown))
         return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 

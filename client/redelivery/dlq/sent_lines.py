@@ -58,8 +58,11 @@ class SentLines:
                 error.errno, f"no progress can be kept: {error.strerror}", str(self._path)
             ) from None
         with os.fdopen(os.dup(self._file), "rb") as file:
-            # The last line may not be whole: its message is sent once more.
-            self._known.update(line[:-1] for line in file if len(line) == 2 * DIGEST + 1)
+            lines = file.readlines()
+        self._known.update(line[:-1] for line in lines if len(line) == 2 * DIGEST + 1)
+        if lines and not lines[-1].endswith(b"\n") and not self._reads_only:
+            # A kill has cut it off: its message is sent once more, and the next line must not be joined to it.
+            os.ftruncate(self._file, sum(map(len, lines[:-1])))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -38,7 +38,7 @@ _ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix
 def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> dict[str, str]:
     """Return the URI options that treat dead letters as the broker does; note the rest."""
     found: list[Strategy] = []
-    without: list[Element] = []
+    kept = False
     plugins: list[Strategy] = []
     flags: dict[str, Value] = {}
     for element in root.walk():
@@ -48,15 +48,16 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
             if item is not None:
                 strategy = _entry(element, item, beans, reader, notes)
                 found += [] if strategy is None else [strategy]
-            else:
-                without.append(element)
+                kept = kept or strategy is not None
+            elif reader.place(element) != "":
+                found.append(_without_strategy(element, reader))
         elif kind == "discardingDLQBrokerPlugin":
             plugin = _discarding_plugin(element, beans, notes)
             plugins += [] if plugin is None else [plugin]
         elif kind == "redeliveryPlugin":
             flags |= _redelivery_plugin(element, beans, notes)
-    if found:
-        found += [_without_strategy(element, reader) for element in without if reader.place(element) != ""]
+    if not kept:
+        found = []
     # A plugin that drops everything precedes all strategies. One that drops some only must not replace a strategy.
     drops_all = [plugin for plugin in plugins if "discard" not in plugin.options]
     if drops_all:

@@ -51,7 +51,17 @@ def mapped(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
 
     Of two strategies with the same pattern the last one counts. One that says what also serves without it is left out.
     """
-    each = {strategy.pattern: strategy for strategy in strategies}
+    each: dict[str | None, Strategy] = {}
+    for strategy in strategies:
+        before = each.get(strategy.pattern)
+        if before is not None and _plain(before) != _plain(strategy):
+            what = f"dead letters of {strategy.pattern or 'all destinations'}"
+            notes.add(
+                strategy.line,
+                what,
+                f"given again, and differently, after line {before.line}; this one counts",
+            )
+        each[strategy.pattern] = strategy
     default = each.pop(None, None)
     found = {} if default is None else carried(default.options, notes)
     plain = {} if default is None else _plain(default)

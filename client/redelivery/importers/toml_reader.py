@@ -143,12 +143,14 @@ class _TomlReader:
                 ((*place, name), f"{DEAD_LETTER_MAP_PREFIX}{pattern}.{name}", given)
                 for name, given in self._table(options, place).items()
             ]
-        found: dict[str, str] = {}
-        for key, option, given in named:
-            found[option] = _as_text(given)
-            why = refusal(found)
-            if why is not None:
-                raise self._error(key, ConfigurationError(why, option=option))
+        found = {option: _as_text(given) for _, option, given in named}
+        why = refusal(found)
+        if why is not None:
+            # The line of the option that is refused alone; else of the one whose absence lets the others stand.
+            alone = [key for key, option, _ in named if refusal({option: found[option]}) == why]
+            without = ((key, {n: v for n, v in found.items() if n != option}) for key, option, _ in named)
+            places = [*alone, *(key for key, fewer in without if refusal(fewer) != why), ("deadLetters",)]
+            raise self._error(places[0], ConfigurationError(why))
         return found
 
 

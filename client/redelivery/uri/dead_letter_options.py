@@ -12,7 +12,7 @@ from redelivery.core import option_values
 from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy, problems
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, OPTIONS
+from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, OPTIONS, STRATEGY_NAMES
 from redelivery.uri.repeatable import name_repeats
 
 if TYPE_CHECKING:
@@ -56,13 +56,8 @@ STRATEGY_OPTIONS = {
     "processNonPersistent": "process_non_persistent",
 }
 """Options of a pattern in a map, and the fields of `DeadLetterStrategy` that they set."""
-# Names of the connection's own strategy, where they differ from the above.
-_OWN = {
-    "destination": "deadLetterDestination", "strategy": "deadLetterStrategy", "expiration": "deadLetterExpiration",
-}  # fmt: skip
-_NAMES = {short: f"redelivery.{_OWN.get(short, short)}" for short in STRATEGY_OPTIONS}
 DEAD_LETTER_OPTIONS = frozenset({
-    *_NAMES.values(), "redelivery.emptyBody", "redelivery.fallbackToDeadLetter", "redelivery.reportInterval",
+    *STRATEGY_NAMES.values(), "redelivery.emptyBody", "redelivery.fallbackToDeadLetter", "redelivery.reportInterval",
     "redelivery.sendToDlqIfMaxRetriesExceeded",
 })  # fmt: skip
 """Options of a connection about dead letters, but those of a map."""
@@ -87,7 +82,7 @@ def mapped_strategy_option(option: str, *, quiet: bool) -> str:
     Raises ConfigurationError if there is no such option.
     """
     if option in STRATEGY_OPTIONS:
-        return _NAMES[option]
+        return STRATEGY_NAMES[option]
     prefix = f"{DEAD_LETTER_MAP_PREFIX}<pattern>."
     if (own := of_a_pattern(f"redelivery.{option}")) is not None:
         why = f" {option}: write {prefix}{own}"
@@ -103,7 +98,7 @@ def mapped_strategy_option(option: str, *, quiet: bool) -> str:
 
 def of_a_pattern(name: str) -> str | None:
     """Return the option of a pattern for what an option of a connection is, by its full name; None: there is none."""
-    return next((short for short, own in _NAMES.items() if own == name), None)
+    return next((short for short, own in STRATEGY_NAMES.items() if own == name), None)
 
 
 def dead_letters(
@@ -113,7 +108,7 @@ def dead_letters(
 
     `patterns`: for each, values by the names that `mapped_strategy_option` returns.
     """
-    default = _strategy(read, _with_outcome(read), lambda short: _NAMES[short])
+    default = _strategy(read, _with_outcome(read), lambda short: STRATEGY_NAMES[short])
     mapping: dict[str, DeadLetterStrategy] = {}
     for pattern, options in patterns.items():
         prefix = f"{DEAD_LETTER_MAP_PREFIX}{'<pattern>' if quiet else pattern}."
@@ -142,7 +137,7 @@ def _strategy(
     """
     given: dict[str, Any] = {}
     right = True
-    for short, name in _NAMES.items():
+    for short, name in STRATEGY_NAMES.items():
         if name in options:
             try:
                 given[STRATEGY_OPTIONS[short]] = _value(options[name], OPTIONS[name].kind, name, named(short))
@@ -179,7 +174,7 @@ def _value(value: str, kind: str, name: str, shown: str) -> object:
 
 def _with_outcome(read: OptionsReader) -> Mapping[str, str]:
     """Return the options, with Qpid JMS's name for the route as ours."""
-    name = _NAMES["deadLetter"]
+    name = STRATEGY_NAMES["deadLetter"]
     outcome = read.part(_outcome, lambda: None)
     if outcome is None:
         return read.given
@@ -200,21 +195,19 @@ def _check_connection(read: OptionsReader, made: DeadLetterMap) -> None:
             option=SCHEDULER,
         )
     if "redelivery.reportInterval" in read.given and not any(each.strategy == "discarding" for each in made):
-        strategy = _NAMES["strategy"]
+        strategy = STRATEGY_NAMES["strategy"]
         raise ConfigurationError(
             f"redelivery.reportInterval needs {strategy}=discarding, and it is {made.default.strategy}",
             option="redelivery.reportInterval",
         )
     if "jms.clientID" not in read.given:
-        check_subscribers(made, _NAMES["destinationPerDurableSubscriber"])
+        check_subscribers(made, STRATEGY_NAMES["destinationPerDurableSubscriber"])
     if all(each.keeps_nothing for each in made):
         for name in ("redelivery.sendToDlqIfMaxRetriesExceeded", "redelivery.fallbackToDeadLetter"):
             if name in read.given:
                 one = made.default
-                discards = one.dead_letter == "discard"
-                why = (
-                    f"{_NAMES['deadLetter']}=discard" if discards else f"{_NAMES['strategy']}={one.strategy}"
-                )
+                route, strategy = STRATEGY_NAMES["deadLetter"], STRATEGY_NAMES["strategy"]
+                why = f"{route}=discard" if one.dead_letter == "discard" else f"{strategy}={one.strategy}"
                 raise ConfigurationError(
                     f"{name} has no effect: {why} keeps no dead letter; remove it", option=name
                 )

@@ -11,13 +11,16 @@ __all__ = [
     "DEAD_LETTER_MAP_PREFIX",
     "JAVA_PORTS",
     "MAP_PREFIX",
+    "MAP_PREFIXES",
     "OPTIONS",
     "OUR_MAP_PREFIX",
     "OUR_POLICY",
     "POLICY",
     "SCHEMES",
+    "STRATEGY_NAMES",
     "Option",
     "Scope",
+    "map_prefix_of",
     "option_rows",
 ]
 
@@ -47,6 +50,22 @@ OUR_POLICY, OUR_MAP_PREFIX = "redelivery.policy.", "redelivery.policyMap."
 """The same for policy options that the reference does not have."""
 DEAD_LETTER_MAP_PREFIX = "redelivery.deadLetterMap."
 """Prefix of the options of a pattern's dead-letter strategy."""
+MAP_PREFIXES = (MAP_PREFIX, OUR_MAP_PREFIX, DEAD_LETTER_MAP_PREFIX)
+STRATEGY_NAMES = {
+    "deadLetter": "redelivery.deadLetter",
+    "destination": "redelivery.deadLetterDestination",
+    "strategy": "redelivery.deadLetterStrategy",
+    "expiration": "redelivery.deadLetterExpiration",
+    **{
+        name: f"redelivery.{name}"
+        for name in (
+            "queuePrefix", "queueSuffix", "topicPrefix", "topicSuffix", "useQueueForQueueMessages",
+            "useQueueForTopicMessages", "destinationPerDurableSubscriber", "discard", "dropTemporaryQueues",
+            "dropTemporaryTopics", "processExpired", "processNonPersistent",
+        )
+    },
+}  # fmt: skip
+"""Options of a pattern's dead-letter strategy, and the names of the same options of a connection."""
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
 """Our schemes, and their default ports; 0: no port."""
@@ -256,6 +275,11 @@ _TABLE: tuple[Option, ...] = (
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 """Options that have a meaning here, by full name."""
+
+
+def map_prefix_of(name: str) -> str | None:
+    """Return the prefix of an option of a pattern; None for any other option."""
+    return next((prefix for prefix in MAP_PREFIXES if name.startswith(prefix)), None)
 
 
 def option_rows() -> list[tuple[str, str, str, str, str]]:

@@ -17,11 +17,13 @@ from redelivery.uri.java_options import (
     is_qpid_only,
 )
 from redelivery.uri.option_table import (
+    DEAD_LETTER_MAP_PREFIX,
     MAP_PREFIX,
     OPTIONS,
     OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
+    STRATEGY_NAMES,
 )
 
 __all__ = ["Masked", "java_name_repeats", "may_stand_for", "name_repeats", "shown_value", "value_to_show"]
@@ -71,6 +73,8 @@ def value_to_show(name: str, value: str, *, quiet: bool) -> str:
     for prefix, plain in ((MAP_PREFIX, POLICY), (OUR_MAP_PREFIX, OUR_POLICY)):
         if name.startswith(prefix):
             name = plain + name.rpartition(".")[2]
+    if name.startswith(DEAD_LETTER_MAP_PREFIX):
+        name = STRATEGY_NAMES.get(name.rpartition(".")[2], name)
     option = OPTIONS.get(name)
     if _NUMBER.fullmatch(value) or value.lower().lstrip("+-") in _NOT_A_NUMBER:
         return value

@@ -22,10 +22,9 @@ from redelivery.uri.joining import option_text
 from redelivery.uri.near_scheme import wants_tls
 from redelivery.uri.option_table import (
     JAVA_PORTS,
-    MAP_PREFIX,
     OPTIONS,
-    OUR_MAP_PREFIX,
     SCHEMES,
+    map_prefix_of,
 )
 from redelivery.uri.repeatable import java_name_repeats, name_repeats, shown_value
 from redelivery.uri.sorted_options import canonical, near_option
@@ -127,14 +126,14 @@ def _wrong(
 def _full(name: str) -> str:
     """Return the name of an option as errors have it: canonical, and a pattern with its kind."""
     name = canonical(name)
-    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), "")
+    prefix = map_prefix_of(name) or ""
     pattern, dot, option = name[len(prefix) :].rpartition(".")
     return f"{prefix}{Destination.parse(pattern)}{dot}{option}" if prefix else name
 
 
 def _said(name: str, *, quiet: bool) -> str:
     """Return the name of an option for an error: a pattern could be a part of a secret."""
-    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
+    prefix = map_prefix_of(name)
     return f"{prefix}<pattern>.<option>" if quiet and prefix is not None else name
 
 
@@ -184,7 +183,7 @@ def _options(
         elif value == "0" and canonical(name).startswith(_PREFETCH) and canonical(name) in OPTIONS:
             notes.append(f"{name}=0: the Java client pulls each message; 1, the nearest here, is taken")
             yield name, "1"
-        elif name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) or canonical(name) in OPTIONS:
+        elif map_prefix_of(name) is not None or canonical(name) in OPTIONS:
             yield name, value
         elif is_java_only(name, failover=True) or is_qpid_only(name):
             said = f"{name}={shown}" if java_name_repeats(name) else "an option (name not shown)"

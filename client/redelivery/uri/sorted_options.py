@@ -20,12 +20,11 @@ from redelivery.uri.java_options import (
 from redelivery.uri.option_table import (
     DEAD_LETTER_MAP_PREFIX,
     JAVA_PORTS,
-    MAP_PREFIX,
     OPTIONS,
-    OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
     SCHEMES,
+    map_prefix_of,
 )
 from redelivery.uri.policy_options import mapped_option
 from redelivery.uri.repeatable import (
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SortedOptions", "canonical", "family_of", "java_only", "near_option", "sorted_out"]
 
-_MAPS = (MAP_PREFIX, OUR_MAP_PREFIX, DEAD_LETTER_MAP_PREFIX)
 _FAMILIES = {"stomp+ssl": "stomp", "amqps": "amqp"} | dict.fromkeys(JAVA_PORTS, "java")
 
 
@@ -77,7 +75,7 @@ def sorted_out(parts: UriParts, mistakes: Mistakes) -> SortedOptions:
         found.inapplicable[name] = value
     for written, value in parts.options:
         name = canonical(written)
-        prefix = next((one for one in _MAPS if name.startswith(one)), None)
+        prefix = map_prefix_of(name)
         if prefix is not None:
             mistakes.attempt(partial(_take_mapped, parts, found, prefix, written, value))
         elif name in OPTIONS and not (java and _is_qpid(name)):
@@ -117,7 +115,7 @@ def _take_mapped(parts: UriParts, found: SortedOptions, prefix: str, written: st
     values = kept.setdefault(_pattern(pattern, prefix, java=java, quiet=parts.quiet), {})
     if key in values:
         raise ConfigurationError(f"{prefix}<pattern>.{option} is given twice, in two spellings")
-    values[key] = value_to_show(key if places else canonical(written), value, quiet=parts.quiet)
+    values[key] = value_to_show(canonical(written), value, quiet=parts.quiet)
 
 
 def _take(parts: UriParts, found: SortedOptions, name: str, value: str) -> None:

@@ -15,12 +15,12 @@ from redelivery.uri.java_options import is_artemis, is_java_only, is_qpid_only
 from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import (
     JAVA_PORTS,
-    MAP_PREFIX,
     OPTIONS,
-    OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
     SCHEMES,
+    STRATEGY_NAMES,
+    map_prefix_of,
 )
 from redelivery.uri.repeatable import java_name_repeats, shown_value
 
@@ -219,9 +219,9 @@ def _options(query: str, *, quiet: bool, repeated: list[str] | None) -> tuple[tu
 
 def _said(name: str, *, quiet: bool) -> str:
     """Return the name of an option of a pattern for an error; the pattern is shown if the URI can hold no secret."""
-    prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
-    option = name.rpartition(".")[2]
-    if prefix is None or (POLICY + option not in OPTIONS and OUR_POLICY + option not in OPTIONS):
+    prefix, option = map_prefix_of(name), name.rpartition(".")[2]
+    known = option in STRATEGY_NAMES or POLICY + option in OPTIONS or OUR_POLICY + option in OPTIONS
+    if prefix is None or not known:
         return "an option"
     return f"{prefix}<pattern>.{option}" if quiet else name
 
@@ -274,7 +274,7 @@ def shown_address(address: Address) -> str:
 
 def _shown_option(name: str, value: str, *, failover: bool, quiet: bool) -> str:
     option = OPTIONS.get(name)
-    mapped = name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) and PLAIN.fullmatch(name) is not None
+    mapped = map_prefix_of(name) is not None and PLAIN.fullmatch(name) is not None
     if option is None and not mapped:
         java = is_java_only(name, failover=failover) or is_qpid_only(name)
         if not java or not java_name_repeats(name):

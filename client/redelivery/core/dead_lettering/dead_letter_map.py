@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import shown
-from redelivery.core.policy.classic_wildcards import check_wildcards, is_pattern, overlap
+from redelivery.core.policy.classic_wildcards import check_wildcards, includes, is_pattern, overlap
 from redelivery.core.policy.destination_patterns import DestinationPatterns
 from redelivery.errors import ConfigurationError
 
@@ -90,10 +90,15 @@ class DeadLetterMap:
         if not is_pattern(source):
             yield self.pattern_for(source), self.strategy_for(source)
             return
+        default = True
         for pattern, strategy in self._entries:
-            if any(overlap(source, one) for one in Destination.parse(pattern).members):
+            members = Destination.parse(pattern).members
+            if any(overlap(source, one) for one in members):
                 yield pattern, strategy
-        yield None, self._default
+            # Where a pattern has all names of the source, no message gets the default.
+            default = default and not any(includes(one, source) for one in members)
+        if default:
+            yield None, self._default
 
     def __iter__(self) -> Iterator[DeadLetterStrategy]:
         """Go through all strategies; the default is the last."""

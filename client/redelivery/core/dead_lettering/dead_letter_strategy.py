@@ -131,13 +131,8 @@ class DeadLetterStrategy:
         return option_values.seconds(self.expiration, "expiration")
 
     def to(self, destination: str) -> DeadLetterStrategy:
-        """Return a strategy that sends copies to this destination instead, and is otherwise as this one."""
-        return DeadLetterStrategy(
-            destination=destination,
-            expiration=self.expiration,
-            process_expired=self.process_expired,
-            process_non_persistent=self.process_non_persistent,
-        )
+        """Return a strategy that keeps all, as copies to this destination, which live as long as those of this one."""
+        return DeadLetterStrategy(destination=destination, expiration=self.expiration)
 
     def drops(self, source: Destination) -> bool:
         """Return True if each dead letter of `source` is dropped."""

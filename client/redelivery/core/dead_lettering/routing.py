@@ -167,6 +167,8 @@ class DeadLetterRouting:
         """Return True if the message is accepted without a dead letter."""
         if strategy.dead_letter == "discard":
             return True
+        if self.chosen is not None:
+            return False
         if record.cause is EXPIRED:
             if not strategy.process_expired:
                 return True
@@ -186,7 +188,7 @@ class DeadLetterRouting:
         strategy = self._serves(delivery.destination)
         if cause.place is not None:
             strategy = strategy.to(cause.place)
-        if self._dropped(delivery, record, strategy):
+        if cause.place is None and self._dropped(delivery, record, strategy):
             return Accept((delivery,))
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         if self._left_to_broker(strategy, delivery, capabilities, cause, partial=partial):
@@ -213,7 +215,9 @@ class DeadLetterRouting:
         partial: bool,
     ) -> bool:
         """Return True if the broker's own poison acknowledgement takes the message; `partial`: it cannot be copied."""
-        if strategy.dead_letter == "forward" or not delivery.original:
+        # A place of a consumer or an exception is reached by a copy only.
+        named = self.chosen is not None or cause.place is not None
+        if named or strategy.dead_letter == "forward" or not delivery.original:
             return False
         asked = strategy.dead_letter == "ack"
         if asked and capabilities.poison_on_request:

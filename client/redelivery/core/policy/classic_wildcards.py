@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.destination import Destination
 
-__all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern", "overlap"]
+__all__ = ["ClassicPatterns", "check_wildcards", "covers", "includes", "is_pattern", "overlap"]
 
 Tokens = tuple[str, ...]
 
@@ -85,6 +85,19 @@ def covers(pattern: Destination, destination: Destination) -> bool:
     """Return True if a consumer of `pattern` gets the messages sent to `destination`."""
     literal = pattern.kind == "native"
     return pattern.kind == destination.kind and _Text(pattern.name, literal=literal).covers(destination.name)
+
+
+def includes(wide: Destination, pattern: Destination) -> bool:
+    """Return True if each name that `pattern` covers is covered by `wide`, for certain."""
+    if wide.kind != pattern.kind:
+        return False
+    mine, theirs = _Text(wide.name), _path(pattern.name)
+    head = mine.path[:-1]
+    return wide.name == pattern.name or (
+        mine.tail
+        and len(theirs) >= len(head)
+        and all(one == "*" != other != ">" or one == other for one, other in zip(head, theirs, strict=False))
+    )
 
 
 def overlap(one: Destination, other: Destination) -> bool:

@@ -20,7 +20,7 @@ from redelivery.driver.gate_arguments import checked_rate
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from redelivery.classifier import Classifier
     from redelivery.core.breaker import Breaker
@@ -60,7 +60,9 @@ def planned(
     Raises:
         ConfigurationError: This broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = redrive or dead_letters_of(settings, destination, options)
+    # In a transacted session commit and rollback decide, not the type of an exception.
+    given: ConsumerOptions = {**options, "errors": None} if transacted else options
+    dead_letters = redrive or dead_letters_of(settings, destination, given)
     ordering = options.get("ordering") or settings.ordering
     refuse_wildcard(destination, capabilities, settings.wildcards)
     _refuse(destination, ordering, dead_letters, capabilities)
@@ -162,10 +164,51 @@ def _refuse_own_dead_letters(
             continue
         if strategy.individual:
             _refuse_own_individual(destination, strategy, dead_letters.subscriber, capabilities)
+            continue
+        place = str(dead_letters.place_of(strategy, capabilities))
+        if dead_letters.chosen is not None:
+            whose = "consumer: name another one in dead_letter="
         else:
-            _refuse_own_place(destination, str(dead_letters.place_of(strategy, capabilities)))
+            whose = (
+                "connection: to read the dead letters, add redelivery.deadLetterDestination=<another queue> to the "
+                "URI, or dead_letter= to this consumer: messages that fail again go there"
+            )
+        _refuse_own_place(destination, place, whose)
+        back = next(
+            (each for each in _chain(place, dead_letters, capabilities) if _consumes(destination, each)), None
+        )
+        if back is not None:
+            raise ConfigurationError(
+                f"dead letters of {destination} go to {place}, and those of {place} back to {back}: where both are "
+                "consumed, a message that fails circulates for ever; change one of the two places",
+                option="redelivery.deadLetterMap",
+            )
     for place in dead_letters.also:
-        _refuse_own_place(destination, place)
+        _refuse_own_place(
+            destination, place, "rule for exceptions: give this consumer rules without it (errors=)"
+        )
+
+
+def _chain(place: str, dead_letters: DeadLetterRouting, capabilities: Capabilities) -> Iterator[str]:
+    """Yield where the dead letters of a place go by the map, where the dead letters of that go, and so on.
+
+    The chain ends at the default: who gives the dead-letter queue itself a place need not give that one a place, too.
+    """
+    strategies = dead_letters.strategies
+    for _ in range(len(strategies.entries) + 1):
+        strategy = strategies.strategy_for(place)
+        if strategies.pattern_for(place) is None or strategy.keeps_nothing or strategy.individual:
+            return
+        place = strategy.destination or capabilities.dead_letter_destination
+        yield place
+
+
+def _consumes(destination: Destination, place: str) -> bool:
+    """Return True if a consumer gets what is sent to a place; a native address can be the queue of that name."""
+    parsed = Destination.parse(place)
+    return covers(destination, parsed) or (
+        "native" in (destination.kind, parsed.kind) and destination.name == parsed.name
+    )
 
 
 def _refuse_own_individual(
@@ -190,12 +233,12 @@ def _refuse_own_individual(
         )
 
 
-def _refuse_own_place(destination: Destination, own: str) -> None:
-    if covers(destination, Destination.parse(own)):
+def _refuse_own_place(destination: Destination, own: str, whose: str) -> None:
+    """Refuse a consumer of this place; `whose`: who has named the place, and the cure."""
+    if _consumes(destination, own):
         among = "is" if own == str(destination) else f"includes {own}, which is"
         raise ConfigurationError(
-            f"{destination} {among} the dead-letter destination of this connection: to read the dead letters, add "
-            "redelivery.deadLetterDestination=<another queue> to the URI: messages that fail again go there",
+            f"{destination} {among} the dead-letter destination of this {whose}",
             option="redelivery.deadLetterDestination",
         )
 
