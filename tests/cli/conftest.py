@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import logging
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from tests.cli.doctor_script import Script, Scripted
+from tests.kept_logging import kept_logging
 
 from redelivery import registry
 from redelivery.cli.app import run
@@ -51,8 +51,6 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    loggers = [logging.getLogger(name) for name in ("redelivery", "redelivery.wire", "stomp.py", None)]
-    before = [(logger, logger.level, [*logger.handlers]) for logger in loggers]
     modules = set(sys.modules)
 
     def ended(*args: str, stdin: bytes | None = None) -> Ended:
@@ -64,10 +62,8 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
         captured: Any = capfd.readouterr()
         return Ended(code, captured.out, captured.err)
 
-    yield ended
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+    with kept_logging():
+        yield ended
     for name in set(sys.modules) - modules:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
             del sys.modules[name]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from tests.kept_logging import kept_logging
 
 import redelivery
+from redelivery.cli import app
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from redelivery import DeadLetterQueue
 
@@ -26,6 +28,13 @@ def broker() -> Iterator[MemoryBroker]:
     """Broker whose clock moves whenever nothing else can happen."""
     with MemoryBroker("letters", clock=ManualClock(auto_advance=True)) as broker:
         yield broker
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[[Sequence[str]], int]]:
+    """Run a command of the command line; logging is restored afterwards."""
+    with kept_logging():
+        yield app.run
 
 
 @pytest.fixture

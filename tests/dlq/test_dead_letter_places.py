@@ -11,11 +11,12 @@ import pytest
 import redelivery
 import redelivery_memory.adapter
 from redelivery import ConfigurationError
-from redelivery.cli.app import run
 from redelivery.core.capabilities import Capabilities
 from redelivery.dlq.dead_letter_places import dead_letter_places
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from redelivery.testing import MemoryBroker
 
 CLASSIC = Capabilities(
@@ -174,7 +175,11 @@ def test_each_queue_has_its_own_place(broker: MemoryBroker, uri: str) -> None:
 
 
 def test_on_the_command_line(
-    broker: MemoryBroker, uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Sequence[str]], int],
+    broker: MemoryBroker,
+    uri: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One table has all places; JSON names them; a broker that cannot list individual places says what to name."""
     monkeypatch.setenv("COLUMNS", "200")

@@ -11,7 +11,6 @@ import redelivery
 import redelivery_memory
 from redelivery import ConfigurationError, registry
 from redelivery.adapter import Subscribed
-from redelivery.cli.app import run
 from redelivery.core.capabilities import cannot_spare
 from redelivery.core.commands import Subscribe
 
@@ -118,7 +117,10 @@ def test_what_leaves_the_queue_is_not_refused(limited: Limited, broker: MemoryBr
 
 
 def test_the_commands_refuse_as_well(
-    limited: Limited, broker: MemoryBroker, capsys: pytest.CaptureFixture[str]
+    run: Callable[[Sequence[str]], int],
+    limited: Limited,
+    broker: MemoryBroker,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """On the command line the refusal is one line with exit code 78; --yes goes on."""
     limited()
