@@ -48,7 +48,8 @@ BYTES = 3 << 29  # 1.5 GiB: a broker, its Java clients, or Spark, and the proces
 NICE = 5  # a third of the processor's time that Spark's processes get
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
 # Tests of these modules start Spark in processes that they kill; those of Spark's other modules share a session. In the
-# full run, which takes four times as long, each broker has its own group.
+# full run, which takes four times as long, each pair has its own group. With one for each broker, the last process went
+# on for half an hour with the kills of one, while the others had nothing to do.
 QUERIES = {
     "test_spark.py",
     "test_spark_broker_killed.py",
@@ -202,7 +203,7 @@ def _spark(item: pytest.Function) -> str:
     if item.path.name not in QUERIES:
         return "spark"
     peer: Any = item.callspec.params.get("peer")
-    return f"spark-queries-{peer[0]}" if runs_all_of("spark") and peer else "spark-queries"
+    return "-".join(("spark-queries", *peer)) if runs_all_of("spark") and peer else "spark-queries"
 
 
 def _protocol(item: pytest.Function, broker: str) -> str:

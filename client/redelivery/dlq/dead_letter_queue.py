@@ -303,12 +303,9 @@ class DeadLetterQueue:
             TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        if to is not None:
-            self._refuse_patterns("redrive to one destination", selection)
         redrive = self._routing(to, quarantine, maximum_redrives, selection, native=native)
         check_in_flight(in_flight, self._reading.capabilities)
-        everywhere = topics or to is not None
-        plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=everywhere)
+        plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=topics or to is not None)
         done = self._done(plan, selection, rate, progress, dry_run=dry_run, in_flight=in_flight)
         return cast("Redriven", done)
 
@@ -394,6 +391,8 @@ class DeadLetterQueue:
         native: bool,
     ) -> Redrive:
         """Return where dead letters go. Raises ConfigurationError."""
+        if to is not None:
+            self._refuse_patterns("redrive to one destination", selection)
         places = self._other("to", to, selection), self._other("quarantine", quarantine, selection)
         if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
             what = f"maximum_redrives must be 1 or more, not {maximum_redrives!r}"
