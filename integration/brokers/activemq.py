@@ -84,6 +84,7 @@ class ActiveMQ(Broker):
             "amqps": place.ports["amqp+ssl"],
             "openwire": place.ports["openwire"],
             "stompFrames": self.stomp_frames,
+            "amqpIdle": 30_000 if self.idle is None else self.idle * 1000,  # the broker's own default
             "scheduler": str(self.scheduler).lower(),
             "user": self.user,
             "password": self.password,

@@ -97,7 +97,7 @@ class Artemis(Broker):
         create += [f"--no-{kind}-acceptor" for kind in ("hornetq", "mqtt", "stomp", "amqp")]
         return {
             "start.sh": _START.format(folder=shlex.quote(place.folder), create=shlex.join(create)).encode(),
-            "edits.sed": _edits(place).encode(),
+            "edits.sed": _edits(place, self.idle).encode(),
             tls.KEY_STORE: tls.certificate().key_store.read_bytes(),
         }
 
@@ -110,15 +110,16 @@ class Artemis(Broker):
         return {"JAVA_ARGS": " ".join(self.jvm), "HAWTIO_ROLE": "amq"}
 
 
-def _edits(place: Place) -> str:
+def _edits(place: Place, idle: int | None) -> str:
+    amqp = _AMQP if idle is None else f"{_AMQP};amqpIdleTimeout={idle * 1000}"
     secure = (
         f"sslEnabled=true;keyStorePath={place.folder}/{tls.KEY_STORE};keyStorePassword={tls.STORE_PASSWORD}"
     )
     protocols = {
         "stomp": "protocols=STOMP",
         "stomp+ssl": f"protocols=STOMP;{secure}",
-        "amqp": _AMQP,
-        "amqp+ssl": f"{_AMQP};{secure}",
+        "amqp": amqp,
+        "amqp+ssl": f"{amqp};{secure}",
     }
     acceptors = "".join(
         f'<acceptor name="{name}">tcp://{place.bind}:{place.ports[name]}?{options}</acceptor>'

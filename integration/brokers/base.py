@@ -63,6 +63,8 @@ class Broker(Running):
     durable_links: ClassVar[bool] = False  # True if only a durable AMQP link makes a durable queue
     browsable: ClassVar[bool] = True  # True if a JMS client can browse a queue
     jvm: ClassVar[tuple[str, ...]] = ("-Xmx512m",)  # options of a broker's JVM
+    # Seconds after which it ends an AMQP connection without heart-beats; None: its own default.
+    idle: ClassVar[int | None] = None
     java_clients: ClassVar[tuple[str, ...]] = ()  # kinds of JavaClient that can talk to it; first = its own
 
     user = "tester"

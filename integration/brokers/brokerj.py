@@ -65,6 +65,7 @@ class BrokerJ(Broker):
             "qpid.work_dir": place.folder,
             "derby.stream.error.file": f"{place.folder}/derby.log",
             "qpid.max_message_size": str(self.largest),
+            "qpid.port.heartbeatDelay": str(self.idle or 0),  # seconds; 0 is its default: never
         }
         argv = ["java", *self.jvm, "-XX:MaxDirectMemorySize=256m", "-cp", f"{place.home}/lib/*"]
         argv += [f"-D{name}={value}" for name, value in properties.items()]

@@ -46,6 +46,7 @@ ssl_options.verify = verify_none
 load_definitions = {folder}/definitions.json
 consumer_timeout = {consumer_timeout}
 max_message_size = {largest}
+heartbeat = {heartbeat}
 log.console = true
 log.console.level = info
 log.file = false
@@ -158,6 +159,7 @@ class RabbitMQ(Broker):
             stomps=place.ports["stomp+ssl"],
             consumer_timeout=self.consumer_timeout_ms,
             largest=self.largest,
+            heartbeat=60 if self.idle is None else self.idle,  # the broker's own default
         )
         return {
             "inside.sh": INSIDE.encode(),

@@ -47,7 +47,8 @@ public class ClassicBroker {
         broker.setPlugins(new BrokerPlugin[] {
             next -> new Guard(next, p.getProperty("user"), p.getProperty("password"))});
         String at = "://" + p.getProperty("bind") + ":";
-        String asJms = "?transport.transformer=jms"; // the default, native, keeps a body that only AMQP can read
+        String asJms = "?transport.transformer=jms" // the default, native, keeps a body that only AMQP can read
+            + "&transport.wireFormat.idleTimeout=" + p.getProperty("amqpIdle");
         broker.addConnector("tcp" + at + p.getProperty("openwire"));
         String frames = "?wireFormat.maxFrameSize=" + p.getProperty("stompFrames");
         broker.addConnector("stomp" + at + p.getProperty("stomp") + frames);

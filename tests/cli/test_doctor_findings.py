@@ -276,6 +276,25 @@ def test_heart_beats(agreed: Agreed, text: str) -> None:
     assert logged_in(parse_uri("stomp://b1"), Capabilities("x"), agreed)[0].text.endswith(text)
 
 
+@pytest.mark.parametrize(
+    ("broker", "agreed", "text"),
+    [
+        ("activemq", Agreed("STOMP 1.2", 10.0, 10.0), None),
+        ("activemq", Agreed("AMQP 1.0", 15.0, 10.0),
+         "has missed some of its heart-beats, each 15 s; on ActiveMQ Classic 6.1.7 change transport.wireFormat.idle"),
+        ("qpid-broker-j", Agreed("AMQP 1.0", None, 10.0),
+         "its connection ends, for the broker asks for no heart-beats; on Qpid Broker-J 6.1.7 change qpid.port.heart"),
+        ("another", Agreed("AMQP 1.0", 15.0, 10.0), "each 15 s; on another 6.1.7 its own setting decides"),
+    ],
+)  # fmt: skip
+def test_how_long_a_frozen_process_keeps_its_messages(broker: str, agreed: Agreed, text: str | None) -> None:
+    """Over AMQP a note says how long, and which setting of the broker changes that; over STOMP an option does."""
+    found = logged_in(parse_uri("stomp://b1"), Capabilities(broker, version="6.1.7"), agreed)
+    notes = [finding for finding in found if finding.subject == "frozen process"]
+    assert [finding.level for finding in notes] == ([] if text is None else ["note"])
+    assert text is None or text in notes[0].text
+
+
 def test_a_refused_log_in() -> None:
     """A refusal of the broker is 77, a broker that is not supported 78."""
     known, unknown = parse_uri("stomp://bob:hunter2@b1"), parse_uri("stomp://b1")

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "logged_in", "refused"]
 
+# Measured with each broker: integration/test_frozen_client.py.
+_IDLE = {
+    "activemq": "transport.wireFormat.idleTimeout (ms) of its AMQP connector",
+    "artemis": "amqpIdleTimeout (ms) of its AMQP acceptor",
+    "qpid-broker-j": "qpid.port.heartbeatDelay (s) in the context of its port",
+    "rabbitmq": "heartbeat (s) in its rabbitmq.conf",
+}
+
 NAMES = {
     "activemq": "ActiveMQ Classic",
     "artemis": "ActiveMQ Artemis",
@@ -35,11 +43,29 @@ def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> 
     said = untested(able.broker, able.version)
     if said is not None:
         found.append(note("broker", f"{name} {said}"))
+    if agreed is not None and agreed.protocol.startswith("AMQP"):
+        found.append(_frozen(name, able.broker, agreed.sends))
     if able.not_delivered:
         lost = f"{name} does not deliver {able.not_delivered}, over this protocol"
         kept = "only its own dead-letter exchange keeps them (redelivery.deadLetter=ack)"
         found.append(note("copies", f"{lost}: handlers do not see them, and dead letters lack them; {kept}"))
     return found
+
+
+def _frozen(name: str, broker: str, sends: float | None) -> Finding:
+    """Return when a process that hangs as a whole loses its messages: over AMQP the broker alone decides."""
+    until = (
+        "its connection ends, for the broker asks for no heart-beats"
+        if sends is None
+        else f"the broker has missed some of its heart-beats, each {sends:g} s"
+    )
+    cure = (
+        f"change {_IDLE[broker]}, not redelivery.heartbeat" if broker in _IDLE else "its own setting decides"
+    )
+    return note(
+        "frozen process",
+        f"over AMQP a process that freezes keeps its messages until {until}; on {name} {cure}",
+    )
 
 
 def _beats(agreed: Agreed) -> str:
