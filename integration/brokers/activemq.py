@@ -35,8 +35,9 @@ class ActiveMQ(Broker):
 
     Default policies (shared dead-letter queue, 200 messages paged in); log-in required; no user may use `denied.>`.
     Queues below `ind.` have a dead-letter queue each, which also gets non-persistent messages; queues below `wide.`
-    page in 100,000 messages. AMQP messages are stored as JMS messages, which the other protocols can read. In a
-    container the program uses the jars of the image.
+    page in 100,000 messages. Its plug-ins drop dead letters of queues such as `drop.042.x`, and redeliver those below
+    `again.` twice. AMQP messages are stored as JMS messages, which the other protocols can read. In a container the
+    program uses the jars of the image.
     """
 
     name = "activemq"

@@ -1,7 +1,9 @@
 import java.io.File;
 import java.io.FileInputStream;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
+import org.apache.activemq.RedeliveryPolicy;
 import org.apache.activemq.broker.Broker;
 import org.apache.activemq.broker.BrokerFilter;
 import org.apache.activemq.broker.BrokerPlugin;
@@ -13,17 +15,20 @@ import org.apache.activemq.broker.region.Subscription;
 import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.broker.region.policy.RedeliveryPolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.virtual.CompositeQueue;
 import org.apache.activemq.broker.region.virtual.VirtualDestination;
 import org.apache.activemq.broker.region.virtual.VirtualDestinationInterceptor;
 import org.apache.activemq.broker.region.virtual.VirtualTopic;
+import org.apache.activemq.broker.util.RedeliveryPlugin;
 import org.apache.activemq.command.ActiveMQDestination;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ConnectionInfo;
 import org.apache.activemq.command.ConsumerInfo;
 import org.apache.activemq.command.Message;
 import org.apache.activemq.command.ProducerInfo;
+import org.apache.activemq.plugin.DiscardingDLQBrokerPlugin;
 import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
 /** ActiveMQ Classic as one process; the only argument is a properties file. Prints READY when it serves. */
@@ -44,8 +49,7 @@ public class ClassicBroker {
         broker.setSchedulerSupport(Boolean.parseBoolean(p.getProperty("scheduler"))); // AMQ_SCHEDULED_DELAY needs it
         broker.setDestinationPolicy(policies());
         broker.setDestinationInterceptors(new DestinationInterceptor[] {fanOut()});
-        broker.setPlugins(new BrokerPlugin[] {
-            next -> new Guard(next, p.getProperty("user"), p.getProperty("password"))});
+        broker.setPlugins(plugins(broker, p.getProperty("user"), p.getProperty("password")));
         String at = "://" + p.getProperty("bind") + ":";
         String asJms = "?transport.transformer=jms" // the default, native, keeps a body that only AMQP can read
             + "&transport.wireFormat.idleTimeout=" + p.getProperty("amqpIdle");
@@ -74,6 +78,31 @@ public class ClassicBroker {
         broker.getSystemUsage().getStoreUsage().setLimit(2L << 30);
         broker.getSystemUsage().getTempUsage().setLimit(256L << 20);
         broker.getSystemUsage().getJobSchedulerUsage().setLimit(256L << 20);
+    }
+
+    /** Dead letters of `drop.000.` to `drop.999.` are dropped; those of `again.` come back twice, then they stay. */
+    static BrokerPlugin[] plugins(BrokerService broker, String user, String password) {
+        List<BrokerPlugin> plugins = new ArrayList<>();
+        plugins.add(next -> new Guard(next, user, password));
+        DiscardingDLQBrokerPlugin discarding = new DiscardingDLQBrokerPlugin();
+        discarding.setDropAll(false);
+        discarding.setDropTemporaryQueues(false);
+        discarding.setDropTemporaryTopics(false);
+        discarding.setDropOnly("drop\\.[0-9]{3}\\..*");
+        plugins.add(discarding);
+        if (broker.isSchedulerSupport()) { // the plug-in needs it
+            RedeliveryPolicy twice = new RedeliveryPolicy();
+            twice.setDestination(new ActiveMQQueue("again.>"));
+            twice.setMaximumRedeliveries(2);
+            twice.setInitialRedeliveryDelay(1001);
+            twice.setRedeliveryDelay(1001); // it takes no delay of a second or less
+            RedeliveryPolicyMap map = new RedeliveryPolicyMap();
+            map.setRedeliveryPolicyEntries(List.of(twice));
+            RedeliveryPlugin again = new RedeliveryPlugin();
+            again.setRedeliveryPolicyMap(map);
+            plugins.add(again);
+        }
+        return plugins.toArray(new BrokerPlugin[0]);
     }
 
     static PolicyMap policies() {
