@@ -51,6 +51,16 @@ policies = st.builds(
 )
 
 
+def test_defaults_are_the_brokers() -> None:
+    """No delay, which is not multiplied, varied or capped; a cap of ten delays where there is one; 10 deliveries."""
+    policy = ArtemisRedeliveryPolicy()
+    assert (policy.redelivery_delay, policy.redelivery_delay_multiplier) == (0, 1.0)
+    assert (policy.redelivery_collision_avoidance_factor, policy.max_redelivery_delay) == (0, None)
+    assert (policy.max_delivery_attempts, policy.delays_ms(3)) == (10, [0, 0, 0])
+    tenfold = ArtemisRedeliveryPolicy(redelivery_delay=5, redelivery_delay_multiplier=20)
+    assert tenfold.delays_ms(3) == [5_000, 50_000, 50_000]
+
+
 @for_each(FIXED)
 def test_delays_are_the_brokers_integers(vector: dict[str, Any]) -> None:
     """The delay after each delivery count equals the broker's, to the millisecond."""

@@ -148,6 +148,16 @@ def test_dead_letter_strategies(imported: Any) -> None:
     assert found.notes[-1].left_out
 
 
+def test_the_audit_is_not_carried_over(imported: Any) -> None:
+    """Each option of a strategy's audit is a note, whatever its value; the strategy is carried over."""
+    audit = ("enableAudit=true", "maxAuditDepth=2048", "maxProducersToAudit=64")
+    options = " ".join(f'{name}="{value}"' for name, _, value in (option.partition("=") for option in audit))
+    found = imported(strategies(entry('queue=">"', f"<individualDeadLetterStrategy {options}/>")))
+    assert found.dead_letters == {"redelivery.deadLetterMap.>.strategy": "individual"}
+    notes = {note.what: note.why for note in found.notes if note.what in audit}
+    assert notes == dict.fromkeys(audit, "a dead letter is not audited for duplicates here")
+
+
 def test_discarding(imported: Any) -> None:
     """A strategy that discards everything is carried over, and a plugin that discards all, or names some."""
     found = imported(strategies(entry('queue=">"', "<discarding/>")))
@@ -161,7 +171,7 @@ def test_discarding(imported: Any) -> None:
 
 
 def test_a_plugin_that_drops_all_against_its_words(imported: Any) -> None:
-    """`dropOnly` beside `dropAll`, which is true by default, drops everything on Classic: nobody means that."""
+    """`dropOnly` beside `dropAll`, which is true by default, drops everything on Classic: no author means that."""
     found = imported(
         f'<broker {CORE}><plugins>\n<discardingDLQBrokerPlugin dropOnly="A B"/></plugins></broker>'
     )

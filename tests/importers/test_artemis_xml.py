@@ -89,6 +89,9 @@ def test_a_document_of_artemis_1(imported: Any) -> None:
     for name in ("exampleQueue", "native://jms.queue.exampleQueue"):
         assert found.policies.policy_for(name).maximum_redeliveries == 2
     assert "taken for exampleQueue, too" in str(found.notes[0])
+    read = parse_uri(with_options("stomp://h", found.dead_letters)).dead_letters
+    for name in ("queue://exampleQueue", "queue://jms.queue.exampleQueue"):
+        assert read.strategy_for(name).destination == "queue://jms.queue.dlq", "as it is written"
 
 
 def test_a_broker_as_it_is_created(imported: Any) -> None:
