@@ -196,15 +196,20 @@ RABBITMQ_3 = Capabilities(
     queue_wildcards=False,
     max_hold=1800.0,
     dead_letter_destination="queue://DLQ",
+    not_delivered="all headers of AMQP 0.9.1 and STOMP producers, with their type, app-id and user-id",
 )
+LOOKS = 20  # on 4.0 to 4.2 each counts as a delivery of a quorum queue
 RABBITMQ_4_0 = replace(
     RABBITMQ_3,
     reschedule_proof="certain",
     reschedule_needs="it takes version 4.3 and a quorum queue",
     subscriptions=True,
+    release_limit=LOOKS,
+    not_delivered="lists and tables in headers of AMQP 0.9.1 producers, except in headers named x-…",
 )
 RABBITMQ_4_3 = replace(
     RABBITMQ_4_0,
+    release_limit=None,
     reschedule="native",
     reschedule_needs="",
     release_counts=False,
@@ -268,6 +273,8 @@ RABBITMQ_STOMP = Capabilities(
     queue_wildcards=False,
     max_hold=1800.0,
     dead_letter_destination="queue://DLQ",
+    release_limit=LOOKS if RELEASE == (4, 0) else None,
+    not_delivered="lists, tables, booleans, times, floating-point numbers and bytes in headers of AMQP producers",
 )
 
 
