@@ -81,6 +81,12 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
             {**self.broker.subscribe_headers, **_names(headers)},
         )
 
+    def unsubscribe(self, subscription: str = "1") -> None:
+        """UNSUBSCRIBE, and wait for the RECEIPT."""
+        receipt = f"u{next(self._ids)}"
+        self.connection.unsubscribe(subscription, headers={"receipt": receipt})
+        self.confirmed(receipt)
+
     def send(self, queue: str, body: bytes | str = b"x", **headers: str) -> None:
         """SEND to a queue, persistent, and wait for the RECEIPT."""
         self.send_frame(queue, body, {"persistent": "true", **_names(headers)})

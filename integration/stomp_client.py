@@ -124,6 +124,9 @@ class StompClient(Running):
             found = [f for f in frames if wanted is None or f.headers.get(wanted[1]) == wanted[2]]
             for each in (*(found if take else ()), frame):
                 raw.ack(each, wait=False)
+            # RabbitMQ 4.3 forgets an acceptance that the end of the connection follows at once. It answers the end of
+            # the subscription after it has taken the acceptance.
+            raw.unsubscribe()
         return [_message(each) for each in found]
 
 
