@@ -134,6 +134,11 @@ def test_the_order_of_the_places() -> None:
     assert taken(mapped, "queue://orders.eu", ABLE) == "queue://o"
     assert taken(replace(mapped, source=Destination.parse("bills.*")), "queue://bills.a", ABLE) == "queue://d"
     assert taken(DeadLetterRouting(source=source), "queue://orders", ABLE) == "queue://DLQ"
+    several = DeadLetterRouting(DeadLetterMap({"orders.eu": to("eu"), "orders.*": to("o")}), source=source)
+    for name, place in (("eu", "eu"), ("us", "o")):
+        assert taken(several, f"queue://orders.{name}", ABLE) == f"queue://{place}", (
+            "of the message's own destination"
+        )
     chosen = replace(mapped, chosen="queue://c")
     assert taken(chosen, "queue://orders.eu", ABLE) == "queue://c"
     by_exception = Cause.of(KeyError("k"), "queue://x")
