@@ -36,7 +36,8 @@ UNLISTED = "rabbitmq does not list queues over this protocol: name the dead-lett
     [
         ("", CLASSIC, (), ["ActiveMQ.DLQ"]),
         ("", RABBIT, (), ["DLQ"]),
-        ("redelivery.deadLetterDestination=graves", STOMP, (), ["graves", "ActiveMQ.DLQ"]),
+        # Not the broker's own, to which it moves what cannot be copied: others' dead letters are there.
+        ("redelivery.deadLetterDestination=graves", STOMP, (), ["graves"]),
         ("redelivery.deadLetterDestination=graves", RABBIT, (), ["graves"]),
         ("redelivery.deadLetter=ack", CLASSIC, (), ["ActiveMQ.DLQ"]),
         (f"{MAP}a.destination=b&{MAP}c.>.destination=d", RABBIT, (), ["b", "d", "DLQ"]),

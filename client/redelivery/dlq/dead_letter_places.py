@@ -62,9 +62,6 @@ def dead_letter_places(
             queues[str(place)] = None
         else:
             unknown[_unlisted(source, place, able)] = None
-    if queues and able.own_poison == "last":
-        # A body that cannot be copied is left to the broker, wherever copies go.
-        queues[able.dead_letter_destination] = None
     if not queues:
         raise ConfigurationError("; ".join(unknown) or _NOTHING, option="queue")
     found = {name: Destination.parse(name) for name in queues}
