@@ -66,7 +66,7 @@ def pour(
     """Send persistent messages: a body, an id (AMQP only) and properties of each; wait until they are confirmed.
 
     Over AMQP they have a time, as those of JMS producers: Artemis need not mark what it redelivers after the end of a
-    killed client's link, and without both nobody can tell a redelivery from a second message (docs/measured/amqp.md).
+    killed client's link, and without both a redelivery and a second message look alike (docs/measured/amqp.md).
     """
     if protocol == "stomp":
         with RawStomp(broker) as stomp:

@@ -46,7 +46,7 @@ OWN_QUEUE = "queue://redelivery.doctor"
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
 _POLICY = "jms.redeliveryPolicy"
 _CONVERT = "`redelivery policy convert` makes options of that file"
-# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the client is told.
+# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the URI says.
 BYPASSED = {
     "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
     f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
