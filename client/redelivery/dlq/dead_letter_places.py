@@ -86,12 +86,8 @@ def _sources(settings: Settings, origins: Sequence[str]) -> Iterator[tuple[Desti
             yield Destination.parse(origin), strategies.strategy_for(origin)
         return
     for pattern, strategy in strategies.entries:
-        if "://" in pattern:
-            for member in Destination.parse(pattern).members:
-                yield member, strategy
-        else:
-            for each in _ALL:
-                yield Destination(each.kind, pattern), strategy
+        for member in Destination.parse(pattern).members:
+            yield member, strategy
     for each in _ALL:
         yield each, strategies.default
 

@@ -6,6 +6,7 @@ The connection's own strategy is `redelivery.deadLetter…` and its neighbours; 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from redelivery.core import option_values
@@ -37,24 +38,7 @@ __all__ = [
 OUTCOME = "jms.redeliveryPolicy.outcome"
 _OUTCOMES = ("ACCEPTED", "REJECTED", "RELEASED", "MODIFIED_FAILED", "MODIFIED_FAILED_UNDELIVERABLE")
 SCHEDULER = "redelivery.scheduler"
-STRATEGY_OPTIONS = {
-    "deadLetter": "dead_letter",
-    "destination": "destination",
-    "strategy": "strategy",
-    "queuePrefix": "queue_prefix",
-    "queueSuffix": "queue_suffix",
-    "topicPrefix": "topic_prefix",
-    "topicSuffix": "topic_suffix",
-    "useQueueForQueueMessages": "use_queue_for_queue_messages",
-    "useQueueForTopicMessages": "use_queue_for_topic_messages",
-    "destinationPerDurableSubscriber": "destination_per_durable_subscriber",
-    "discard": "discard",
-    "dropTemporaryQueues": "drop_temporary_queues",
-    "dropTemporaryTopics": "drop_temporary_topics",
-    "expiration": "expiration",
-    "processExpired": "process_expired",
-    "processNonPersistent": "process_non_persistent",
-}
+STRATEGY_OPTIONS = {short: re.sub("([A-Z])", r"_\1", short).lower() for short in STRATEGY_NAMES}
 """Options of a pattern in a map, and the fields of `DeadLetterStrategy` that they set."""
 DEAD_LETTER_OPTIONS = frozenset({
     *STRATEGY_NAMES.values(), "redelivery.emptyBody", "redelivery.fallbackToDeadLetter", "redelivery.reportInterval",

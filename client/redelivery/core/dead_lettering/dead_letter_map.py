@@ -82,23 +82,23 @@ class DeadLetterMap:
         index = self._patterns.index(destination)
         return None if index is None else self._entries[index][0]
 
-    def serving(self, source: Destination) -> Iterator[tuple[str | None, DeadLetterStrategy]]:
-        """Yield the strategies that can serve messages of a consumer, each with its pattern; None: the default.
+    def serving(self, source: Destination) -> Iterator[DeadLetterStrategy]:
+        """Yield the strategies that can serve messages of a consumer.
 
         One for one queue or topic; for a wildcard all whose pattern has a name in common with it, and the default.
         """
         if not is_pattern(source):
-            yield self.pattern_for(source), self.strategy_for(source)
+            yield self.strategy_for(source)
             return
         default = True
         for pattern, strategy in self._entries:
             members = Destination.parse(pattern).members
             if any(overlap(source, one) for one in members):
-                yield pattern, strategy
+                yield strategy
             # Where a pattern has all names of the source, no message gets the default.
             default = default and not any(includes(one, source) for one in members)
         if default:
-            yield None, self._default
+            yield self._default
 
     def __iter__(self) -> Iterator[DeadLetterStrategy]:
         """Go through all strategies; the default is the last."""

@@ -97,7 +97,7 @@ class DeadLetterRouting:
         """Return the strategies that can serve messages of this consumer: several behind a wildcard."""
         if self.source is None:
             return (self._own(self.strategies.default),)
-        return tuple(self._own(strategy) for _, strategy in self.strategies.serving(self.source))
+        return tuple(self._own(strategy) for strategy in self.strategies.serving(self.source))
 
     def _own(self, strategy: DeadLetterStrategy) -> DeadLetterStrategy:
         """Return a strategy with the destination that was chosen for this consumer."""
@@ -125,7 +125,9 @@ class DeadLetterRouting:
 
     def destination_for(self, destination: str, capabilities: Capabilities) -> str:
         """Return the dead-letter destination of messages sent to `destination`, qualified."""
-        strategy = self._serves(destination)
+        return self._place(self._serves(destination), destination, capabilities)
+
+    def _place(self, strategy: DeadLetterStrategy, destination: str, capabilities: Capabilities) -> str:
         found = self.place_of(strategy, capabilities)
         if found is not None:
             return found
@@ -193,17 +195,15 @@ class DeadLetterRouting:
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         if self._left_to_broker(strategy, delivery, capabilities, cause, partial=partial):
             return PoisonAck(delivery, cause, record.count)
-        destination = self._target(delivery, cause, capabilities)
+        destination = self._place(strategy, delivery.destination, capabilities)
         if partial:
             return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination))
-        if self._consumes(destination):
+        # A safeguard: the driver has refused such a consumer at its start where that could be known.
+        if self.consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
         expires_at = now + wall_offset + strategy.lifetime if strategy.lifetime else None
         copy = copy_of(delivery, destination, told_of(delivery, record, cause, wall_offset), expires_at)
         return Forward(delivery, copy, cause, record.count)
-
-    def _target(self, delivery: Delivery, cause: Cause, capabilities: Capabilities) -> str:
-        return cause.place or self.destination_for(delivery.destination, capabilities)
 
     def _left_to_broker(
         self,
@@ -231,10 +231,15 @@ class DeadLetterRouting:
         # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
         return partial or asked or (capabilities.own_poison == "first" and not self._copies_always(strategy))
 
-    def _consumes(self, destination: str) -> bool:
-        """Return True if the copy would be delivered to the consumer that sends it."""
-        # A safeguard: the driver has refused such a consumer at its start where that could be known.
-        return self.source is not None and covers(self.source, Destination.parse(destination))
+    def consumes(self, place: str) -> bool:
+        """Return True if a copy sent to this place would be delivered to the consumer that sends it.
+
+        A native address can be the queue of that name.
+        """
+        source, parsed = self.source, Destination.parse(place)
+        return source is not None and (
+            covers(source, parsed) or ("native" in (source.kind, parsed.kind) and source.name == parsed.name)
+        )
 
 
 def copy_of(

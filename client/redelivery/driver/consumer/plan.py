@@ -9,10 +9,9 @@ from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
 from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
-from redelivery.core.policy.classic_wildcards import covers, is_pattern
+from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.queue_wildcards import refuse_wildcard
 from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
 from redelivery.driver.consumer.credit_plan import credit_of
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
+    from redelivery.core.destination import Destination
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
@@ -173,9 +173,9 @@ def _refuse_own_dead_letters(
                 "connection: to read the dead letters, add redelivery.deadLetterDestination=<another queue> to the "
                 "URI, or dead_letter= to this consumer: messages that fail again go there"
             )
-        _refuse_own_place(destination, place, whose)
+        _refuse_own_place(destination, dead_letters, place, whose)
         back = next(
-            (each for each in _chain(place, dead_letters, capabilities) if _consumes(destination, each)), None
+            (each for each in _chain(place, dead_letters, capabilities) if dead_letters.consumes(each)), None
         )
         if back is not None:
             raise ConfigurationError(
@@ -185,7 +185,10 @@ def _refuse_own_dead_letters(
             )
     for place in dead_letters.also:
         _refuse_own_place(
-            destination, place, "rule for exceptions: give this consumer rules without it (errors=)"
+            destination,
+            dead_letters,
+            place,
+            "rule for exceptions: give this consumer rules without it (errors=)",
         )
 
 
@@ -201,14 +204,6 @@ def _chain(place: str, dead_letters: DeadLetterRouting, capabilities: Capabiliti
             return
         place = strategy.destination or capabilities.dead_letter_destination
         yield place
-
-
-def _consumes(destination: Destination, place: str) -> bool:
-    """Return True if a consumer gets what is sent to a place; a native address can be the queue of that name."""
-    parsed = Destination.parse(place)
-    return covers(destination, parsed) or (
-        "native" in (destination.kind, parsed.kind) and destination.name == parsed.name
-    )
 
 
 def _refuse_own_individual(
@@ -233,9 +228,11 @@ def _refuse_own_individual(
         )
 
 
-def _refuse_own_place(destination: Destination, own: str, whose: str) -> None:
+def _refuse_own_place(
+    destination: Destination, dead_letters: DeadLetterRouting, own: str, whose: str
+) -> None:
     """Refuse a consumer of this place; `whose`: who has named the place, and the cure."""
-    if _consumes(destination, own):
+    if dead_letters.consumes(own):
         among = "is" if own == str(destination) else f"includes {own}, which is"
         raise ConfigurationError(
             f"{destination} {among} the dead-letter destination of this {whose}",
