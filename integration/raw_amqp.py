@@ -147,7 +147,8 @@ class RawAmqp(Running):
         found = answers.receive(10.0)
         answers.accept()
         assert found.properties.get("_AMQ_OperationSucceeded"), found.body
-        (result,) = json.loads(found.body)
+        # An operation without a result has no body.
+        (result,) = json.loads(found.body or "[null]")
         return result
 
     def manage_rabbitmq(self, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -116,29 +116,30 @@ def test_classics_own_redelivery_plugin(
     assert (len(handled), [letter.body for letter in found]) == (starts, [b"body"])
 
 
+NAMED: dict[str, Any] = {"redelivery__deadLetterDestination": "DLQ"}
+
+
 @pytest.mark.parametrize("peer", [("artemis", "stomp"), ("artemis", "amqp")], ids="-".join, indirect=True)
-@pytest.mark.parametrize(
-    ("options", "place"), [({}, "DLQ"), (ACK, "DLQ::DLQ.{queue}")], ids=["default", "ack"]
-)
+@pytest.mark.parametrize("options", [{}, NAMED, ACK], ids=["default", "named", "ack"])
 def test_artemis_own_dead_letter_address(
     peer: tuple[Broker, str],
     client_for: Callable[[Broker, str], Client],
     unique_queue: str,
     options: dict[str, Any],
-    place: str,
 ) -> None:
-    """Artemis puts a letter into the queue that it makes for it with `deadLetter=ack`, which STOMP does not have."""
+    """Over AMQP a copy goes into the queue that Artemis makes for it, unless the URI names one; over STOMP into DLQ."""
     broker, protocol = peer
     client, run, queue = client_for(broker, "amqp"), uuid.uuid4().hex, f"ind.{unique_queue}"
-    if options and protocol == "stomp":
+    if options is ACK and protocol == "stomp":
         uri = broker.uri(protocol=protocol, **options)
         refused = pytest.raises(redelivery.ConfigurationError, match=r"redelivery\.deadLetter=ack")
         with redelivery.connect(uri) as connection, refused:
             connection.consumer(queue)
         return
     failed(broker, protocol, queue, run, **options)
-    (letter,) = own(client, place.format(queue=queue), run, 1)
-    assert ("redeliveryCause" in letter.properties) is (not options)
+    follows = protocol == "amqp" and options is not NAMED
+    (letter,) = own(client, f"DLQ::DLQ.{queue}" if follows else "DLQ", run, 1)
+    assert ("redeliveryCause" in letter.properties) is (options is not ACK)
 
 
 def test_artemis_own_record_is_in_the_annotations(artemis: Broker, unique_queue: str) -> None:
@@ -159,11 +160,16 @@ def test_artemis_own_record_is_in_the_annotations(artemis: Broker, unique_queue:
 
 
 @pytest.mark.parametrize(
-    ("peer", "prefix"), [(("brokerj", "amqp"), "max3."), (("artemis", "amqp"), "ind.")], ids=["brokerj", "artemis"],
-    indirect=["peer"],
+    ("peer", "prefix", "place"),
+    [(("brokerj", "amqp"), "max3.", "DLQ"), (("artemis", "amqp"), "ind.", "DLQ::DLQ.{queue}")],
+    ids=["brokerj", "artemis"], indirect=["peer"],
 )  # fmt: skip
 def test_a_limit_of_the_broker_counts_no_failure_of_a_handler(
-    peer: tuple[Broker, str], client_for: Callable[[Broker, str], Client], unique_queue: str, prefix: str
+    peer: tuple[Broker, str],
+    client_for: Callable[[Broker, str], Client],
+    unique_queue: str,
+    prefix: str,
+    place: str,
 ) -> None:
     """Of a queue with 3 deliveries a message with 5 redeliveries is handled 6 times: the client's policy counts."""
     broker, protocol = peer
@@ -182,7 +188,7 @@ def test_a_limit_of_the_broker_counts_no_failure_of_a_handler(
         with Running(connection):
             connection.send(prefix + unique_queue, "body", headers={"run": run})
             settled(connection, 1)
-    (letter,) = own(client, broker.dead_letter_queue, run, 1)
+    (letter,) = own(client, place.format(queue=prefix + unique_queue), run, 1)
     assert handled == [1, 2, 3, 4, 5, 6]
     assert letter.properties["redeliveryCause"] == "ValueError: no"
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery.adapter import Agreed, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
-from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -34,6 +32,7 @@ from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.sender import judged, unheard
 from redelivery_amqp.stored_sections import section_restorer, section_wire
+from redelivery_amqp.subscribing import Subscribing, cannot_subscribe
 from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
@@ -234,35 +233,14 @@ class AmqpAdapter:
 
         def answer(error: RedeliveryError | None) -> None:
             able = None if error is not None else link.links.capabilities_of(consumer)
+            able = None if able is None else replace(able, version=link.version)
             link.later(lambda: sink(Subscribed(consumer, error, able)))
 
-        def check(unchecked: Sequence[str]) -> None:
-            for number, destination in enumerate(unchecked, 1):
-                sender = link.links.senders.to(destination, dead=True)
-                if not sender.attached or sender.error is not None:
-                    sender.when_attached(partial(checked, destination, unchecked[number:]))
-                    return
-            link.links.attach(receiver)
-
-        def checked(destination: str, rest: Sequence[str], error: RedeliveryError | None) -> None:
-            if error is None:
-                check(rest)
-                return
-            if isinstance(error, AdapterError):
-                error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
-            receiver.answer(error)
-
-        if command.browse and not link.profile.capabilities.browse:
-            answer(AdapterError(cannot_browse(link.profile.capabilities)))
-            return
-        wrong = link.profile.problem(command.destination)
-        for each in command.dead_letters:
-            wrong = wrong or link.profile.problem(each)
+        wrong = cannot_subscribe(command, link.profile)
         if wrong is not None:
             answer(AdapterError(wrong))
-            return
-        receiver = link.links.add(command, answer)
-        check(command.dead_letters)
+        else:
+            Subscribing(link.links, link.links.add(command, answer)).begin()
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

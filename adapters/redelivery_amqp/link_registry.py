@@ -18,7 +18,8 @@ from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
 from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
-from redelivery_amqp.management_link import Management, ManagementLink
+from redelivery_amqp.management_link import Management, ManagementLink, RabbitNode
+from redelivery_amqp.own_places import ArtemisNode, OwnPlaces
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip, when_settled
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery_source import DeliverySource
     from redelivery_amqp.disconnect_cause import End
+    from redelivery_amqp.management_link import ManagementNode
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import Handle, ProtonEngine
 
@@ -82,8 +84,10 @@ class LinkRegistry:
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._sessions = SessionLimit(wire, self.detaches)
-        self._management = Management(wire, self._manage)
+        self._management = Management(wire, self._manage, self._unmanage)
         self._declarations = Declarations(self._management, container, epoch, profile)
+        self.own_places = OwnPlaces(self._management, profile)
+        self._node: ManagementNode = RabbitNode() if profile.declares else ArtemisNode(profile)
         self.senders = SenderLinks(
             wire, profile, self._sessions, self._declarations, self._register_sender, self._forget
         )
@@ -106,6 +110,8 @@ class LinkRegistry:
     def capabilities_of(self, consumer: int) -> Capabilities | None:
         """Return the capabilities of a consumer's queue; None: unknown, or those of the broker."""
         receiver = self._receivers.get(consumer)
+        if receiver is not None and receiver.able is not None:
+            return receiver.able
         if receiver is None or receiver.facts is None:
             return None
         return self._profile.for_queue(receiver.facts, receiver.command)
@@ -202,11 +208,15 @@ class LinkRegistry:
 
     def _manage(self) -> ManagementLink:
         name = f"{self._container}-{self._epoch}-management-{next(self._round_trips)}"
-        link = self._named[name] = ManagementLink(self._wire, name)
+        link = self._named[name] = ManagementLink(self._wire, name, self._node)
         self._sessions.begin(
             lambda: link.attach(self._wire.connection), lambda error: self._management.ended(link, error)
         )
         return link
+
+    def _unmanage(self, link: ManagementLink) -> None:
+        self._forget(link)
+        self.detaches.close(link)
 
     def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int], answer: Answer) -> None:
         """Reject a delivery, with notes where the queue keeps them; call `answer` when the broker has done it."""
@@ -284,6 +294,8 @@ class LinkRegistry:
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
             # Replies arrive settled. proton reports such a message as an update of a delivery.
             self._management.take()
+        elif isinstance(one, ManagementLink):
+            self._management.on_outcome(one, event.delivery)
 
     def taken_back(self) -> None:
         """Report the deliveries that the broker has released itself."""

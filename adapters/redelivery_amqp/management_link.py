@@ -1,7 +1,7 @@
-"""Pair of links to RabbitMQ's management node: looks up and declares queues and bindings.
+"""Pair of links to a broker's management: to look up and declare queues and bindings, or to ask for settings.
 
-One request is sent at a time. The broker ends the session over a request that the user has no right to, and does not
-name the request (4.3.6: a declaration by a user without the right to configure).
+One request is sent at a time. RabbitMQ ends the session over a request that the user has no right to, and does not
+name the request (4.3.6: a declaration by a user without the right to configure). Artemis refuses a link or the message.
 
 Every method runs under the wire's lock.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import proton
+
+from redelivery_amqp.receiver import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +23,8 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.proton_engine import Handle, ProtonEngine
 
-__all__ = ["Management", "ManagementLink", "Reply"]
+__all__ = ["Management", "ManagementLink", "ManagementNode", "RabbitNode", "Reply", "Request"]
 
-NODE = "/management"
 # A message without a body ends the session, and proton writes no body for None.
 _NO_BODY = b"\x00\x53\x77\x40"
 
@@ -52,15 +53,71 @@ class Request:
     answer: Callable[[Reply], None]
 
 
+class ManagementNode(Protocol):
+    """The form of a broker's requests and replies."""
+
+    rests: ClassVar[bool]
+    """True if the links end when no request waits: each pair is a subscriber at the broker."""
+
+    def describe(self, sender: Any, receiver: Any) -> None:
+        """Fill in both links before they are attached."""
+
+    def mark(self, number: int) -> str:
+        """Return the correlation id of the reply to a request with this number."""
+        ...
+
+    def encode(self, mark: str, request: Request) -> bytes:
+        """Return the message of a request."""
+        ...
+
+    def read(self, message: proton.Message) -> Reply:
+        """Return the reply in a message."""
+        ...
+
+
+class RabbitNode:
+    """RabbitMQ's `/management`: requests as of HTTP, over a pair of links that belong together."""
+
+    rests: ClassVar[bool] = False
+
+    def describe(self, sender: Any, receiver: Any) -> None:
+        """See ManagementNode."""
+        for link, ours, theirs in (
+            (sender, sender.source, sender.target),
+            (receiver, receiver.target, receiver.source),
+        ):
+            link.properties = {proton.symbol("paired"): True}
+            link.snd_settle_mode = proton.Link.SND_SETTLED
+            ours.address, theirs.address = "redelivery", "/management"
+
+    def mark(self, number: int) -> str:
+        """See ManagementNode."""
+        return str(number)
+
+    def encode(self, mark: str, request: Request) -> bytes:
+        """See ManagementNode."""
+        message = proton.Message(
+            id=mark, subject=request.method, address=request.path, reply_to="$me", body=request.body
+        )
+        encoded: bytes = message.encode()
+        return encoded + (_NO_BODY if request.body is None else b"")
+
+    def read(self, message: proton.Message) -> Reply:
+        """See ManagementNode."""
+        subject = str(message.subject)
+        return Reply(int(subject) if subject.isascii() and subject.isdigit() else 0, message.body)
+
+
 class ManagementLink:
     """One pair in its own session. It ends with the connection, or when the broker ends it."""
 
-    def __init__(self, wire: ProtonEngine, name: str) -> None:
+    def __init__(self, wire: ProtonEngine, name: str, node: ManagementNode) -> None:
         self._wire = wire
         self._name = name
+        self._node = node
         self._numbers = itertools.count(1)
         self._waiting: deque[Request] = deque()
-        # The request that was sent, and its number.
+        # The request that was sent, and its mark.
         self._asked: tuple[str, Request] | None = None
         self._attached = 0
         self._sender: Any = None
@@ -73,14 +130,9 @@ class ManagementLink:
         self.session = connection.session()
         self.session.open()
         self._sender, self._receiver = self.session.sender(self._name), self.session.receiver(self._name)
-        for link, ours, theirs in (
-            (self._sender, self._sender.source, self._sender.target),
-            (self._receiver, self._receiver.target, self._receiver.source),
-        ):
-            link.properties = {proton.symbol("paired"): True}
-            link.snd_settle_mode = proton.Link.SND_SETTLED
-            ours.address, theirs.address = "redelivery", NODE
-            link.open()
+        self._node.describe(self._sender, self._receiver)
+        self._sender.open()
+        self._receiver.open()
         self.handle = self._receiver._impl
 
     def on_attached(self) -> None:
@@ -99,16 +151,14 @@ class ManagementLink:
             return
         if self._sender.credit <= 0:
             return
-        request, number = self._waiting.popleft(), str(next(self._numbers))
-        self._asked = number, request
-        message = proton.Message(
-            id=number, subject=request.method, address=request.path, reply_to="$me", body=request.body
-        )
+        request, mark = self._waiting.popleft(), self._node.mark(next(self._numbers))
+        self._asked = mark, request
         self._wire.flow(self.handle, 1)
-        delivery = self._sender.delivery(number)
-        self._sender.stream(message.encode() + (_NO_BODY if request.body is None else b""))
+        delivery = self._sender.delivery(mark)
+        self._sender.stream(self._node.encode(mark, request))
         self._sender.advance()
-        delivery.settle()
+        if self._sender.snd_settle_mode == proton.Link.SND_SETTLED:
+            delivery.settle()
 
     def arrived(self, found: Sequence[tuple[bytes, Handle]]) -> None:
         """Handle replies."""
@@ -116,14 +166,29 @@ class ManagementLink:
             self._wire.forget(handle)
             message = proton.Message()
             message.decode(data)
-            if self._asked is None or str(message.correlation_id) != self._asked[0]:
-                continue
-            (_, request), self._asked = self._asked, None
-            subject = str(message.subject)
-            request.answer(
-                Reply(int(subject) if subject.isascii() and subject.isdigit() else 0, message.body)
+            if self._asked is not None and str(message.correlation_id) == self._asked[0]:
+                self._answer(self._node.read(message))
+
+    def on_outcome(self, delivery: proton.Delivery, masked: Callable[[str], str]) -> None:
+        """Handle the outcome of a request that was not sent settled: a rejected one gets no reply."""
+        refused = delivery.remote_state == proton.Delivery.REJECTED
+        if refused and self._asked is not None and str(delivery.tag) == self._asked[0]:
+            error = refusal(
+                "the broker rejected a request to its management", delivery.remote.condition, masked
             )
-            self.pump()
+            self._answer(Reply(0, error=error))
+        delivery.settle()
+
+    @property
+    def over(self) -> bool:
+        """True if the links are to end: no request waits."""
+        return self._node.rests and self._asked is None and not self._waiting
+
+    def _answer(self, reply: Reply) -> None:
+        assert self._asked is not None, "a request was sent"
+        (_, request), self._asked = self._asked, None
+        request.answer(reply)
+        self.pump()
 
     def on_ended(self, error: RedeliveryError) -> list[Request]:
         """Answer the request that has ended the pair with the error; return the others.
@@ -163,11 +228,20 @@ class ManagementLink:
 
 
 class Management:
-    """Management links of one connection, one pair at a time; `make` creates a pair for the first request."""
+    """Management links of one connection, one pair at a time.
 
-    def __init__(self, wire: ProtonEngine, make: Callable[[], ManagementLink]) -> None:
+    `make` creates a pair for the first request; `part` ends one that is over.
+    """
+
+    def __init__(
+        self,
+        wire: ProtonEngine,
+        make: Callable[[], ManagementLink],
+        part: Callable[[ManagementLink], None],
+    ) -> None:
         self._wire = wire
         self._make = make
+        self._part = part
         self._link: ManagementLink | None = None
 
     def ask(self, method: str, path: str, body: Any, answer: Callable[[Reply], None]) -> None:
@@ -187,6 +261,18 @@ class Management:
         """Handle the replies that have arrived."""
         if self._link is not None and self._link.handle is not None:
             self._link.arrived(self._wire.take(self._link.handle))
+            self._rest()
+
+    def on_outcome(self, link: ManagementLink, delivery: proton.Delivery) -> None:
+        """Handle the outcome of a request."""
+        link.on_outcome(delivery, self._wire.masked)
+        self._rest()
+
+    def _rest(self) -> None:
+        link = self._link
+        if link is not None and link.over:
+            self._link = None
+            self._part(link)
 
     def ended(self, link: ManagementLink, error: RedeliveryError) -> None:
         """Handle a pair that the broker has ended: requests without a reply are sent over another pair."""

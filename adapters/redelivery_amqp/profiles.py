@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.artemis_own_place import ORIGIN as FILTERED
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.tested_versions import numbers
 from redelivery.errors import ConfigurationError
@@ -96,6 +97,7 @@ class AmqpArtemis(AmqpProfile):
         marks=False,
         copies_by_wildcard=True,
         management_address="activemq.management",
+        tells_dead_letters=True,
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
@@ -130,16 +132,20 @@ class AmqpArtemis(AmqpProfile):
         return self.qualified(address, "topic" if multicast else "queue")
 
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
-        address = self.address(command.delivery.destination)
-        yield "_AMQ_ORIG_ADDRESS", address
-        yield "_AMQ_ORIG_QUEUE", address
+        for name, value in self._origin_of(command):
+            yield f"_AMQ_ORIG_{name}", value
+
+    def _origin_of(self, command: Forward) -> Iterator[tuple[str, str]]:
+        address, _, queue = self.address(command.delivery.destination).partition("::")
+        # The place may ask for the address of the queue, which can be another one.
+        yield "ADDRESS", dict(command.marks).get(FILTERED, address)
+        yield "QUEUE", queue or address
 
     def copy_annotations(self, command: Forward) -> Iterator[tuple[str, str]]:
         # For a message that arrived over AMQP, `retryMessages` reads these only. Without them it counts the message as
         # redriven, but does not move it.
-        address = self.address(command.delivery.destination)
-        yield "x-opt-ORIG-ADDRESS", address
-        yield "x-opt-ORIG-QUEUE", address
+        for name, value in self._origin_of(command):
+            yield f"x-opt-ORIG-{name}", value
 
 
 class AmqpBrokerJ(AmqpProfile):

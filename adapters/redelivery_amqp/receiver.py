@@ -14,6 +14,7 @@ from redelivery_amqp.subscribed_names import SubscribedNames
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery import AmqpDelivery
@@ -61,6 +62,8 @@ class ReceiverLink:
         # Address of the queue, if it is not that of the destination.
         self.address: str | None = None
         self.facts: QueueFacts | None = None
+        # Capabilities with the broker's own dead-letter place for this queue; None: it was not asked.
+        self.able: Capabilities | None = None
         self.progress = SettlementProgress(asked=command.in_step)
         self.attached = False
         self.handle: Handle | None = None

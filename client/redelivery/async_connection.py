@@ -246,7 +246,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         except BaseException as error:
             self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
-                raise not_subscribed(dispatcher.subscribe.destination) from None
+                raise not_subscribed(dispatcher.subscribe) from None
             raise
         waiter = AsyncioWait(self._loop, self._clock)
         dispatcher.on_ready = waiter.wake

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -20,6 +21,7 @@ proton: Any = annotated
 
 PATIENCE = 10.0  # seconds
 DECLARE, DECLARED = 0x31, 0x33
+MANAGEMENT, ANSWERS = "activemq.management", "redelivery.management"
 E: Any = proton.Event
 
 
@@ -172,7 +174,9 @@ class Conversation:
 
     def _taken(self, link: Any, delivery: Any) -> None:
         """Take a message, or begin or end a transaction as the test says."""
-        if link.remote_target.type == proton.Terminus.COORDINATOR:
+        if link.remote_target.address == MANAGEMENT:
+            self._asked(link, delivery)
+        elif link.remote_target.type == proton.Terminus.COORDINATOR:
             said = proton.Message()
             said.decode(link.recv(delivery.pending))
             link.advance()
@@ -192,6 +196,9 @@ class Conversation:
     def _attach(self, link: Any) -> None:
         if not self._peer.attaches(link):
             return
+        if MANAGEMENT in str(link.remote_target.address) or str(link.remote_source.address) == ANSWERS:
+            self._manage(link)
+            return
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         link.max_message_size = self._peer.largest
@@ -201,6 +208,41 @@ class Conversation:
             link.flow(100)
         else:
             self._peer.consumers.append((self._number, str(link.source.address)))
+
+    def _manage(self, link: Any) -> None:
+        """Attach one of the links to Artemis' management, or refuse it."""
+        link.open()
+        if self._peer.manages is None:
+            link.condition = proton.Condition("amqp:unauthorized-access", "no right to manage")
+            link.close()
+            return
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        if link.is_receiver:
+            link.flow(100)
+        else:
+            self._served.add(link.name)
+            self._answering = link
+
+    def _asked(self, link: Any, delivery: Any) -> None:
+        """Answer a question to the management."""
+        said = proton.Message()
+        said.decode(link.recv(delivery.pending))
+        link.advance()
+        operation = said.properties["_AMQ_OperationName"]
+        assert self._peer.manages is not None, "the link is attached"
+        told = self._peer.manages(operation, json.loads(said.body))
+        if told is None:
+            delivery.update(proton.Delivery.REJECTED)
+            return
+        delivery.update(proton.Delivery.ACCEPTED)
+        if told is not ...:
+            done = {"_AMQ_OperationSucceeded": not isinstance(told, Exception)}
+            value = str(told) if isinstance(told, Exception) else told
+            reply = proton.Message(
+                body=json.dumps([value]), correlation_id=said.correlation_id, properties=done
+            )
+            self.send(self._answering, reply.encode())
 
 
 class ScriptedPeer:
@@ -225,6 +267,11 @@ class ScriptedPeer:
         """True if an attach of the client is answered."""
         self.link_ends: Callable[[Conversation, Any], None] = lambda _, link: link.close()
         """Answers the end of a link."""
+        self.manages: Callable[[str, list[Any]], object] | None = None
+        """Answers a question to Artemis' management: a value, an error, None (refused), or ... (no answer).
+
+        None: the user has no right to ask.
+        """
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
         self.outcomes: list[int] = []  # of the messages that it has sent
         self.credit_left: list[int] = []  # credit of the consumer at each of its outcomes
@@ -250,6 +297,12 @@ class ScriptedPeer:
         """Return a number that was not returned before."""
         self._number += 1
         return self._number
+
+    def cut(self) -> None:
+        """End all connections without a close frame."""
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     @property
     def uri(self) -> str:
@@ -281,9 +334,7 @@ class ScriptedPeer:
         self.closing.set()
         self._listening.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` does not
         self._listening.close()
-        for sock in self._sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        self.cut()
         for thread in list(self._threads):
             thread.join(PATIENCE)
 

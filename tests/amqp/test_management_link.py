@@ -9,7 +9,7 @@ import pytest
 from tests.amqp.peer import proton
 
 from redelivery.errors import AdapterError, TransportError
-from redelivery_amqp.management_link import Management, ManagementLink, Reply
+from redelivery_amqp.management_link import Management, ManagementLink, RabbitNode, Reply
 
 LOST = TransportError("lost")
 REFUSED = AdapterError("refused")
@@ -72,10 +72,11 @@ class Node:
         self.receivers: list[Link] = []
         self.replies: list[tuple[str, Reply]] = []
         self._attached = attached
-        self.management = Management(cast("Any", self.wire), self._make)
+        self._parted: list[ManagementLink] = []
+        self.management = Management(cast("Any", self.wire), self._make, self._parted.append)
 
     def _make(self) -> ManagementLink:
-        link = ManagementLink(cast("Any", self.wire), "pair")
+        link = ManagementLink(cast("Any", self.wire), "pair", RabbitNode())
         sender, receiver = Link(), Link()
         session = SimpleNamespace(open=lambda: None, sender=lambda _: sender, receiver=lambda _: receiver)
         link.attach(cast("Any", SimpleNamespace(session=lambda: session)))

@@ -10,9 +10,10 @@ import pytest
 
 import redelivery
 from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery.core.artemis_management import ANSWERS, PAGE
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.destination import Destination
-from redelivery.dlq.matching_queues import ANSWERS, PAGE, queues_matching
+from redelivery.dlq.matching_queues import queues_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -57,7 +58,7 @@ class SlowBroker:
     def write(self, commands: Sequence[AdapterCommand]) -> None:
         if len(commands) == 2:
             self._subscribed += self._now
-            self._plan.append((self._subscribed, self._proof().begun))
+            self._plan.append((self._subscribed, partial(self._proof().begun, None)))
 
     def _proof(self) -> DelayProbe:
         (proof,) = self.browsers.values()

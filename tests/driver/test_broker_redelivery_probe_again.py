@@ -30,7 +30,7 @@ def test_a_connection_lost_during_the_proof(
         if len(probes) == 1:
             if after:
                 begun = proof.begun
-                proof.begun = lambda: (begun(), twin.broker.cut())
+                proof.begun = lambda able: (begun(able), twin.broker.cut())
             else:
                 twin.broker.cut()
         carry_out(proof)

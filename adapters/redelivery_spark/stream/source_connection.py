@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redelivery.core.dead_lettering.broker_marks import never_copied
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Poisoned
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -54,6 +55,8 @@ class SourceConnection:
         self._port = ConnectionPort(options.connection_uri())
         self._source = options
         self._consumer: ConsumerPort | None = None
+        # Capabilities for the queue, with the broker's own dead-letter place; None: not asked yet.
+        self._able: Capabilities | None = None
         self.bulk: BulkIntake
         # Epoch of the last acceptance, and messages that its connection may have sent ahead.
         self._epoch = -1
@@ -165,10 +168,14 @@ class SourceConnection:
     # Rows of the log.
 
     def log_capabilities(self) -> Capabilities:
-        """Return the capabilities for rows of the log: held without a limit, dead-lettered by a confirmed copy."""
-        able = replace(
-            self.capabilities, flow=False, release=True, counts=False, forward="confirmed", max_hold=None
-        )
+        """Return the capabilities for rows of the log: held without a limit, dead-lettered by a confirmed copy.
+
+        The broker's own dead-letter place is asked for once, at the start of a query.
+        """
+        if self._able is None:
+            options: ConsumerOptions = {"subscription": self._source.subscription}
+            self._able = self._port.capabilities_for(self._port.plan(self._source.destination, options))
+        able = replace(self._able, flow=False, release=True, counts=False, forward="confirmed", max_hold=None)
         # The broker does not have these messages any more: it cannot delay them.
         return replace(able, reschedule="none") if able.reschedule == "native" else able
 
@@ -198,10 +205,11 @@ class SourceConnection:
         second one by its duplicate id, which is unique among all rows of all logs.
         """
         own, copy = self.capabilities.duplicate_property, command.copy
+        headers = {name: value for name, value in copy.headers.items() if not never_copied(name)}
+        headers |= command.marks
         if own is not None:
-            mark = f"redelivery:{log}:{command.delivery.key}"
-            copy = replace(copy, headers={**copy.headers, own: mark})
-        future = self._port.send(copy)
+            headers[own] = f"redelivery:{log}:{command.delivery.key}"
+        future = self._port.send(replace(copy, headers=headers))
 
         def answered(_: object) -> None:
             error = future.exception()

@@ -48,7 +48,12 @@ class Capabilities:
         max_unacknowledged: Messages per queue that may stay unsettled before the broker stops sending. None: no limit.
         max_hold: Seconds that a delivery may stay unsettled after it arrived; a policy that parks one for longer is
             refused at start-up. None: no limit.
-        dead_letter_destination: The broker's default dead-letter queue, qualified.
+        tells_dead_letters: The adapter can find out where the broker's own settings put the dead letters of a queue
+            (`Subscribe.own_place`).
+        dead_letter_destination: The broker's default dead-letter queue, qualified. Of a queue: the broker's own place
+            for its dead letters.
+        dead_letter_properties: Properties without which that place drops a dead letter: its queue has a filter.
+        own_dead_letters: The broker's setting that has decided this place; empty: none has.
         individual_prefixes: Prefixes of the broker's own individual dead-letter queues: of queues, and of topics.
         batch: Settlements may share a write. The driver collects them for up to 1 ms.
         groups: Deliveries carry their message group.
@@ -72,7 +77,8 @@ class Capabilities:
             broker reports it for the queue.
         reschedule_needs: Setting of the broker that delayed redelivery needs.
         longest_delay: Seconds that the broker can delay a message. None: no limit.
-        caution: How the broker may lose a message of this queue, and the cure.
+        caution: How the broker may lose a message of this queue, or why its dead letters may be where nobody looks for
+            them, and the cure.
         advice: How the queue could be configured better.
         not_delivered: Parts of messages that the broker does not give to clients of this protocol: neither handlers nor
             copies have them. Empty: nothing known.
@@ -99,7 +105,10 @@ class Capabilities:
     unsettleable: bool = False
     max_unacknowledged: int | None = None
     max_hold: float | None = None
+    tells_dead_letters: bool = False
     dead_letter_destination: str = "queue://DLQ"
+    dead_letter_properties: tuple[tuple[str, str], ...] = ()
+    own_dead_letters: str = ""
     individual_prefixes: tuple[str, str] = ("DLQ.", "DLQ.")
     batch: bool = True
     groups: bool = True

@@ -193,6 +193,8 @@ class Forward:
         cause: Cause of the last failure.
         count: Number of charged failures.
         redrive: True if the delivery is a dead letter, and the copy goes back to its original destination.
+        marks: Properties of the broker's own without which its destination drops the copy. They are not in `copy`,
+            whose names a producer can have chosen.
     """
 
     delivery: Delivery
@@ -200,6 +202,7 @@ class Forward:
     cause: Cause
     count: int
     redrive: bool = False
+    marks: tuple[tuple[str, str], ...] = ()
 
     @property
     def delayed(self) -> bool:
@@ -403,6 +406,8 @@ class Subscribe:
         subscription: Name of the durable subscription; None: not durable.
         dead_letters: Destinations that copies may be sent to. `Subscribed` reports an error if the adapter can find out
             that this is impossible for one of them.
+        own_place: Ask first where the broker's own settings put the dead letters of this destination, and check that
+            place, too: the capabilities of `Subscribed` have it. Only with the capability `tells_dead_letters`.
         epoch: Connection that the command is made for (0: any). On another one it is dropped, with the commands after
             it in the same call: that connection gets a `Subscribe` of its own.
         browse: Show the messages of the queue without taking them: the deliveries are never settled. Where there is
@@ -430,6 +435,7 @@ class Subscribe:
     selector: str | None = None
     subscription: str | None = None
     dead_letters: tuple[str, ...] = ()
+    own_place: bool = False
     epoch: int = 0
     browse: bool = False
     existing: bool = False

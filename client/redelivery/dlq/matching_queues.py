@@ -7,28 +7,20 @@ import uuid
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.artemis_management import ANSWERS, PAGE, Question, answer_of, answers_to, rights, where
+from redelivery.core.dead_lettering.artemis_own_place import ORIGIN, qualified_queue
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.destination import Destination
-from redelivery.core.outgoing import Outgoing
 from redelivery.core.policy.artemis_wildcards import ARTEMIS
 from redelivery.core.policy.classic_wildcards import check_wildcards, covers
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from redelivery.driver.port import ConnectionPort, ConsumerPort
 
 __all__ = ["queues_matching"]
-
-# The answers. A plain subscriber's queue ends with it; of a queue of our own, the default configuration keeps it.
-ANSWERS = "redelivery.management"
-# Queues in one answer, in which each has about 1 kB. Queues that end between two answers would move others out of both.
-PAGE = 10_000
-# Artemis 2.31.2 refuses an empty text, and one without these fields.
-NO_FILTER = '{"field":"","operation":"","value":""}'
-# The filter of a queue that Artemis itself has made for the dead letters of one address.
-OWN_FILTER = "_AMQ_ORIG_ADDRESS"
 
 
 def queues_matching(port: ConnectionPort, pattern: Destination) -> tuple[str, ...]:
@@ -53,10 +45,12 @@ def queues_matching(port: ConnectionPort, pattern: Destination) -> tuple[str, ..
         found = [one for one in _listed(port, address) if covers(pattern, Destination("queue", one["name"]))]
     except AdapterError as error:
         raise AdapterError(
-            f"{pattern}: the broker does not list its queues to this user: {error}; give it the right to manage and to "
-            f"send to {address}, and to subscribe to topic://{ANSWERS}, or name each queue"
+            f"{pattern}: the broker does not list its queues to this user: {error}; give it {rights(address)}, or name "
+            "each queue"
         ) from error
-    return tuple(_qualified(one) for one in sorted(found, key=itemgetter("name")) if _holds_messages(one))
+    return tuple(
+        qualified_queue(one) for one in sorted(found, key=itemgetter("name")) if _holds_messages(one)
+    )
 
 
 def _holds_messages(queue: Mapping[str, str]) -> bool:
@@ -65,43 +59,30 @@ def _holds_messages(queue: Mapping[str, str]) -> bool:
         return False
     if not {"*", ARTEMIS.any_words}.isdisjoint(queue["name"].split(".")):
         return False
-    return queue["routingType"] == "ANYCAST" or queue["filter"].startswith(OWN_FILTER)
-
-
-def _qualified(queue: Mapping[str, str]) -> str:
-    name, address = queue["name"], queue["address"]
-    plain = name == address and not {",", "?"} & set(name)
-    return f"queue://{name}" if plain else f"native://{address}::{name}"
+    return queue["routingType"] == "ANYCAST" or queue["filter"].startswith(
+        ORIGIN
+    )  # the broker has made it for dead letters
 
 
 def _listed(port: ConnectionPort, address: str) -> Iterator[Mapping[str, str]]:
-    plan = port.plan(f"topic://{ANSWERS}", {}, route=Redrive(""))
+    marks = uuid.uuid4().hex
+    plan = port.plan(f"topic://{ANSWERS}", {"selector": answers_to(marks)}, route=Redrive(""))
     with port.consume(plan) as consumer:
         for page in range(1, 1_000_000):
-            told = json.loads(_asked(port, consumer, address, "listQueues", [NO_FILTER, page, PAGE]))
+            question = Question("listQueues", (where(), page, PAGE))
+            told = json.loads(_asked(port, consumer, address, question, f"{marks}-{page}"))
             yield from told["data"]
             if page * PAGE >= int(told["count"]):
                 return
 
 
-def _asked(
-    port: ConnectionPort, consumer: ConsumerPort, address: str, operation: str, arguments: Sequence[Any]
-) -> str:
-    """Return the broker's answer to a request. Raises AdapterError if it refuses."""
-    mark, limit = uuid.uuid4().hex, port.settings.connect_timeout
-    request = Outgoing(
-        f"native://{address}", json.dumps(arguments).encode(), body_kind="text", reply_to=f"native://{ANSWERS}",
-        headers={"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}, correlation_id=mark, persistent=False,
-    )  # fmt: skip
-    port.send_connected(request).wait()
+def _asked(port: ConnectionPort, consumer: ConsumerPort, address: str, question: Question, mark: str) -> Any:
+    """Return the broker's answer to a question. Raises AdapterError if it refuses."""
+    limit = port.settings.connect_timeout
+    port.send_connected(question.message(address, mark)).wait()
     while (answer := consumer.take(timeout=limit)) is not None:
-        # Other users of this library have theirs on the same topic.
-        if answer.correlation_id != mark:
-            continue
-        value = json.loads(answer.body)[0]
-        if str(answer.headers.get("_AMQ_OperationSucceeded")).lower() != "true":
-            raise AdapterError(str(value))
-        return str(value)
+        if answer.correlation_id == mark:
+            return answer_of(answer.body, answer.headers)
     raise TransportError(
         f"{address} has not answered within {limit:g} s: is it the broker's management address?"
     )

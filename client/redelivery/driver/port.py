@@ -29,6 +29,7 @@ from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.plain_passwords import is_loopback
+from redelivery.driver.connection.queue_look import capabilities_of
 from redelivery.driver.connection.send_request import (
     SendOptions,
     checked_headers,
@@ -239,6 +240,16 @@ class ConnectionPort:
             counted=counted,
         )
         return ConsumerPlan(subscribe, engine, used, counted)
+
+    def capabilities_for(self, plan: ConsumerPlan) -> Capabilities:
+        """Return the capabilities for the queue of a plan: with the broker's own dead-letter place, if that decides.
+
+        Raises:
+            AdapterError: The broker refuses the subscription, or its dead-letter place.
+            TransportError: The connection was lost, or the broker did not answer in time.
+        """
+        found = capabilities_of(self._driver, plan.subscribe) if plan.subscribe.own_place else None
+        return found or self.capabilities
 
     def subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> ConsumerPort:
         """Start a consumer, and wait until the broker has confirmed the subscription.

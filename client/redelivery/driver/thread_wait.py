@@ -49,7 +49,7 @@ def await_subscription(driver: ConnectionDriver, dispatcher: Dispatcher, clock: 
     except BaseException as error:
         driver.unsubscribe(dispatcher)
         if isinstance(error, TimeoutError):
-            raise not_subscribed(dispatcher.subscribe.destination) from None
+            raise not_subscribed(dispatcher.subscribe) from None
         raise
 
 

@@ -147,9 +147,45 @@ class DeadLetterRouting:
         They are checked before the first dispatch.
         """
         found = [
-            self.place_of(each, capabilities) for each in self.serving() if self._may_copy(each, capabilities)
+            self.place_of(each, capabilities)
+            for each in self.serving()
+            if self._may_copy(each, capabilities) and not self._follows(each, capabilities)
         ]
         return tuple(dict.fromkeys([*(each for each in found if each is not None), *self.also]))
+
+    def follows_broker(self, capabilities: Capabilities) -> bool:
+        """Return True if copies go where the broker's own settings for the consumed queue put its dead letters.
+
+        Those settings have to be asked for before the first dispatch; without an answer no place is right.
+        """
+        return any(
+            self._may_copy(each, capabilities) and self._follows(each, capabilities)
+            for each in self.serving()
+        )
+
+    def circle(self, capabilities: Capabilities) -> ConfigurationError | None:
+        """Return why this consumer would receive its own dead letters, by the broker's own settings; None: it does not.
+
+        The driver has refused those that the settings here would give it back.
+        """
+        place = capabilities.dead_letter_destination
+        if not (self.follows_broker(capabilities) and self.consumes(place)):
+            return None
+        return ConfigurationError(
+            f"{self.source} gets its own dead letters, by {capabilities.own_dead_letters or 'default'}: to read dead "
+            "letters, add redelivery.deadLetterDestination=<another queue> to the URI, or dead_letter= to this "
+            "consumer: messages that fail again go there",
+            option="redelivery.deadLetterDestination",
+        )
+
+    def _follows(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
+        """Return True if nobody has given a place, and the broker can be asked: for one queue or topic."""
+        source = self.source
+        if not capabilities.tells_dead_letters or strategy.individual or strategy.destination is not None:
+            return False
+        return source is not None and not (
+            source.is_temporary or is_pattern(source) or len(source.members) > 1
+        )
 
     def _copies_always(self, strategy: DeadLetterStrategy) -> bool:
         """Return True if only a copy can reach the configured destination, with the configured properties."""
@@ -203,7 +239,9 @@ class DeadLetterRouting:
             return Stop(_own_dead_letter(delivery, destination))
         expires_at = now + wall_offset + strategy.lifetime if strategy.lifetime else None
         copy = copy_of(delivery, destination, told_of(delivery, record, cause, wall_offset), expires_at)
-        return Forward(delivery, copy, cause, record.count)
+        own = destination == capabilities.dead_letter_destination
+        marks = capabilities.dead_letter_properties if own else ()
+        return Forward(delivery, copy, cause, record.count, marks=marks)
 
     def _left_to_broker(
         self,

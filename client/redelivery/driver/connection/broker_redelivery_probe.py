@@ -140,7 +140,7 @@ class DelayProbe:
                 self._arrived = event.deliveries[0], self._clock.monotonic()
                 self._clock.notify(self._changed)
 
-    def begun(self) -> None:
+    def begun(self, able: Capabilities | None) -> None:  # noqa: ARG002 - the probe's own queue
         """Record that the broker has confirmed the subscription."""
         with self._changed:
             self._begun = True

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import Browsed, Subscribed
     from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.errors import RedeliveryError
@@ -53,7 +54,7 @@ class Browser:
                 self._over = True
             self._clock.notify(self._changed)
 
-    def begun(self) -> None:
+    def begun(self, able: Capabilities | None) -> None:
         """Do nothing when the subscription is confirmed: the messages and the end of the queue are enough."""
 
     def fail(self, error: RedeliveryError) -> None:
@@ -103,13 +104,13 @@ class Browser:
 
 
 class Looks(Protocol):
-    """Interface of a receiver without an engine: a browser, or the probe of redelivery by the broker."""
+    """Interface of a receiver without an engine: a browser, a probe, or a look at a queue."""
 
     def feed(self, event: Arrived | Browsed, /) -> None:
         """Take a message, or the end of the queue."""
 
-    def begun(self) -> None:
-        """Called when the broker has confirmed the subscription."""
+    def begun(self, able: Capabilities | None, /) -> None:
+        """Called when the broker has confirmed the subscription; `able`: as in `Subscribed`."""
 
     def fail(self, error: RedeliveryError, /) -> None:
         """Called with an error when nothing more will arrive."""
@@ -130,7 +131,7 @@ class Browsers(dict[int, Looks]):
         if browser is not None and event.error is not None:
             browser.fail(event.error)
         elif browser is not None:
-            browser.begun()
+            browser.begun(event.capabilities)
 
     def lost(self, error: RedeliveryError) -> None:
         """End all browsers: the connection is lost."""

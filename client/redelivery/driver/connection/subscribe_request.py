@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import Subscribe
 
 __all__ = ["SUBSCRIBE_TIMEOUT", "not_subscribed"]
 
@@ -10,8 +15,13 @@ __all__ = ["SUBSCRIBE_TIMEOUT", "not_subscribed"]
 SUBSCRIBE_TIMEOUT = 30.0
 
 
-def not_subscribed(destination: str) -> TransportError:
+def not_subscribed(subscribe: Subscribe) -> TransportError:
     """Return the error for a consumer that the broker did not confirm in time."""
+    asked = (
+        "; where its dead letters belong is asked of the broker's management first, and "
+        "redelivery.deadLetterDestination names a place without that question"
+    )
     return TransportError(
-        f"the broker did not confirm the subscription to {destination} within {SUBSCRIBE_TIMEOUT:g} s"
+        f"the broker did not confirm the subscription to {subscribe.destination} within {SUBSCRIBE_TIMEOUT:g} s"
+        f"{asked if subscribe.own_place else ''}"
     )

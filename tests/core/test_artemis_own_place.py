@@ -1,0 +1,179 @@
+"""Where Artemis' own settings put a dead letter: the questions, and the place, for each way that they can be set."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery.core.dead_lettering.artemis_own_place import OwnPlace, own_place
+from redelivery.core.destination import Destination
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.artemis_management import Question
+
+QUEUE = {"durable": "true", "temporary": "false", "filter": "", "routingType": "ANYCAST"}
+
+
+def queue(name: str, address: str | None = None, **more: str) -> dict[str, str]:
+    """One queue in the broker's list."""
+    return {**QUEUE, "name": name, "address": address or name, **more}
+
+
+class Artemis:
+    """Broker with these queues, and these settings for every address."""
+
+    def __init__(self, queues: Sequence[dict[str, str]] = (), **settings: object) -> None:
+        self.queues = queues
+        self.settings = settings
+        self.settings_of: list[str] = []
+        self.made: list[dict[str, Any]] = []
+        self.refuses = ""
+
+    def find(self, destination: str) -> OwnPlace | None:
+        """Answer all questions for a destination, and return its place."""
+        asking = own_place(Destination.parse(destination))
+        told: Any = None
+        while True:
+            try:
+                question = asking.send(told)
+                if question.operation == self.refuses:
+                    question = asking.throw(AdapterError("no right"))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            told = self.answer(question)
+
+    def answer(self, question: Question) -> str:
+        """Answer as Artemis 2.40.0 does."""
+        first = question.arguments[0]
+        if question.operation == "getAddressSettingsAsJSON":
+            self.settings_of.append(first)
+            return json.dumps(self.settings)
+        if question.operation == "createQueue":
+            self.made.append(json.loads(first))
+            assert question.arguments[1] is True, "another consumer may have made it meanwhile"
+            return "{}"
+        wanted = json.loads(first)
+        assert (question.operation, wanted["operation"]) == ("listQueues", "EQUALS")
+        data = [one for one in self.queues if one[wanted["field"].lower()] == wanted["value"]]
+        return json.dumps({"data": data, "count": len(data)})
+
+
+@pytest.mark.parametrize(
+    ("queues", "place"),
+    [
+        ([], "queue://DLA"),
+        ([queue("DLA"), queue("audit", "DLA", routingType="MULTICAST")], "queue://DLA"),
+        ([queue("b", "DLA"), queue("a", "DLA")], "native://DLA::a"),
+        ([queue("audit", "DLA", routingType="MULTICAST")], "native://DLA::audit"),
+        ([queue("DLA", routingType="MULTICAST")], "native://DLA::DLA"),
+        ([queue(each, "DLA", routingType="MULTICAST") for each in "ab"], "topic://DLA"),
+        ([queue("a", "DLA", temporary="true"), queue("b", "DLA", durable="false")], "queue://DLA"),
+        ([queue("a", "DLA", filter="colour = 'red'")], "queue://DLA"),
+    ],
+)
+def test_a_dead_letter_address_is_reached_through_a_queue_that_keeps_all(
+    queues: list[dict[str, str]], place: str
+) -> None:
+    """The place is a durable queue without a filter on that address: a message without one is confirmed and dropped."""
+    found = Artemis(queues, deadLetterAddress="DLA").find("orders")
+    assert found == OwnPlace(place, "orders", "the dead-letter-address of orders")
+
+
+def test_the_queue_of_one_address_is_made_as_the_broker_makes_it() -> None:
+    """With `auto-create-dead-letter-resources` the queue of the address is made, with Artemis' filter, and stays."""
+    artemis = Artemis(
+        deadLetterAddress="DLA", autoCreateDeadLetterResources=True, deadLetterQueuePrefix="dead.",
+        deadLetterQueueSuffix=".x",
+    )  # fmt: skip
+    found = artemis.find("orders")
+    assert found is not None
+    assert (found.destination, found.address) == ("native://DLA::dead.orders.x", "orders")
+    assert artemis.made == [{
+        "name": "dead.orders.x", "address": "DLA", "routing-type": "MULTICAST", "durable": True,
+        "filter-string": "_AMQ_ORIG_ADDRESS = 'orders'", "auto-create-address": True, "auto-delete": False,
+    }]  # fmt: skip
+
+
+@pytest.mark.parametrize("filters", ["", "_AMQ_ORIG_ADDRESS = 'orders'"])
+def test_a_queue_that_the_broker_has_made_is_used(filters: str) -> None:
+    """A queue that is there is used as it is, if it takes these dead letters; the default prefix is `DLQ.`."""
+    there = queue("DLQ.orders", "DLA", routingType="MULTICAST", filter=filters)
+    artemis = Artemis([there], deadLetterAddress="DLA", autoCreateDeadLetterResources=True)
+    found = artemis.find("orders")
+    assert found is not None
+    assert (found.destination, artemis.made) == ("native://DLA::DLQ.orders", [])
+
+
+@pytest.mark.parametrize(
+    "there",
+    [queue("DLQ.orders", "elsewhere"), queue("DLQ.orders", "DLA", filter="_AMQ_ORIG_ADDRESS = 'other'")],
+    ids=["elsewhere", "filter"],
+)
+def test_a_queue_that_would_drop_the_letters_is_no_place(there: dict[str, str]) -> None:
+    """A queue of that name on another address, or with another filter, is refused: it would get no letter."""
+    artemis = Artemis([there], deadLetterAddress="DLA", autoCreateDeadLetterResources=True)
+    with pytest.raises(AdapterError, match="does not take the dead letters of orders"):
+        artemis.find("orders")
+
+
+@pytest.mark.parametrize(
+    ("destination", "queues", "address"),
+    [
+        ("queue://orders", [], "orders"),
+        ("queue://orders", [queue("orders", "shop")], "shop"),
+        ("queue://orders", [queue("orders"), queue("other", "orders")], "orders"),
+        ("topic://news", [queue("news", "shop")], "news"),
+        ("native://shop::orders", [], "shop"),
+        ("native://orders", [queue("orders", "shop")], "shop"),
+    ],
+)
+def test_the_settings_are_those_of_the_address_of_the_queue(
+    destination: str, queues: list[dict[str, str]], address: str
+) -> None:
+    """A queue can belong to an address with another name, whose settings count."""
+    artemis = Artemis(queues, deadLetterAddress="DLA")
+    found = artemis.find(destination)
+    assert found is not None
+    assert (artemis.settings_of, found.address) == ([address], address)
+
+
+def test_without_a_dead_letter_address_the_broker_has_no_place() -> None:
+    """Artemis drops poison messages of such a queue; the copy has the usual place, and nothing more is asked."""
+    assert Artemis().find("orders") is None
+    assert Artemis(deadLetterAddress="").find("orders") is None
+
+
+def test_a_refusal_is_the_callers() -> None:
+    """A refusal of any question ends the search with the broker's error."""
+    for refused in ("listQueues", "getAddressSettingsAsJSON", "createQueue"):
+        artemis = Artemis(deadLetterAddress="DLA", autoCreateDeadLetterResources=True)
+        artemis.refuses = refused
+        with pytest.raises(AdapterError, match="no right"):
+            artemis.find("orders")
+
+
+@pytest.mark.parametrize("told", ["no JSON", "[]", "{}", '{"data": [{}]}', 7])
+def test_an_answer_that_is_none_is_a_refusal(told: object) -> None:
+    """An answer in another form is an AdapterError, not a fault of the library."""
+    asking = own_place(Destination.parse("orders"))
+    next(asking)
+    with pytest.raises(AdapterError, match="something else than expected"):
+        asking.send(told)
+
+
+def test_a_name_that_no_destination_has_is_refused() -> None:
+    """A dead-letter address with a line end in its name is an AdapterError."""
+    with pytest.raises(AdapterError, match="cannot be named here"):
+        Artemis(deadLetterAddress="DLA\nx").find("orders")
+
+
+def test_a_quote_in_an_address_stays_within_the_filter() -> None:
+    """An apostrophe of an address is doubled in the filter."""
+    artemis = Artemis(deadLetterAddress="DLA", autoCreateDeadLetterResources=True)
+    artemis.find("o'clock")
+    assert artemis.made[0]["filter-string"] == "_AMQ_ORIG_ADDRESS = 'o''clock'"
