@@ -142,6 +142,13 @@ def test_the_settings_are_those_of_the_address_of_the_queue(
     assert (artemis.settings_of, found.address) == ([address], address)
 
 
+def test_an_older_broker_has_another_name_for_it() -> None:
+    """Artemis 2.31.2 calls the setting `DLA`."""
+    found = Artemis(DLA="old", autoCreateDeadLetterResources=False).find("orders")
+    assert found is not None
+    assert found.destination == "queue://old"
+
+
 def test_without_a_dead_letter_address_the_broker_has_no_place() -> None:
     """Artemis drops poison messages of such a queue; the copy has the usual place, and nothing more is asked."""
     assert Artemis().find("orders") is None

@@ -75,7 +75,8 @@ def own_place(source: Destination) -> Asking:
 def _found(source: Destination) -> Asking:
     address = yield from _address_of(source)
     settings = json.loads((yield Question("getAddressSettingsAsJSON", (address,))))
-    dead = settings.get("deadLetterAddress")
+    # Artemis 2.31.2 has the short name.
+    dead = settings.get("deadLetterAddress") or settings.get("DLA")
     if not dead:
         return None
     told = f"the dead-letter-address of {address}"
