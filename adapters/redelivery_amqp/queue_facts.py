@@ -34,6 +34,16 @@ class QueueFacts:
         )
 
     @property
+    def own_dead_letters(self) -> str:
+        """The queue's own dead-letter exchange, in words; empty: its arguments name none."""
+        exchange = self.arguments.get("x-dead-letter-exchange")
+        if not isinstance(exchange, str):
+            return ""
+        key = self.arguments.get("x-dead-letter-routing-key")
+        named = f"dead-letter exchange {exchange}" if exchange else "default exchange for its dead letters"
+        return f"the queue's {named}" + (f" ({key})" if isinstance(key, str) else "")
+
+    @property
     def delivery_limit(self) -> int | None:
         """Deliveries after which the broker drops or dead-letters a message; None: no limit.
 

@@ -116,6 +116,7 @@ class AmqpRabbitMQ4(AmqpProfile):
             self.capabilities,
             counts=quorum or (self._newest and facts.kind == "classic"),
             # Otherwise the broker can drop a dead letter: without an exchange, or if no queue is bound to it.
+            own_dead_letters=facts.own_dead_letters,
             poison_persistent=facts.keeps_dead_letters,
             poison_non_persistent=facts.keeps_dead_letters,
             reschedule="native" if native else "none",

@@ -95,7 +95,7 @@ class Scripted:
             if script.silent:
                 continue
             if isinstance(command, Subscribe):
-                places = (*command.dead_letters, command.destination)
+                places = (*command.dead_letters, command.destination, *["own place"] * command.own_place)
                 error = next((script.refuses[one] for one in places if one in script.refuses), None)
                 self._sink(Subscribed(command.consumer, error, script.queues.get(command.destination)))
                 for place in command.dead_letters:

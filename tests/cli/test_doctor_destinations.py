@@ -39,14 +39,75 @@ def test_the_brokers_own_settings_are_named(cli: Any, script: Script) -> None:
     """Where the default place takes copies, the settings of the broker that do not count are named; else nothing is."""
     script.able = replace(STOMP, broker="artemis")
     assert (
-        "a copy goes past the dead-letter-address of the broker's address settings"
-        in cli("doctor", URI, "orders").out
+        "over STOMP Artemis cannot be asked for the dead-letter-address" in cli("doctor", URI, "orders").out
     )
     chosen = cli(
         "doctor", f"{URI}{'&' if '?' in URI else '?'}redelivery.deadLetterDestination=dead", "orders"
     )
     assert "go to queue://dead" in chosen.out
-    assert "goes past" not in chosen.out
+    assert "cannot be asked" not in chosen.out
+
+
+FOLLOWING = replace(AMQP, broker="artemis", tells_dead_letters=True)
+DLA = replace(
+    FOLLOWING, dead_letter_destination="queue://DLA", own_dead_letters="the dead-letter-address of orders"
+)
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "level", "text"),
+    [
+        (DLA, "ok", "go to queue://DLA, by the dead-letter-address of orders"),
+        (
+            FOLLOWING,
+            "note",
+            "go to queue://DLQ: this queue has no dead-letter-address; its own would be dropped",
+        ),
+        (replace(FOLLOWING, caution="no right to ask"), "warn", "no right to ask"),
+    ],
+    ids=["told", "none", "no right"],
+)
+def test_the_brokers_own_place_is_asked(
+    cli: Any, script: Script, of_queue: Any, level: str, text: str
+) -> None:
+    """Where the broker can be asked, its own place is shown, with the setting; or why it is not known."""
+    script.able, script.queues = FOLLOWING, {"queue://orders": of_queue}
+    ended = cli("doctor", URI, "orders")
+    assert (levels(ended.out)["dead letters"], text in ended.out) == (level, True), ended.out
+    asking = [one for one in script.commands if isinstance(one, Subscribe) and one.own_place]
+    assert [(one.window, one.dead_letters) for one in asking] == [(0, ())]
+
+
+def test_a_place_of_the_options_beside_the_brokers(cli: Any, script: Script) -> None:
+    """An option wins, and the broker's own place is named beside it, if it is another one."""
+    script.able, script.queues = FOLLOWING, {"queue://orders": DLA}
+    for place, named in (("mine", True), ("DLA", False)):
+        ended = cli("doctor", f"{URI}&redelivery.deadLetterDestination={place}", "orders")
+        assert f"go to queue://{place}, which takes messages" in ended.out
+        wins = (
+            "the options win; without them they would go to queue://DLA, by the dead-letter-address of orders"
+        )
+        assert (wins in ended.out) is named
+
+
+def test_a_dead_letter_exchange_of_the_queue(cli: Any, script: Script) -> None:
+    """A dead-letter exchange of RabbitMQ's queue is named, and what goes there."""
+    own = replace(AMQP, own_dead_letters="the queue's dead-letter exchange dlx")
+    script.able, script.queues = AMQP, {"queue://orders": own}
+    ended = cli("doctor", URI, "orders")
+    assert (
+        "the queue's dead-letter exchange dlx gets what the broker itself gives up; a copy wins" in ended.out
+    )
+    script.queues = {"queue://orders": replace(own, poison_persistent=True)}
+    assert "poison goes there too, unless an option names a place" in cli("doctor", URI, "orders").out
+
+
+def test_the_brokers_own_place_is_refused(cli: Any, script: Script) -> None:
+    """A place that the user may not send to is a FAIL: the consumer would not start."""
+    script.able, script.refuses = FOLLOWING, {"own place": REFUSED}
+    ended = cli("doctor", URI, "orders")
+    assert (ended.code, levels(ended.out)["dead letters"]) == (1, "FAIL")
+    assert "poison could not leave; set another redelivery.deadLetterDestination: no permission" in ended.out
 
 
 def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
@@ -26,10 +26,17 @@ class DeadLetterPlaces:
     Args:
         queues: Names, qualified; patterns, where the broker can show the queues of one. The default place is the last.
         unknown: Why there may be others, and what to do.
+        own: The broker's own settings decide a place, too, and it can be asked for them.
     """
 
     queues: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    own: bool = False
+
+    def and_own(self, queues: Sequence[str], unknown: str) -> DeadLetterPlaces:
+        """Return these places, and those that the broker's own settings decide."""
+        more = (*self.unknown, unknown) if unknown else self.unknown
+        return replace(self, queues=tuple(dict.fromkeys((*queues, *self.queues))), unknown=more)
 
 
 def dead_letter_places(
@@ -49,9 +56,11 @@ def dead_letter_places(
     """
     queues: dict[str, None] = {}
     unknown: dict[str, None] = {}
+    own = False
     for source, strategy in _sources(settings, origins):
         if strategy.keeps_nothing:
             continue
+        own = own or (able.tells_dead_letters and not strategy.individual and strategy.destination is None)
         if strategy.individual:
             place = strategy.individual_place(source, able, None)
         else:
@@ -71,7 +80,7 @@ def dead_letter_places(
         # A pattern shows it already.
         if not any(other != name and covers(wide, place) for other, wide in found.items() if is_pattern(wide))
     ]
-    return DeadLetterPlaces(tuple(once), tuple(unknown))
+    return DeadLetterPlaces(tuple(once), tuple(unknown), own)
 
 
 _NOTHING = "the URI lets no dead letter be kept (redelivery.deadLetter=discard): name a dead-letter queue"

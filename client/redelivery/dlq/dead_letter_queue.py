@@ -403,7 +403,10 @@ class DeadLetterQueue:
         """Return the places of the dead letters that can match. Raises ConfigurationError."""
         if self._given is None:
             able = self._reading.capabilities
-            self._places = dead_letter_places(self._reading.settings, able, selection.origins)
+            places = dead_letter_places(self._reading.settings, able, selection.origins)
+            if places.own:
+                places = places.and_own(*self._reading.own_queues(selection.origins))
+            self._places = places
         return self._places
 
     def _refuse_patterns(self, what: str, selection: Selection) -> None:
@@ -411,7 +414,14 @@ class DeadLetterQueue:
 
         Raises ConfigurationError.
         """
-        wide = [name for name in self._found(selection).queues if is_pattern(Destination.parse(name))]
+        found = self._found(selection)
+        wide = [name for name in found.queues if is_pattern(Destination.parse(name))]
+        if self._given is None and found.own and len(found.queues) > 1 and not selection.origins:
+            raise ConfigurationError(
+                f"{what}: dead letters are in {', '.join(found.queues)}, by the broker's own settings, and others' may "
+                "be among them; name the queue, or the origin (--destination)",
+                option="queue",
+            )
         if self._given is None and wide:
             raise ConfigurationError(
                 f"{what}: the dead letters of this URI go to {', '.join(wide)}, and other queues may have such names; "

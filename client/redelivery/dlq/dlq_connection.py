@@ -11,6 +11,7 @@ from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
 from redelivery.dlq.matching_queues import queues_matching
+from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
 from redelivery.driver.port import ConnectionPort, single
 from redelivery.errors import ConfigurationError
 
@@ -103,6 +104,10 @@ class DeadLetterConnection:
             return queues_matching(self._port, destination)
         refuse_wildcard(destination, able)
         return (name,)
+
+    def own_queues(self, origins: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Return the queues in which dead letters are by the broker's own settings; see `own_dead_letter_queues`."""
+        return own_dead_letter_queues(self._port, origins)
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Yield the messages of a queue; they stay there.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.checks.log_in import NAMES
+from redelivery.cli.checks.own_dead_letters import beside, followed
 from redelivery.cli.checks.schedule import schedule
 from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
 from redelivery.core.policy.classic_wildcards import is_pattern
@@ -45,15 +46,6 @@ OWN_QUEUE = "queue://redelivery.doctor"
 # Brokers that let any user open a link to an existing queue, and refuse the message (integration/test_doctor.py).
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
 _POLICY = "jms.redeliveryPolicy"
-_CONVERT = "`redelivery policy convert` makes options of that file"
-# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the URI says.
-BYPASSED = {
-    "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
-    f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
-    "artemis": "a copy goes past the dead-letter-address of the broker's address settings (broker.xml); where that is "
-    f"another place than this, {_CONVERT}; over AMQP, redelivery.deadLetter=ack leaves the place to the broker",
-    "qpid-broker-j": f"a copy goes past the alternateBinding of a queue; {_CONVERT}",
-}
 
 
 def look_at(destination: str, settings: Settings, able: Capabilities, visit: Visit) -> Iterator[Finding]:
@@ -112,7 +104,7 @@ def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | Non
     if _copies(subscribe, able):
         return None
     if able.flow:
-        return replace(subscribe, window=0, room=0, most=0, dead_letters=())
+        return replace(subscribe, window=0, room=0, most=0, dead_letters=(), own_place=False)
     if able.selectors:
         return replace(subscribe, window=1, room=0, most=0, dead_letters=(), selector=NOTHING)
     return None
@@ -182,10 +174,13 @@ def _dead_letters(
 ) -> Iterator[Finding]:
     """Yield where dead letters go, and whether this user may send them there, as a starting consumer checks it."""
     targets = subscribe.dead_letters
-    if not targets:
-        yield _without_copy(destination, settings, able)
-        return
     asked = _without_taking(subscribe, able)
+    if subscribe.own_place and asked is not None and not refused:
+        yield from followed(asked, able, visit)
+    if not targets:
+        if not subscribe.own_place:
+            yield _without_copy(destination, settings, able)
+        return
     if asked is None:
         # A queue of its own, which the broker deletes when it is idle.
         asked = replace(
@@ -205,21 +200,23 @@ def _dead_letters(
     elif refused:
         yield note("dead letters", f"{', '.join(targets)}: not asked, for the consumer is refused before")
         return
+    reported = None
     for number, target in enumerate(targets, 3):
         error = visit.subscribe(
             replace(asked, consumer=number, dead_letters=(target,)), 0.0 if able.flow else LATE
         )
         visit.unsubscribe(number)
         if error is None:
+            reported = visit.of_queue
             yield _taken(target, able)
             yield from _kept(target, asked, able, visit)
-            if target == able.dead_letter_destination and able.broker in BYPASSED:
-                yield note("dead letters", BYPASSED[able.broker])
         else:
             cure = f"make {target}, let this user send to it, or set another"
             yield _refused(
                 "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
             )
+    if not subscribe.own_place:
+        yield from beside(asked, targets, reported, able, visit)
 
 
 def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Asking = Generator[Question, Any, "OwnPlace | None"]
 
-__all__ = ["ORIGIN", "OwnPlace", "own_place", "qualified_queue"]
+__all__ = ["ORIGIN", "DeadLetterSettings", "OwnPlace", "own_place", "qualified_queue"]
 
 # Artemis' default prefix of the queues that it makes for dead letters.
 PREFIX = "DLQ."
@@ -72,24 +72,45 @@ def own_place(source: Destination) -> Asking:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterSettings:
+    """The dead-letter settings of one address.
+
+    Args:
+        address: Its `dead-letter-address`.
+        queue: Queue of that address which has only the dead letters of this one (`auto-create-dead-letter-resources`);
+            None: there is none.
+    """
+
+    address: str
+    queue: str | None
+
+    @classmethod
+    def of(cls, address: str, told: Mapping[str, Any]) -> DeadLetterSettings | None:
+        """Return those of an address in the broker's answer; None: it has no dead-letter address."""
+        # Artemis 2.31.2 has the short name.
+        dead = told.get("deadLetterAddress") or told.get("DLA")
+        if not dead:
+            return None
+        queue = None
+        if told.get("autoCreateDeadLetterResources"):
+            prefix, suffix = told.get("deadLetterQueuePrefix", PREFIX), told.get("deadLetterQueueSuffix", "")
+            queue = f"{prefix}{address}{suffix}"
+        return cls(dead, queue)
+
+
 def _found(source: Destination) -> Asking:
     address = yield from _address_of(source)
-    settings = json.loads((yield Question("getAddressSettingsAsJSON", (address,))))
-    # Artemis 2.31.2 has the short name.
-    dead = settings.get("deadLetterAddress") or settings.get("DLA")
-    if not dead:
+    told = json.loads((yield Question("getAddressSettingsAsJSON", (address,))))
+    settings = DeadLetterSettings.of(address, told)
+    if settings is None:
         return None
-    told = f"the dead-letter-address of {address}"
-    if settings.get("autoCreateDeadLetterResources"):
-        prefix, suffix = (
-            settings.get("deadLetterQueuePrefix", PREFIX),
-            settings.get("deadLetterQueueSuffix", ""),
-        )
-        name = f"{prefix}{address}{suffix}"
+    dead, name, text = settings.address, settings.queue, f"the dead-letter-address of {address}"
+    if name is not None:
         yield from _prove(dead, name, address)
-        return OwnPlace(f"native://{dead}::{name}", address, f"{told}, which has a queue for each address")
+        return OwnPlace(f"native://{dead}::{name}", address, f"{text}, which has a queue for each address")
     queues = yield from _queues("address", dead)
-    return OwnPlace(_receiving(dead, queues), address, told)
+    return OwnPlace(_receiving(dead, queues), address, text)
 
 
 def qualified_queue(queue: Mapping[str, str]) -> str:

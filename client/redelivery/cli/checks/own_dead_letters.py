@@ -1,0 +1,83 @@
+"""The broker's own settings for dead letters, beside the options: which of the two decides the place, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redelivery.cli.checks.finding import fail, note, ok, warn
+from redelivery.cli.exit_codes import UNREACHABLE
+from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.cli.checks.finding import Finding
+    from redelivery.cli.checks.visit import Visit
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Subscribe
+
+__all__ = ["beside", "followed"]
+
+# Number of the consumer that asks for the broker's own place.
+ASKING = 10**6 + 1
+_CONVERT = "`redelivery policy convert` makes options of that file"
+# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the URI says.
+_UNASKED = {
+    "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
+    f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
+    "artemis": "over STOMP Artemis cannot be asked for the dead-letter-address of the queue (broker.xml), and a copy "
+    f"goes past it; over amqp:// it is asked and followed; {_CONVERT}",
+    "qpid-broker-j": f"a copy goes past the alternateBinding of a queue; {_CONVERT}",
+}
+
+
+def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
+    """Yield where the broker's own settings put the dead letters of a queue, and whether they can go there."""
+    error = visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
+    found = visit.of_queue or able
+    visit.unsubscribe(ASKING)
+    if isinstance(error, TransportError):
+        yield fail("dead letters", f"{error}: run it again, and look at the broker's log", UNREACHABLE)
+    elif error is not None:
+        yield fail(
+            "dead letters", f"poison could not leave; set another redelivery.deadLetterDestination: {error}"
+        )
+    elif found.caution:
+        yield warn("dead letters", found.caution)
+    elif found.own_dead_letters:
+        yield ok("dead letters", f"go to {found.dead_letter_destination}, by {found.own_dead_letters}")
+    else:
+        place = found.dead_letter_destination
+        yield note(
+            "dead letters", f"go to {place}: this queue has no dead-letter-address; its own would be dropped"
+        )
+
+
+def beside(
+    asked: Subscribe,
+    targets: tuple[str, ...],
+    reported: Capabilities | None,
+    able: Capabilities,
+    visit: Visit,
+) -> Iterator[Finding]:
+    """Yield what the broker's own settings say, where the options decide; `reported`: by the broker, of the queue."""
+    if able.tells_dead_letters:
+        visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
+        reported = visit.of_queue
+        visit.unsubscribe(ASKING)
+        own = "" if reported is None else reported.own_dead_letters
+        if reported is not None and own and reported.dead_letter_destination not in targets:
+            yield note(
+                "dead letters",
+                f"the options win; without them they would go to {reported.dead_letter_destination}, by {own}",
+            )
+    elif reported is not None and reported.own_dead_letters:
+        poison = "a copy wins, for it carries the cause"
+        if reported.poison_persistent:
+            poison = "poison goes there too, unless an option names a place"
+        yield note(
+            "dead letters", f"{reported.own_dead_letters} gets what the broker itself gives up; {poison}"
+        )
+    elif able.dead_letter_destination in targets and able.broker in _UNASKED:
+        yield note("dead letters", _UNASKED[able.broker])

@@ -1,0 +1,116 @@
+"""Dead letters by the broker's own settings: the tools without a queue find them, and remove none of others'."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.dlq.test_matching_queues import ARTEMIS, Port, row
+
+import redelivery
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
+from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TELLING = replace(ARTEMIS, tells_dead_letters=True)
+
+
+class Settings(Port):
+    """Broker whose addresses have these dead-letter settings; the others have none."""
+
+    def __init__(
+        self, queues: Sequence[dict[str, str]], settings: dict[str, dict[str, object]], **more: Any
+    ) -> None:
+        super().__init__(queues, able=TELLING, **more)
+        self._settings = settings
+
+    def told(self, operation: str, arguments: Sequence[Any]) -> object:
+        if operation == "getAddressNames":
+            return list(self._settings)
+        return json.dumps(self._settings.get(arguments[0], {}))
+
+
+def own(name: str, address: str = "DLA", **more: str) -> dict[str, str]:
+    """A queue on a dead-letter address."""
+    return row(name, address, routingType="MULTICAST", **more)
+
+
+EACH: dict[str, object] = {"deadLetterAddress": "DLA", "autoCreateDeadLetterResources": True}
+QUEUES = [
+    own("DLQ.a"), own("DLQ.b"), own("DLQ.empty", messageCount="0"), own("x", "other"), row("dead"), row("live"),
+]  # fmt: skip
+SETTINGS: dict[str, dict[str, object]] = {"a": EACH, "b": EACH, "c": {"deadLetterAddress": "dead"}, "d": {}}
+
+
+def test_queues_on_the_dead_letter_addresses_of_all() -> None:
+    """Queues with messages on the dead-letter address of any address are found, and no other queue."""
+    port = Settings(QUEUES, SETTINGS)
+    found = ("native://DLA::DLQ.a", "native://DLA::DLQ.b", "queue://dead")
+    assert own_dead_letter_queues(port) == (found, "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("origin", "found"),
+    [
+        ("queue://a", ("native://DLA::DLQ.a",)),
+        ("queue://c", ("queue://dead",)),
+        ("topic://b", ("native://DLA::DLQ.b",)),
+        ("native://a::q", ("native://DLA::DLQ.a",)),
+        ("queue://d", ()),
+    ],
+)
+def test_queues_for_an_origin(origin: str, found: tuple[str, ...]) -> None:
+    """Of a named origin only the queues for its dead letters are found."""
+    assert own_dead_letter_queues(Settings(QUEUES, SETTINGS), [origin]) == (found, "")  # type: ignore[arg-type]
+
+
+def test_a_user_who_may_not_ask() -> None:
+    """Without the right the reason is told, and nothing is raised: the usual place is looked at."""
+    found, unknown = own_dead_letter_queues(Settings(QUEUES, SETTINGS, refuses="no right"))  # type: ignore[arg-type]
+    assert found == ()
+    assert "does not tell its dead-letter addresses to this user: no right" in unknown
+
+
+def test_more_addresses_than_are_asked_for() -> None:
+    """Beyond a thousand addresses the rest is not asked for, and that is told."""
+    many: dict[str, dict[str, object]] = {f"a{number}": {} for number in range(1001)}
+    found, unknown = own_dead_letter_queues(Settings(QUEUES, {**many, "c": SETTINGS["c"]}))  # type: ignore[arg-type]
+    assert (found, "more than 1,000 addresses" in unknown) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        ("", True),
+        ("redelivery.deadLetterDestination=mine", False),
+        ("redelivery.deadLetterStrategy=individual", False),
+        ("redelivery.deadLetter=discard&redelivery.deadLetterMap.a.destination=mine", False),
+    ],
+)
+def test_only_the_default_place_is_the_brokers(options: str, asks: bool) -> None:
+    """The broker is asked where no option names the place."""
+    settings = redelivery.parse_uri(f"amqp://x?{options}")
+    assert dead_letter_places(settings, TELLING).own is asks
+    assert not dead_letter_places(settings, ARTEMIS).own
+
+
+def test_a_mapped_origin_is_not_the_brokers() -> None:
+    """An origin with a place of its own in the map is looked up there only."""
+    mapped = DeadLetterMap({"a": DeadLetterStrategy(destination="mine")})
+    settings = replace(redelivery.parse_uri("amqp://x"), dead_letters=mapped)
+    assert dead_letter_places(settings, TELLING, ["queue://a"]) == DeadLetterPlaces(("queue://mine",))
+    assert dead_letter_places(settings, TELLING, ["queue://b"]).own
+
+
+def test_places_of_the_settings_and_the_broker() -> None:
+    """The broker's places come first, each once; reasons for others are kept."""
+    places = DeadLetterPlaces(("queue://mine", "queue://DLQ"), ("why",), own=True)
+    both = places.and_own(("queue://DLA", "queue://DLQ"), "more")
+    assert both == DeadLetterPlaces(("queue://DLA", "queue://DLQ", "queue://mine"), ("why", "more"), own=True)
+    assert places.and_own((), "") == places
