@@ -15,8 +15,9 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually, gathered
-from integration.raw_amqp import RawAmqp
+from integration.raw_amqp import AmqpError, RawAmqp, proton
 from integration.test_dead_letters import NO_RETRY
+from redelivery import events
 from redelivery.core.tested_versions import numbers
 
 if TYPE_CHECKING:
@@ -152,14 +153,18 @@ def test_the_settings_are_read_again_after_a_reconnect(
     """A changed setting counts from the next connection on."""
     name, first, second = new_queue(), new_queue(), new_queue()
     settings(operator, name, deadLetterAddress=first)
-    with redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY) as connection:
+    seen: list[object] = []
+    with redelivery.connect(
+        artemis.uri(protocol="amqp"), policies=NO_RETRY, observers=[seen.append]
+    ) as connection:
         connection.listen(name, fail)
         connection.start()
-        connection.send(name, "before")
+        operator.send(name, "before")
         eventually(lambda: connection.report().poisoned == 1)
         settings(operator, name, deadLetterAddress=second)
         operator.manage("broker", "closeConsumerConnectionsForAddress", name)
-        connection.send(name, "after")
+        eventually(lambda: sum(isinstance(each, events.Connected) for each in seen) == 2)
+        operator.send(name, "after")
         eventually(lambda: connection.report().poisoned == 2, 60)
     assert [body for body, *_ in letters(operator, first)] == ["before"]
     assert [body for body, *_ in letters(operator, second)] == ["after"]
@@ -198,6 +203,63 @@ def test_many_consumers_at_once(artemis: Broker, operator: RawAmqp, new_queue: C
         for name in names:
             found = letters(operator, f"{dead}::DLQ.{name}")
             assert [body for body, *_ in found] == [name]
+
+
+def test_the_tools_find_the_letters_without_a_queue(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+) -> None:
+    """`dead_letters(uri)` looks into all queues of dead-letter addresses; a purge of all of them is refused."""
+    stem, dead, other = new_queue(), new_queue(), new_queue()
+    settings(operator, f"{stem}.#", deadLetterAddress=dead, autoCreateDeadLetterResources=True)
+    settings(operator, f"{stem}.one", deadLetterAddress=other, autoCreateDeadLetterResources=False)
+    names = [f"{stem}.a", f"{stem}.b", f"{stem}.one"]
+    poison(artemis, *names)
+    places = [f"native://{dead}::DLQ.{stem}.a", f"native://{dead}::DLQ.{stem}.b", f"queue://{other}"]
+    with redelivery.dead_letters(artemis.uri(protocol="amqp")) as letters_of:
+        found = {
+            each.body: each.queue for each in letters_of if stem in each.queue or each.queue == places[2]
+        }
+        assert found == {name.encode(): place for name, place in zip(names, places, strict=True)}
+        with pytest.raises(redelivery.ConfigurationError, match="by the broker's own settings"):
+            letters_of.purge()
+        assert letters_of.redrive(destination=[f"queue://{names[0]}"]).redriven == 1
+        assert letters_of.places(destination=[f"queue://{names[1]}"])[0] == places[1]
+    assert [body for body, *_ in letters(operator, names[0])] == [names[0]]
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_artemis_does_with_a_message_to_a_queue_by_its_name(
+    operator: RawAmqp, new_queue: Callable[[], str], auto: bool
+) -> None:
+    """By address and queue only the filter drops a confirmed message; a queue that is gone is made, or refused."""
+    dead, queue = new_queue(), new_queue()
+    settings(operator, dead, autoCreateQueues=auto, autoCreateAddresses=auto)
+    made(operator, queue, dead, **{"filter-string": "_AMQ_ORIG_ADDRESS = 'orders'"})
+    # Without a capability, as the library addresses it.
+    sender = operator.connection.create_sender(f"{dead}::{queue}", name=queue)
+
+    def send(body: str, **properties: str) -> None:
+        sender.send(proton.Message(body=body, durable=True, properties=properties))
+
+    send("no property")
+    send("one", _AMQ_ORIG_ADDRESS="orders")
+    assert [each["messageCount"] for each in listed(operator, queue)] == ["1"]
+    operator.manage("broker", "destroyQueue", queue, True)
+    if auto:
+        send("two", _AMQ_ORIG_ADDRESS="orders")
+        assert [each["messageCount"] for each in listed(operator, queue)] == ["1"]
+        return
+    with pytest.raises(AmqpError):
+        send("two", _AMQ_ORIG_ADDRESS="orders")
+    assert listed(operator, queue) == []
+
+
+def listed(operator: RawAmqp, queue: str) -> list[dict[str, str]]:
+    """The broker's list of the queues of this name."""
+    wanted = json.dumps({"field": "NAME", "operation": "EQUALS", "value": queue})
+    told = json.loads(str(operator.manage("broker", "listQueues", wanted, 1, 10)))
+    found: list[dict[str, str]] = told["data"]
+    return found
 
 
 ALL = "amq,limited"
