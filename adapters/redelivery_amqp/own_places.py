@@ -89,7 +89,7 @@ class OwnPlaces:
     def find(self, receiver: ReceiverLink, then: Answer) -> None:
         """Set `receiver.able` to the capabilities with the broker's own place, then call `then`.
 
-        Without an answer there is no call: nobody guesses a place. If the broker refuses, the place is the usual one,
+        Without an answer there is no call: no place is guessed. If the broker refuses, the place is the usual one,
         with a caution for the first consumer. `then` gets an error if the connection is lost.
         """
         self._searches.append(_Search(self, receiver, then))

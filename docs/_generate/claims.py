@@ -23,6 +23,7 @@ _POISONING = f"{_CONFORMANCE}/poisoning.py"
 _ORDERS = f"{_CONFORMANCE}/orders.py"
 _STRATEGIES = "integration/test_dead_letter_strategies.py"
 _OPERATORS = "integration/test_operators_settings.py"
+_OWN_PLACES = "integration/test_artemis_own_places.py"
 _CLAIMS = "tests/driver/test_claims.py"
 _DROPPING = "tests/driver/test_dead_letter_strategies.py"
 _CLASSIC_XML = "tests/importers/test_activemq_xml.py"
@@ -315,11 +316,12 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             ),
         ),
         Claim(
-            "OA", "`dead-letter-address` of an address", "differs",
-            "[`deadLetter=ack` over AMQP follows it](dead-letter-routing.md#what-the-operator-has-set); else a copy is "
-            "in `DLQ`, or where the import of `broker.xml` says",
+            "OA", "`dead-letter-address` of an address", "works",
+            "over AMQP a copy [goes there](dead-letter-routing.md#what-the-operator-has-set), if no option names a "
+            "place; over STOMP to `DLQ`, or where the import of `broker.xml` says",
             (
                 f"{_OPERATORS}::test_artemis_own_dead_letter_address",
+                f"{_OWN_PLACES}::test_another_address",
                 f"{_ARTEMIS_XML}::test_each_address_has_its_own_dead_letter_address",
             ),
         ),
@@ -351,10 +353,13 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "A", "`auto-create-dead-letter-resources` makes a queue for each address, with prefix and suffix",
-            "differs",
-            "[`deadLetter=ack` over AMQP](dead-letter-routing.md#what-the-operator-has-set), read as "
-            "`native://DLA::QUEUE`; else the `individual` strategy, as which it is imported",
-            (f"{_OPERATORS}::test_artemis_own_dead_letter_address", f"{_ARTEMIS_XML}::test_dead_letters"),
+            "works",
+            "over AMQP a copy [is in that queue](dead-letter-routing.md#what-the-operator-has-set), read as "
+            "`native://DLA::QUEUE`; over STOMP the `individual` strategy, as which it is imported",
+            (
+                f"{_OPERATORS}::test_artemis_own_dead_letter_address",
+                f"{_OWN_PLACES}::test_a_queue_for_each_address", f"{_ARTEMIS_XML}::test_dead_letters",
+            ),
         ),
         Claim(
             "OA", "`persist-delivery-count-before-delivery` counts what a crash has interrupted", "differs",

@@ -71,14 +71,14 @@ def test_queues_for_an_origin(origin: str, found: tuple[str, ...]) -> None:
 
 
 def test_a_user_who_may_not_ask() -> None:
-    """Without the right the reason is told, and nothing is raised: the usual place is looked at."""
+    """Without the right the reason is returned, and nothing is raised: the usual place is looked at."""
     found, unknown = own_dead_letter_queues(Settings(QUEUES, SETTINGS, refuses="no right"))  # type: ignore[arg-type]
     assert found == ()
     assert "does not tell its dead-letter addresses to this user: no right" in unknown
 
 
 def test_more_addresses_than_are_asked_for() -> None:
-    """Beyond a thousand addresses the rest is not asked for, and that is told."""
+    """Beyond a thousand addresses the rest is not asked for, and the answer says so."""
     many: dict[str, dict[str, object]] = {f"a{number}": {} for number in range(1001)}
     found, unknown = own_dead_letter_queues(Settings(QUEUES, {**many, "c": SETTINGS["c"]}))  # type: ignore[arg-type]
     assert (found, "more than 1,000 addresses" in unknown) == ((), True)

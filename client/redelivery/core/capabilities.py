@@ -77,8 +77,8 @@ class Capabilities:
             broker reports it for the queue.
         reschedule_needs: Setting of the broker that delayed redelivery needs.
         longest_delay: Seconds that the broker can delay a message. None: no limit.
-        caution: How the broker may lose a message of this queue, or why its dead letters may be where nobody looks for
-            them, and the cure.
+        caution: How the broker may lose a message of this queue, or why its dead letters may be elsewhere than its
+            settings say, and the cure.
         advice: How the queue could be configured better.
         not_delivered: Parts of messages that the broker does not give to clients of this protocol: neither handlers nor
             copies have them. Empty: nothing known.

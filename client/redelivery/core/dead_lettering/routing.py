@@ -179,7 +179,7 @@ class DeadLetterRouting:
         )
 
     def _follows(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
-        """Return True if nobody has given a place, and the broker can be asked: for one queue or topic."""
+        """Return True if no option names a place, and the broker can be asked: for one queue or topic."""
         source = self.source
         if not capabilities.tells_dead_letters or strategy.individual or strategy.destination is not None:
             return False
