@@ -25,9 +25,9 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.errors import AdapterError, TransactionRolledBack
+from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack
 from redelivery_stomp.byte_windows import ByteWindow
-from redelivery_stomp.connect_frame import agreed_heartbeats
+from redelivery_stomp.connect_frame import agreed_heartbeats, has_backslash
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import FrameTooLarge, LearnedLimits
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.head_columns import ReadColumns
     from redelivery.core.outgoing import Outgoing
-    from redelivery.errors import RedeliveryError
     from redelivery_stomp.receipts import Answer
 
 __all__ = ["StompAdapter"]
@@ -67,6 +66,8 @@ class StompAdapter:
         # Destinations on which the broker has refused a consumer's further subscription.
         self._single: set[str] = set()
         self._frames = LearnedLimits()
+        # The spelling of backslashes in CONNECT that this broker took last.
+        self._doubled = False
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
         """Connect to one address; see `redelivery.adapter.Adapter.open`."""
@@ -75,12 +76,24 @@ class StompAdapter:
             old.abandon()
         self._sink = sink
         self._name = self._name or uuid.uuid4().hex
-        link = StompConnection(opening, sink)
-        link.turns.single = self._single
-        link.open()
-        self._link = link
+        link = self._link = self._logged_in(opening, sink)
         version = link.server.partition("/")[2].partition(" ")[0]
         return link.profile.able(version)
+
+    def _logged_in(self, opening: Opening, sink: Sink) -> StompConnection:
+        """Return a connection. A log-in with a backslash that the broker turns away is tried in the other spelling."""
+        again = has_backslash(opening.settings)
+        while True:
+            link = StompConnection(opening, sink)
+            link.turns.single = self._single
+            try:
+                link.open(doubled=self._doubled)
+            except RedeliveryError:
+                if not again or not link.turned_away:
+                    raise
+            else:
+                return link
+            again, self._doubled = False, not self._doubled
 
     def agreed(self) -> Agreed | None:
         """Return the protocol version and heart-beats of the open connection; see `redelivery.adapter.Agreeing`."""

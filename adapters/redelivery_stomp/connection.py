@@ -103,18 +103,18 @@ class StompConnection:
 
     # Opening and closing.
 
-    def open(self) -> None:
-        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does."""
+    def open(self, *, doubled: bool = False) -> None:
+        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does; `doubled`: the backslashes."""
         try:
-            self._log_in()
+            self._log_in(doubled=doubled)
         # Also for Ctrl-C in a wait: the reading thread and its socket would stay open.
         except BaseException:
             self.abandon()
             raise
 
-    def _log_in(self) -> None:
+    def _log_in(self, *, doubled: bool) -> None:
         settings, endpoint = self._opening.settings, self._opening.endpoint
-        hello = connect_frame(settings, self._heartbeats.heartbeats)
+        hello = connect_frame(settings, self._heartbeats.heartbeats, doubled=doubled)
         self.transport.start()
         try:
             self.transport.write(hello)
@@ -138,6 +138,11 @@ class StompConnection:
 
     def _refusal(self) -> RedeliveryError:
         return not_logged_in(self._opening, self._refused, garbled=self.transport.garbled, lost=self._lost)
+
+    @property
+    def turned_away(self) -> bool:
+        """True if the broker has refused the log-in, or closed the connection instead of an answer."""
+        return self._refused is not None or (self._lost and not self.transport.garbled)
 
     def abandon(self) -> None:
         """Close at once, and report nothing."""

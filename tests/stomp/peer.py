@@ -135,6 +135,11 @@ class ScriptedPeer:
         del frame
         return False
 
+    def answer(self, frame: bytes) -> bytes | None:
+        """Return the answer to this CONNECT; None: the broker closes the connection instead."""
+        del frame
+        return self.connected
+
     def _converse(self, accepted: socket.socket) -> None:
         heard = b""
         while chunk := accepted.recv(65536):
@@ -144,7 +149,9 @@ class ScriptedPeer:
                 if self.ends_over(each.lstrip(b"\n")):
                     return
                 if command == b"CONNECT":
-                    accepted.sendall(self.connected)
+                    if (answer := self.answer(each)) is None:
+                        return
+                    accepted.sendall(answer)
                 if command in (b"ACK", b"NACK"):
                     self.settled.append(each.lstrip(b"\n"))
                 for receipt in re.findall(rb"\nreceipt:([^\n]+)", each):
