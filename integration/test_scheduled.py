@@ -79,6 +79,26 @@ def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: s
             assert (message.text, message.redelivery_count, message.accept()) == ("waits", 0, True)
 
 
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_delays_do_not_prolong_a_message(activemq: Broker, protocol: str, unique_queue: str) -> None:
+    """A message that Classic has delayed three times, each time a little late, expires when it would have."""
+    policy = redelivery.RedeliveryPolicy(
+        maximum_redeliveries=5, initial_redelivery_delay=1.0, redelivery_delay=1.0
+    )
+    uri = activemq.uri(protocol=protocol, redelivery__scheduler="broker")
+    with redelivery.connect(uri, policies=redelivery.RedeliveryPolicyMap(default=policy)) as connection:
+        consumer = connection.consumer(unique_queue)
+        connection.send(unique_queue, "x", ttl=60.0)
+        seen: list[float | None] = []
+        for _ in range(4):
+            message = consumer.receive(timeout=30)
+            assert message is not None
+            seen.append(message._delivery.expires_at)
+            message.fail("no")
+    assert None not in seen
+    assert max(seen) - min(seen) < 0.005, seen  # type: ignore[type-var,operator]  # none is None
+
+
 def test_a_queue_of_brokerj_that_holds_nothing_is_refused(brokerj: Broker, unique_queue: str) -> None:
     """A queue of Broker-J that delays no message is refused, after a probe with a queue of the same name pattern."""
     with redelivery.connect(brokerj.uri(protocol="amqp", redelivery__scheduler="broker")) as connection:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+from redelivery.core.broker_redelivery import original_expiry
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
@@ -229,8 +230,9 @@ class AmqpDelivery(Delivery):
         ttl = self.header(TTL)
         if not ttl:
             return None
-        at = self.field(EXPIRY)
-        return float(at / 1000 if at else self.arrived + ttl / 1000)
+        told = self.field(EXPIRY)
+        at = float(told / 1000 if told else self.arrived + ttl / 1000)
+        return original_expiry(at, self.noted) if self.source.profile.delay_prolongs else at
 
     @property
     def group(self) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from redelivery.core.broker_redelivery import original_expiry
 from redelivery.core.dead_lettering.origin import LONGEST
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
@@ -61,7 +62,8 @@ class ClassicDelivery(StompDelivery):
         # Classic sends no message that has expired by its own clock. A time in the past comes from a clock here that is
         # ahead, or from a property of this name.
         at = super().expires_at
-        return at if at is not None and at > self.arrived else None
+        # Its scheduler sends a copy late, by up to half a second (6.1.7), and moves the expiry by that.
+        return original_expiry(at, self.noted) if at is not None and at > self.arrived else None
 
     @property
     def key(self) -> Hashable | None:

@@ -65,6 +65,14 @@ def test_only_classic_keeps_too_few_letters_of_a_topic(destination: str, *, clas
     assert delivery(message(), destination).fanned_out is False
 
 
+@pytest.mark.parametrize(("profile", "late"), [(AmqpClassic(), 0.0), (AmqpArtemis(), 0.5)])
+def test_a_delayed_copy_on_classic_expires_with_its_original(profile: AmqpProfile, late: float) -> None:
+    """Classic's scheduler is late and moves the expiry by that: a delayed copy still expires on time."""
+    told = {"redeliveryCopy": "run-1@queue://orders", "redeliveryExpires": str(int((AT + 3) * 1000))}
+    copy = encoded(Outgoing("queue://orders", b"x", headers=told, expires_at=AT + 3.5), profile, AT)
+    assert delivery(copy, profile=profile).expires_at == AT + 3 + late
+
+
 def test_what_was_sent_is_what_is_seen() -> None:
     """Each property of a message that this library sends arrives."""
     sent = Outgoing(

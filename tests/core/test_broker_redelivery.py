@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.core.bench import CAUSE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
-from redelivery.core.broker_redelivery import BrokerRedelivery
+from redelivery.core.broker_redelivery import BrokerRedelivery, original_expiry
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import (
     Accept,
@@ -24,7 +24,7 @@ from redelivery.core.commands import (
     Refused,
     Unanswered,
 )
-from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, EXPIRES, DeadLetterRouting
 from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
 from redelivery.core.ledger_entry import Entry
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
@@ -160,6 +160,16 @@ def test_the_life_of_a_message_is_its_copys() -> None:
     assert (
         one(at.fail(at.run(Letter(1, expires_at=WALL_OFFSET + 500.0)))).copy.expires_at == WALL_OFFSET + 500.0
     )
+
+
+@given(st.floats(1.7e9, 1.9e9), st.floats(0, 60))
+def test_a_copy_expires_with_its_original_however_late_the_broker_is(at: float, late: float) -> None:
+    """A copy whose expiry the broker has moved expires with its original; no note makes a message live longer."""
+    told = {COPY: f"run-1@{QUEUE}", EXPIRES: str(int(at * 1000))}
+    assert original_expiry(at + late, told) == int(at * 1000) / 1000
+    assert original_expiry(at - late - 1, told) == at - late - 1
+    assert original_expiry(None, told) is None
+    assert original_expiry(at + late, {EXPIRES: told[EXPIRES]}) == at + late
 
 
 def test_the_longest_delay_of_a_broker_is_kept() -> None:

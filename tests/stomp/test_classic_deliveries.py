@@ -108,3 +108,12 @@ def test_what_classic_has_sent_lived(monkeypatch: pytest.MonkeyPatch, ahead: flo
     lines = [f"expires:{told * 1000:.0f}", *[line for line in CLASSIC if not line.startswith("expires")]]
     assert delivery(StompClassic(), lines).expires_at == (told if ahead > 0 else None)
     assert delivery(StompClassic(), CLASSIC).expires_at is None
+
+
+def test_a_delayed_copy_expires_with_its_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler is half a second late and moves the expiry by that: a delayed copy still expires on time."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    others = [line for line in CLASSIC if not line.startswith("expires")]
+    own = ["redeliveryCopy:run-1@queue\\c//orders", "redeliveryExpires:1700000003000"]
+    assert delivery(StompClassic(), ["expires:1700000003500", *others, *own]).expires_at == 1_700_000_003.0
+    assert delivery(StompClassic(), ["expires:1700000003500", *others, own[1]]).expires_at == 1_700_000_003.5

@@ -16,7 +16,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.commands import Forward, Reschedule
-from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
+from redelivery.core.dead_lettering.routing import (
+    COPY,
+    DEFERRALS,
+    DUE,
+    EXPIRES,
+    arrived_whole,
+    copy_of,
+    told_of,
+)
 from redelivery.core.delivery import UNKNOWN, Cause, Record
 
 if TYPE_CHECKING:
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy.policy_guard import PolicyGuard
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["EARLY", "BrokerRedelivery"]
+__all__ = ["EARLY", "BrokerRedelivery", "original_expiry"]
 
 # Seconds. A message that is due already, because its copy was refused before, is still sent as a delayed copy.
 SHORTEST = 0.001
@@ -120,6 +128,8 @@ class BrokerRedelivery:
         record.name = record.name or f"{self._run}-{next(self._numbers)}@{self._destination}"
         headers[COPY] = record.name
         headers[DUE] = str(round((due + wall_offset) * 1000))
+        if delivery.expires_at is not None:
+            headers[EXPIRES] = str(int(delivery.expires_at * 1000))
         if record.deferrals:
             headers[DEFERRALS] = str(record.deferrals)
         copy = copy_of(delivery, self._destination, headers, delivery.expires_at)
@@ -199,6 +209,12 @@ class BrokerRedelivery:
         due = _whole(headers, DUE)
         record.due = None if due is None else due / 1000 - wall_offset
         return record
+
+
+def original_expiry(at: float | None, noted: Mapping[str, Any]) -> float | None:
+    """Return when a message expires: `at`, or earlier, if it is a delayed copy whose expiry the broker has moved."""
+    told = _whole(noted, EXPIRES) if at is not None and COPY in noted else None
+    return at if at is None or told is None else min(at, told / 1000)
 
 
 def _text(headers: Mapping[str, Any], name: str) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "COPY",
     "DEFERRALS",
     "DUE",
+    "EXPIRES",
     "OWN_HEADERS",
     "WHOLE",
     "DeadLetterRouting",
@@ -43,6 +44,8 @@ COPY = "redeliveryCopy"
 """Property of a delayed copy with its name and the queue that it was sent to; a dead letter has none."""
 DUE = "redeliveryDue"
 """Property with the due time of a delayed copy: milliseconds since the Unix epoch."""
+EXPIRES = "redeliveryExpires"
+"""Property with the time at which a delayed copy expires, as `DUE`: Classic moves the expiry of what it delays."""
 DEFERRALS = "redeliveryDeferrals"
 """Property with the number of uncharged deferrals of a delayed copy."""
 WHOLE = "redeliveryWhole"
@@ -52,6 +55,7 @@ _EMPTY: dict[BodyKind, BodyKind] = {"unknown": "text", "unknown-bytes": "bytes"}
 OWN_HEADERS = frozenset({
     COPY,
     DUE,
+    EXPIRES,
     DEFERRALS,
     WHOLE,
     "redeliveryCause",
