@@ -128,6 +128,27 @@ def test_a_queue_that_does_not_exist(
         assert proxy.links_ever == 1, "no other connection was needed"
 
 
+def test_heart_beats_that_brokerj_finds_too_often(brokerj: Broker) -> None:
+    """Heart-beats of less than a second are refused by Broker-J: an error of the option, without a reconnect."""
+    with (
+        pytest.raises(redelivery.ConfigurationError, match=r"redelivery\.heartbeat=1000 or more"),
+        redelivery.connect(brokerj.uri(protocol="amqp", redelivery__heartbeat=500)) as connection,
+    ):
+        connection.send("present", "x")
+
+
+def test_an_address_of_the_other_routing_type(artemis: Broker, unique_queue: str) -> None:
+    """A consumer that Artemis refuses for the routing type of the address is told what to consume; that works."""
+    with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
+        connection.consumer(f"topic://{unique_queue}.t")
+        connection.consumer(f"queue://{unique_queue}.q")
+        for wrong, right in (("queue", "topic"), ("topic", "queue")):
+            name = f"{unique_queue}.{right[0]}"
+            with pytest.raises(redelivery.AdapterError, match=f"consume {right}://{name}, or give it"):
+                connection.consumer(f"{wrong}://{name}")
+            connection.consumer(f"{right}://{name}")
+
+
 def test_a_message_that_is_too_large(
     any_broker: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,6 +131,25 @@ def test_a_queue_that_is_there_with_other_arguments(
         links = proxy.links_ever
         assert links <= 2
         never(lambda: proxy.links_ever > links, 0.5)
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_the_address_that_the_refusal_names_works(rabbitmq: Broker, protocol: str, unique_queue: str) -> None:
+    """A refusal over arguments names an address that declares nothing; with it the queue is sent to and consumed."""
+    with redelivery.connect(rabbitmq.uri(redelivery__queueArguments=QUORUM)) as connection:
+        connection.send(unique_queue, "there")
+    with redelivery.connect(rabbitmq.uri(protocol=protocol)) as connection:
+        if (protocol, rabbitmq.release >= (4,)) == ("amqp", True):
+            named = unique_queue
+        else:
+            with pytest.raises(redelivery.AdapterError) as caught:
+                connection.consumer(unique_queue)
+            (named,) = re.findall("name it ([^,]+),", str(caught.value))
+        consumer = connection.consumer(named)
+        connection.send(named, "more")
+        messages = [pull(consumer) for _ in range(2)]
+        assert sorted(message.text for message in messages) == ["more", "there"]
+        assert all(message.accept() for message in messages)
 
 
 @pytest.mark.parametrize("destination", ["native:///amq/queue/{}", "native:///exchange/{}/key"])

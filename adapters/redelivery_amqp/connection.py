@@ -6,6 +6,7 @@ because a sink takes the library's own locks.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -39,6 +40,8 @@ __all__ = ["AmqpConnection"]
 REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
 # Proton's condition where what arrives is no AMQP, or nothing arrives.
 FRAMING = "amqp:connection:framing-error"
+# Qpid Broker-J 9.2.0, of heart-beats of less than a second.
+_TOO_OFTEN = re.compile("idle timeout of [0-9]+ is too low")
 E = proton.Event
 
 
@@ -140,6 +143,9 @@ class AmqpConnection:
             why = self._reason or f"no answer within {seconds:g} s"
             return TransportError(f"{endpoint}: {why}; is this the port of another protocol, or of TLS?")
         name, text = self._error
+        if _TOO_OFTEN.search(text):
+            option = "redelivery.heartbeat"
+            return ConfigurationError(f"{endpoint}: {text}: give {option}=1000 or more", option=option)
         if name in REFUSED:
             return AdapterError(f"{endpoint}: the broker refused the log-in: {text}")
         asks = "; is this the port of another protocol, or of TLS?" if name == FRAMING else ""

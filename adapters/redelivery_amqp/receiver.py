@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
+from redelivery.adapter_support.refusal_cures import with_cure
 from redelivery.errors import AdapterError
 from redelivery_amqp.partial_reading import LargeMaps
 from redelivery_amqp.settlement_progress import SettlementProgress
@@ -168,4 +169,4 @@ def refusal(what: str, condition: proton.Condition | None, masked: Callable[[str
     """Return the error for what the broker refused or ended, with the broker's text `masked`."""
     if condition is None:
         return AdapterError(f"{what}, and gave no reason")
-    return AdapterError(f"{what}: {masked(condition.description or condition.name)}")
+    return AdapterError(f"{what}: {with_cure(masked(condition.description or condition.name))}")

@@ -39,7 +39,7 @@ def connect_frame(settings: Settings, heartbeats: tuple[int, int], *, doubled: b
 
 
 def has_backslash(settings: Settings) -> bool:
-    """True if the CONNECT frame has a backslash: before its answer nobody knows how the broker reads it."""
+    """True if the CONNECT frame has a backslash: how the broker reads it is unknown before its answer."""
     return connect_frame(settings, (0, 0), doubled=True) != connect_frame(settings, (0, 0))
 
 

@@ -104,7 +104,10 @@ class StompConnection:
     # Opening and closing.
 
     def open(self, *, doubled: bool = False) -> None:
-        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does; `doubled`: the backslashes."""
+        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does.
+
+        `doubled`: see `connect_frame`.
+        """
         try:
             self._log_in(doubled=doubled)
         # Also for Ctrl-C in a wait: the reading thread and its socket would stay open.

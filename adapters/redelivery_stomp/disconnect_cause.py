@@ -9,6 +9,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from redelivery.adapter_support.refusal_cures import with_cure
 from redelivery.core.delivery import Cause
 from redelivery.core.printable import move_command
 
@@ -24,13 +25,6 @@ __all__ = ["StompDisconnectCause", "accused", "named", "said"]
 AT_ONCE = 1.0
 # Characters of an id that are reported.
 LONGEST_NAME = 120
-
-
-# On RabbitMQ each SUBSCRIBE and SEND declares its queue.
-_OTHER_ARGUMENTS = (
-    "the queue exists with other arguments: set those as redelivery.queueArguments (for a dead-letter queue as "
-    "redelivery.deadLetterArguments), or use AMQP"
-)
 
 # Artemis' ERROR about a SEND prints the message with all its properties, which may be secrets, and not the reason.
 _DUMP = re.compile(r" \w*Message\w*\[messageID=.*", re.DOTALL)
@@ -117,8 +111,7 @@ def said(headers: Mapping[str, str], body: bytes) -> str:
     message = headers.get("message") or detail or "an error without a text"
     # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
-    text = _DUMP.sub(_NO_REASON, text)
-    return f"{text}; {_OTHER_ARGUMENTS}" if "inequivalent arg" in text else text
+    return with_cure(_DUMP.sub(_NO_REASON, text))
 
 
 def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery | None:

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import redelivery
+from redelivery.adapter import Opening
+from redelivery.clock import SystemClock
+from redelivery_amqp.connection import AmqpConnection
 
 SASL, AMQP = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
 
@@ -60,3 +63,17 @@ def test_the_port_of_another_protocol_is_suspected(answer: bytes) -> None:
         with pytest.raises(redelivery.TransportError, match="is this the port of another protocol"):
             redelivery.connect(uri).__enter__()
         done.result(60)
+
+
+def test_heart_beats_that_the_broker_finds_too_often_are_a_wrong_option() -> None:
+    """Broker-J's minimum of a second is an error of the option, which no reconnect repeats, and names the value."""
+    settings = redelivery.parse_uri("amqp://h?redelivery.heartbeat=500")
+    link = AmqpConnection(Opening(settings, settings.endpoints[0], 1, SystemClock()), lambda _: None)
+    link._error = (
+        "amqp:not-allowed",
+        "Requested idle timeout of 500 is too low. The minimum supported timeout is1000",
+    )
+    refused = link._refusal()
+    assert isinstance(refused, redelivery.ConfigurationError)
+    assert refused.option == "redelivery.heartbeat"
+    assert "give redelivery.heartbeat=1000 or more" in str(refused)

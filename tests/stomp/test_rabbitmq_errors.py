@@ -243,4 +243,5 @@ def test_a_queue_with_other_arguments_is_an_error_with_its_cure(wire: Wire) -> N
     wire.adapter.execute((Send(1, Outgoing("queue://q", b"")),))
     refuse(wire, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/'")
     (error,) = [event.error for event in wire.events if isinstance(event, Sent)]
+    assert "name it native:///amq/queue/q, which declares nothing" in str(error)
     assert "set those as redelivery.queueArguments" in str(error)

@@ -8,7 +8,7 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError
-from redelivery.uri.parser import parse_uri
+from redelivery.uri.parser import parse_uri, redact_uri
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from redelivery.uri.parser import parse_uri
         ("stomp+tls", "stomp+ssl"),
         ("stompssl", "stomp+ssl"),
         ("stom+ssl", "stomp+ssl"),
-        ("amqp+ssl", "amqps"),
+        ("amqp+tls", "amqps"),
         ("amqpssl", "amqps"),
         ("STOMPS", "stomp+ssl"),
         ("stmp", "stomp"),
@@ -42,3 +42,12 @@ def test_a_scheme_of_the_java_client_is_answered_by_ours(scheme: str, ours: str)
     """A scheme of the Java client is answered by ours, with TLS for TLS."""
     with pytest.raises(ConfigurationError, match=re.escape(f"use {ours}; ")):
         redelivery.connect(f"{scheme}://h")
+
+
+@pytest.mark.parametrize("written", ["amqp+ssl://b-1.mq.example.com:5671", "AMQP+SSL://b-1.mq.example.com"])
+def test_the_scheme_that_amazon_mq_prints_is_read(written: str) -> None:
+    """`amqp+ssl`, as the console of Amazon MQ prints it, is `amqps`, also in a list."""
+    for uri in (written, f"failover:({written},amqps://b-2.mq.example.com)"):
+        first = parse_uri(uri).endpoints[0]
+        assert (first.scheme, first.host, first.port) == ("amqps", "b-1.mq.example.com", 5671)
+        assert redact_uri(uri).count("amqps://b-1") == 1

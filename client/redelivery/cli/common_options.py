@@ -49,14 +49,14 @@ def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     The first argument is the URI if it starts with the scheme of one. Without `REDELIVERY_URL` it must be one.
     """
     from redelivery.registry import schemes  # noqa: PLC0415
-    from redelivery.uri.option_table import JAVA_PORTS, SCHEMES  # noqa: PLC0415
+    from redelivery.uri.option_table import JAVA_PORTS, SCHEMES, SPELLINGS  # noqa: PLC0415
 
     fallback = os.environ.get(ENVIRONMENT, "").strip()
     first = words[0] if words else ""
     found = _SCHEME.match(first)
     scheme = found[1].lower() if found else ""
     listed = first.startswith("(") or first[: len("failover:")].lower() == "failover:"
-    if listed or scheme in (*SCHEMES, *JAVA_PORTS) or (scheme and scheme in schemes()):
+    if listed or scheme in (*SCHEMES, *SPELLINGS, *JAVA_PORTS) or (scheme and scheme in schemes()):
         return first, words[1:]
     if _PLACE.fullmatch(first):
         raise click.UsageError(f"{first!r} is no URI: write stomp://{first}")

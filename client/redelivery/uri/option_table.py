@@ -17,6 +17,7 @@ __all__ = [
     "OUR_POLICY",
     "POLICY",
     "SCHEMES",
+    "SPELLINGS",
     "STRATEGY_NAMES",
     "Option",
     "Scope",
@@ -69,6 +70,8 @@ STRATEGY_NAMES = {
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
 """Our schemes, and their default ports; 0: no port."""
+SPELLINGS = {"amqp+ssl": "amqps"}
+"""Other names of our schemes: the console of Amazon MQ has this one."""
 JAVA_PORTS = {
     "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
     "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
@@ -248,7 +251,7 @@ _TABLE: tuple[Option, ...] = (
           "Log each failure; false: of failures alike, 10 in 10 s, and one line for the rest."),
     _ours("sendTimeout", "milliseconds", "30000",
           "Time of one send: the reconnect, if any, and the broker's confirmation.", 1),
-    _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100.", 100),
+    _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100, on Qpid Broker-J 1000.", 100),
     _network("connectTimeout", "milliseconds", "10000",
              "Time for one address: TCP, TLS and log-in together; the look-up of its name is not limited.", 1),
     _network("broker", "choice", "auto", "The broker, where it hides its name.",

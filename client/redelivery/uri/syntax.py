@@ -19,6 +19,7 @@ from redelivery.uri.option_table import (
     OUR_POLICY,
     POLICY,
     SCHEMES,
+    SPELLINGS,
     STRATEGY_NAMES,
     map_prefix_of,
 )
@@ -125,7 +126,7 @@ def _address(text: str, *, quiet: bool) -> Address:
     if found is None:
         raise ConfigurationError("each address of a connection URI is written scheme://host:port")
     # Schemes are case-insensitive (RFC 3986).
-    scheme, rest = found[1].lower(), found[2]
+    scheme, rest = SPELLINGS.get(found[1].lower(), found[1].lower()), found[2]
     known = (*SCHEMES, *JAVA_PORTS)
     # An installed adapter of another project can serve it.
     if scheme not in known and scheme not in schemes():
@@ -153,7 +154,7 @@ def _address(text: str, *, quiet: bool) -> Address:
 def _place(scheme: str, place: str) -> tuple[str, int]:
     found = _HOST.fullmatch(place)
     if found is None:
-        hint = "; write the value of the placeholder ${...}" if "${" in place else ""
+        hint = _hint(place)
         raise ConfigurationError(
             f"{scheme}:// needs a host name or address, and a port in digits if any: {scheme}://host:port{hint}"
         )
@@ -167,6 +168,15 @@ def _place(scheme: str, place: str) -> tuple[str, int]:
     if not 1 <= port <= 65535:
         raise ConfigurationError(f"the port of a {scheme}:// address must be from 1 to 65535")
     return bracketed or plain, port
+
+
+def _hint(place: str) -> str:
+    """Return what to write instead of a host that cannot be read; nothing of it is repeated."""
+    if "${" in place:
+        return "; write the value of the placeholder ${...}"
+    if place.startswith("[") and "%" in place:
+        return "; an IPv6 address has no zone (%25eth0) here: write a host name, or an address without one"
+    return "; an IPv6 address is written in brackets, as in [::1]:61613" if place.count(":") > 1 else ""
 
 
 def _userinfo(scheme: str, userinfo: str) -> tuple[str, str | None]:
