@@ -34,9 +34,10 @@ HASTY: dict[str, Any] = {"redelivery__connectTimeout": 1500}
 
 
 class Diagnosis:
-    """Output of the doctor."""
+    """Output of the doctor, which may ask where that makes a queue; `create=False`: it may not."""
 
-    def __init__(self, uri: str, *args: str) -> None:
+    def __init__(self, uri: str, *args: str, create: bool = True) -> None:
+        args = (*args, "--create") if create else args
         done = subprocess.run(
             [sys.executable, "-m", "redelivery.cli", "doctor", uri, *args, "--output", "json"],
             check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,

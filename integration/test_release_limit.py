@@ -102,7 +102,15 @@ def test_the_doctor_looks_at_the_dead_letter_queue(node: Broker, unique_queue: s
         raw.declare(f"{unique_queue}.old", QUORUM)
 
     def warned(dead: str) -> list[str]:
-        command = [sys.executable, "-m", "redelivery.cli", "doctor", uri_of(node, dead), unique_queue]
+        command = [
+            sys.executable,
+            "-m",
+            "redelivery.cli",
+            "doctor",
+            uri_of(node, dead),
+            unique_queue,
+            "--create",
+        ]
         done = subprocess.run(
             [*command, "--output", "json"], check=False, capture_output=True, text=True, timeout=120,
             stdin=subprocess.DEVNULL,

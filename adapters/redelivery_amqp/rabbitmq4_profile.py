@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, DELIVERY_LIMIT, HOLDABLE
 from redelivery.core.dead_lettering.origin import ORIGIN
 from redelivery.core.destination import no_such_kind
+from redelivery.core.quorum_options import QUORUM_OPTIONS
 from redelivery_amqp.notes import noted
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
@@ -30,8 +31,8 @@ TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
 HOLDS_NOT_BACK = (
-    "this is a classic queue; in a quorum queue the broker can hold parked messages itself, over restarts and for any "
-    "consumer (redelivery.scheduler=broker)"
+    "this is a classic queue, and stays one; in a new queue the broker can hold parked messages itself, over restarts "
+    f"and for any consumer, with {QUORUM_OPTIONS}"
 )
 HOLDS_BACK = (
     "the broker can hold the parked messages of this queue itself, over restarts and for any consumer; set "

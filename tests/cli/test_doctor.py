@@ -218,7 +218,7 @@ def test_several_addresses(cli: Any, script: Script) -> None:
     """If one address serves, findings on the others are warnings; if none does, they are failures."""
     uri = "failover:(stomp://b1,stomp://b2)"
     script.opening = [TransportError("b1 is closed"), None]
-    ended = cli("doctor", uri, "orders")
+    ended = cli("doctor", uri, "orders", "--create")
     assert (ended.code, levels(ended.out)["protocol"], levels(ended.out)["queue://orders"]) == (
         0,
         "warn",
@@ -234,7 +234,7 @@ def test_several_addresses(cli: Any, script: Script) -> None:
 def test_a_broker_that_does_not_answer(cli: Any, script: Script) -> None:
     """A question without an answer is a finding after the connect time-out."""
     script.silent = True
-    ended = cli("doctor", URI, "orders", "--send")
+    ended = cli("doctor", URI, "orders", "--send", "--create")
     assert ended.code == 69
     assert ended.out.count("the broker did not confirm a consumer within 0.1 s") == 2
 
@@ -243,7 +243,7 @@ def test_a_broker_that_is_gone_meanwhile(cli: Any, script: Script) -> None:
     """A lost connection is opened once more for the next question."""
     script.refuses, script.loses = {"queue://a": REFUSED}, True
     script.opening = [None, TransportError("gone")]
-    ended = cli("doctor", URI, "a", "b")
+    ended = cli("doctor", URI, "a", "b", "--create")
     assert "FAIL  queue://b      gone: run it again" in ended.out
 
 

@@ -18,7 +18,7 @@ from tests.cli.doctor_script import AMQP, RABBIT, REFUSED, STOMP, URI, levels
 
 def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
     """Over STOMP a consumer begins with a selector that matches nothing, then with its dead-letter destination."""
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (ended.code, ended.err) == (0, "")
     assert "the broker is ActiveMQ Classic 6.1.7; TEST 1, heart-beats each 10 s both ways" in ended.out
     assert "may be consumed; credit: auto, begins with 4 (one worker), at most 1,000" in ended.out
@@ -39,10 +39,14 @@ def test_the_brokers_own_settings_are_named(cli: Any, script: Script) -> None:
     """Where the default place takes copies, the settings of the broker that do not count are named; else nothing is."""
     script.able = replace(STOMP, broker="artemis")
     assert (
-        "over STOMP Artemis cannot be asked for the dead-letter-address" in cli("doctor", URI, "orders").out
+        "over STOMP Artemis cannot be asked for the dead-letter-address"
+        in cli("doctor", "--create", URI, "orders").out
     )
     chosen = cli(
-        "doctor", f"{URI}{'&' if '?' in URI else '?'}redelivery.deadLetterDestination=dead", "orders"
+        "doctor",
+        "--create",
+        f"{URI}{'&' if '?' in URI else '?'}redelivery.deadLetterDestination=dead",
+        "orders",
     )
     assert "go to queue://dead" in chosen.out
     assert "cannot be asked" not in chosen.out
@@ -72,7 +76,7 @@ def test_the_brokers_own_place_is_asked(
 ) -> None:
     """Where the broker can be asked, its own place is shown, with the setting; or why it is not known."""
     script.able, script.queues = FOLLOWING, {"queue://orders": of_queue}
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (levels(ended.out)["dead letters"], text in ended.out) == (level, True), ended.out
     asking = [one for one in script.commands if isinstance(one, Subscribe) and one.own_place]
     assert [(one.window, one.dead_letters) for one in asking] == [(0, ())]
@@ -82,7 +86,7 @@ def test_a_place_of_the_options_beside_the_brokers(cli: Any, script: Script) -> 
     """An option wins, and the broker's own place is named beside it, if it is another one."""
     script.able, script.queues = FOLLOWING, {"queue://orders": DLA}
     for place, named in (("mine", True), ("DLA", False)):
-        ended = cli("doctor", f"{URI}&redelivery.deadLetterDestination={place}", "orders")
+        ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination={place}", "orders")
         assert f"go to queue://{place}, which takes messages" in ended.out
         wins = (
             "the options win; without them they would go to queue://DLA, by the dead-letter-address of orders"
@@ -94,18 +98,21 @@ def test_a_dead_letter_exchange_of_the_queue(cli: Any, script: Script) -> None:
     """A dead-letter exchange of RabbitMQ's queue is named, and what goes there."""
     own = replace(AMQP, own_dead_letters="the queue's dead-letter exchange dlx")
     script.able, script.queues = AMQP, {"queue://orders": own}
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (
         "the queue's dead-letter exchange dlx gets what the broker itself gives up; a copy wins" in ended.out
     )
     script.queues = {"queue://orders": replace(own, poison_persistent=True)}
-    assert "poison goes there too, unless an option names a place" in cli("doctor", URI, "orders").out
+    assert (
+        "poison goes there too, unless an option names a place"
+        in cli("doctor", "--create", URI, "orders").out
+    )
 
 
 def test_the_brokers_own_place_is_refused(cli: Any, script: Script) -> None:
     """A place that the user may not send to is a FAIL: the consumer would not start."""
     script.able, script.refuses = FOLLOWING, {"own place": REFUSED}
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (ended.code, levels(ended.out)["dead letters"]) == (1, "FAIL")
     assert "poison could not leave; set another redelivery.deadLetterDestination: no permission" in ended.out
 
@@ -113,7 +120,7 @@ def test_the_brokers_own_place_is_refused(cli: Any, script: Script) -> None:
 def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) -> None:
     """Of an adapter of another project it is not known that it asked for the right to send dead letters."""
     script.able = replace(STOMP, broker="shelf")
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert "go to queue://DLQ, unless the broker refuses this user's first message to it" in ended.out
     assert levels(ended.out)["dead letters"] == "note"
 
@@ -121,18 +128,18 @@ def test_the_dead_letters_of_another_projects_adapter(cli: Any, script: Script) 
 def test_groups_that_no_consumer_owns(cli: Any, script: Script) -> None:
     """With per_group on a broker that binds no group to a consumer, a note says that one process keeps the order."""
     per_group = f"{URI}&redelivery.ordering=per_group"
-    assert "ordering" not in levels(cli("doctor", per_group, "orders").out)
+    assert "ordering" not in levels(cli("doctor", "--create", per_group, "orders").out)
     script.able = replace(RABBIT, binds_groups=False)
-    ended = cli("doctor", per_group, "orders")
+    ended = cli("doctor", "--create", per_group, "orders")
     assert levels(ended.out)["ordering"] == "note"
     assert "RabbitMQ sends the messages of a group to all consumers" in ended.out
-    assert "ordering" not in levels(cli("doctor", URI, "orders").out)
+    assert "ordering" not in levels(cli("doctor", "--create", URI, "orders").out)
 
 
 def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
     """Over AMQP no credit is granted: no message is prefetched when the consumer ends."""
     script.able = AMQP
-    assert cli("doctor", URI, "orders").code == 0
+    assert cli("doctor", "--create", URI, "orders").code == 0
     assert {one.window for one in script.commands if isinstance(one, Subscribe)} == {0}
     assert not [one for one in script.commands if isinstance(one, Credit | Accept | Send)]
 
@@ -140,7 +147,7 @@ def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
 def test_rabbitmq_over_stomp_is_not_asked_for_a_message(cli: Any, script: Script) -> None:
     """On RabbitMQ over STOMP the queue is not consumed; dead letters are checked with a queue of the doctor's own."""
     script.able = RABBIT
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert levels(ended.out)["queue://orders"] == "note"
     assert "RabbitMQ hands out a message to each consumer" in ended.out
     assert "and 1000 parked ones" in ended.out
@@ -149,14 +156,14 @@ def test_rabbitmq_over_stomp_is_not_asked_for_a_message(cli: Any, script: Script
     assert {one.destination.rpartition(".")[0] for one in begun} == {"queue://redelivery.doctor"}
     assert all(one.private for one in begun)
     script.late = {"queue://DLQ": REFUSED}
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (ended.code, levels(ended.out)["dead letters"]) == (1, "FAIL")
 
 
 def test_a_queue_without_permission(cli: Any, script: Script) -> None:
     """A refused queue is a FAIL with a remedy; a connection that the broker closes with it is opened again."""
     script.refuses, script.loses = {"queue://orders": REFUSED}, True
-    ended = cli("doctor", URI, "orders", "other")
+    ended = cli("doctor", "--create", URI, "orders", "other")
     assert ended.code == 1
     assert (
         "FAIL  queue://orders no permission: let this user consume from queue://orders, or make the queue"
@@ -170,7 +177,7 @@ def test_a_queue_without_permission(cli: Any, script: Script) -> None:
 def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> None:
     """A dead-letter queue that cannot be used is a FAIL: the consumer would not start."""
     script.refuses = {"queue://LOST": REFUSED}
-    ended = cli("doctor", f"{URI}&redelivery.deadLetterDestination=LOST", "orders")
+    ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination=LOST", "orders")
     assert ended.code == 1
     assert "FAIL  dead letters   no permission: poison could not leave; make queue://LOST" in ended.out
     assert levels(ended.out)["queue://orders"] == "ok"
@@ -190,31 +197,38 @@ def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> No
 def test_dead_letters_without_a_copy(cli: Any, script: Script, options: str, text: str) -> None:
     """Without copies the broker is not asked about dead letters."""
     script.able = replace(STOMP, poison_persistent=True)
-    assert text in cli("doctor", f"{URI}&{options}", "orders").out
+    assert text in cli("doctor", "--create", f"{URI}&{options}", "orders").out
 
 
 def test_what_the_brokers_own_acknowledgement_may_lose(cli: Any, script: Script) -> None:
     """With `deadLetter=ack` doctor warns of dead letters that the broker would drop, of a queue and not of a topic."""
     script.able = replace(STOMP, poison_persistent=True, own_poison="asked", ack_caution="one of two is lost")
     ack = f"{URI}&redelivery.deadLetter=ack"
-    (line,) = [line for line in cli("doctor", ack, "orders").out.splitlines() if "one of two is lost" in line]
+    out = cli("doctor", "--create", ack, "orders").out
+    (line,) = [line for line in out.splitlines() if "one of two is lost" in line]
     assert line.split()[:2] == ["warn", "queue://orders"]
-    assert "one of two" not in cli("doctor", ack, "topic://orders").out
-    assert "one of two" not in cli("doctor", URI, "orders").out
+    assert "one of two" not in cli("doctor", "--create", ack, "topic://orders").out
+    assert "one of two" not in cli("doctor", "--create", URI, "orders").out
 
 
 def test_the_way_out_of_what_stomp_cannot_consume(cli: Any, script: Script) -> None:
     """Where STOMP cannot consume some messages, doctor names the command that moves one away."""
     script.able = replace(STOMP, unsettleable=True)
-    assert "redelivery dlq redrive AMQP-URI orders --id ID --to PLACE" in cli("doctor", URI, "orders").out
+    assert (
+        "redelivery dlq redrive AMQP-URI orders --id ID --to PLACE"
+        in cli("doctor", "--create", URI, "orders").out
+    )
     script.able = STOMP
-    assert "AMQP-URI" not in cli("doctor", URI, "orders").out
+    assert "AMQP-URI" not in cli("doctor", "--create", URI, "orders").out
 
 
 def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None:
     """Individual dead letters of a wildcard are not checked: they depend on the message."""
     ended = cli(
-        "doctor", f"{URI}&redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=X.", "orders.*"
+        "doctor",
+        "--create",
+        f"{URI}&redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=X.",
+        "orders.*",
     )
     assert "go to a destination of each queue" in ended.out
 
@@ -223,18 +237,18 @@ def test_a_policy_that_is_longer_than_the_broker_allows(cli: Any, script: Script
     """A policy that is too long for the broker is a FAIL, and the other checks go on."""
     script.able = replace(RABBIT, flow=True)
     uri = "stomp://b1?redelivery.policy.delays=1000,1500000"
-    ended = cli("doctor", uri, "orders")
+    ended = cli("doctor", "--create", uri, "orders")
     assert ended.code == 78
     assert "holds a message for 1501 s, but rabbitmq lets a consumer hold one for 1800 s" in ended.out
     assert "give redelivery.policy.maximumElapsed, or let the broker hold" in ended.out
     assert levels(ended.out)["queue://orders"] == "ok"
-    assert cli("doctor", f"{uri}&redelivery.policy.maximumElapsed=600000", "orders").code == 0
+    assert cli("doctor", "--create", f"{uri}&redelivery.policy.maximumElapsed=600000", "orders").code == 0
 
 
 @pytest.mark.parametrize("place", ["queu://orders", "DLQ", ""])
 def test_a_destination_that_cannot_be_consumed(cli: Any, script: Script, place: str) -> None:
     """A destination that a consumer refuses by itself is a FAIL, without a question to the broker."""
-    ended = cli("doctor", URI, place)
+    ended = cli("doctor", "--create", URI, place)
     assert ended.code == 78
     assert not script.commands
 
@@ -244,7 +258,7 @@ def test_how_the_dead_letter_queue_drops_messages(cli: Any, script: Script) -> N
     script.able = replace(AMQP, broker="rabbitmq", version="4.0.5", release_limit=20)
     caution = "a message is dropped after 20 releases; declare it otherwise: redelivery.queueArguments=x"
     script.queues = {"queue://orders": script.able, "queue://DLQ": replace(script.able, caution=caution)}
-    ended = cli("doctor", URI, "orders")
+    ended = cli("doctor", "--create", URI, "orders")
     assert (
         "warn  dead letters   queue://DLQ: a message is dropped after 20 releases; declare it otherwise: "
         "redelivery.deadLetterArguments=x; a queue that exists keeps its arguments"
@@ -253,26 +267,26 @@ def test_how_the_dead_letter_queue_drops_messages(cli: Any, script: Script) -> N
     assert (look.destination, look.window, look.existing) == ("queue://DLQ", 0, True)
     script.refuses["queue://DLQ"] = None
     script.queues = {}
-    assert "warn  dead letters" not in cli("doctor", URI, "orders").out
+    assert "warn  dead letters" not in cli("doctor", "--create", URI, "orders").out
 
 
 def test_over_stomp_the_dead_letter_queue_cannot_be_asked(cli: Any, script: Script) -> None:
     """Where a look may count, and the broker does not report whether, a note says so."""
     script.able = replace(RABBIT, version="4.0.5", release_limit=20)
     said = "over STOMP RabbitMQ 4.0.5 does not report whether it is a quorum queue, which drops a message after 20"
-    assert said in cli("doctor", URI, "orders").out
+    assert said in cli("doctor", "--create", URI, "orders").out
     script.able = RABBIT
-    assert said not in cli("doctor", URI, "orders").out
+    assert said not in cli("doctor", "--create", URI, "orders").out
 
 
 def test_a_wildcard_that_means_copies(cli: Any, script: Script) -> None:
     """A wildcard on Artemis is a FAIL with the option that allows it; allowed, the doctor begins no consumer of it."""
     script.able = replace(AMQP, copies_by_wildcard=True)
-    ended = cli("doctor", URI, "orders.>")
+    ended = cli("doctor", "--create", URI, "orders.>")
     assert ended.code == 78
     assert "name each queue, or add redelivery.wildcards=address to get those copies" in ended.out
     assert levels(ended.out)["queue://orders.>"] == "FAIL"
-    ended = cli("doctor", f"{URI}&redelivery.wildcards=address", "orders.>")
+    ended = cli("doctor", "--create", f"{URI}&redelivery.wildcards=address", "orders.>")
     assert ended.code == 0
     assert levels(ended.out)["queue://orders.>"] == "note"
     assert "the first consumer makes its queue" in ended.out

@@ -10,8 +10,10 @@ _CURES = (
     # RabbitMQ: each SUBSCRIBE and SEND declares its queue, and so does each link to 3.x.
     (
         re.compile(r"inequivalent arg .*for queue '([^']*)'"),
-        r"the queue exists with other arguments: name it native:///amq/queue/\1, which declares nothing, or over STOMP "
-        "set those as redelivery.queueArguments (for a dead-letter queue as redelivery.deadLetterArguments)",
+        (
+            r"the queue exists with other arguments: name it native:///amq/queue/\1, which declares nothing, or over "
+            "STOMP set those as redelivery.queueArguments (for a dead-letter queue as redelivery.deadLetterArguments)"
+        ),
     ),
     # Artemis (2.31.2 to 2.56.0), over AMQP.
     (
@@ -22,7 +24,7 @@ _CURES = (
         re.compile("Address (.+) is not configured for topic support"),
         r"its routing type is anycast, as that of a queue: consume queue://\1, or give it multicast too",
     ),
-)  # fmt: skip
+)
 # Characters of a broker's text in which a known one is looked for.
 _LONGEST = 2000
 

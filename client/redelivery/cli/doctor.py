@@ -25,7 +25,7 @@ Examples:
 
 \b
 Each line is ok, note, warn or FAIL, and says what to do. No message is taken,
-and none is sent without --send.
+none is sent without --send, and no queue is made without --create.
 
 \b
 Exit codes: that of the first FAIL: 1 rights or dead letters, 69 not reached,
@@ -33,11 +33,12 @@ Exit codes: that of the first FAIL: 1 rights or dead letters, 69 not reached,
 with --strict.""",
 )
 @click.argument("words", nargs=-1, metavar="[URI] [DEST...]")
+@click.option("--create", is_flag=True, help="Ask the broker also where that makes a missing queue.")
 @click.option("--send", is_flag=True, help="Send one message to redelivery.doctor, and take it back.")
 @click.option("--strict", is_flag=True, help="Exit with 3 if there is a warning.")
 @output_option
 @verbose_option
-def doctor(words: tuple[str, ...], send: bool, strict: bool, output: str) -> int:
+def doctor(words: tuple[str, ...], create: bool, send: bool, strict: bool, output: str) -> int:
     """Check whether a consumer would work: the URI, network, TLS, log-in, rights, dead letters, policy, ledger.
 
     Without URI, REDELIVERY_URL is used.
@@ -48,7 +49,7 @@ def doctor(words: tuple[str, ...], send: bool, strict: bool, output: str) -> int
 
     uri, destinations = uri_and_rest(words)
     found: list[Finding] = []
-    for finding in examine(uri, destinations, SystemClock(), send=send):
+    for finding in examine(uri, destinations, SystemClock(), send=send, create=create):
         found.append(finding)
         if output == "table":
             click.echo(clean(finding.line))

@@ -2,17 +2,20 @@
 
 No message is taken. Over AMQP a consumer begins without credit; over STOMP, where the broker filters, with a selector
 that matches no message. RabbitMQ over STOMP can do neither: there the right to consume is not checked.
+
+Without `Visit.create` no queue is made: a broker that makes a missing queue for each question is not asked.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.checks.log_in import NAMES
-from redelivery.cli.checks.own_dead_letters import beside, followed
+from redelivery.cli.checks.own_dead_letters import beside, followed, unasked
 from redelivery.cli.checks.schedule import schedule
 from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
 from redelivery.core.policy.classic_wildcards import is_pattern
@@ -20,6 +23,7 @@ from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.core.printable import move_command
 from redelivery.core.queue_wildcards import names_queues
+from redelivery.core.quorum_options import QUORUM_OPTIONS
 from redelivery.driver.port import dead_letters_of, planned, single
 from redelivery.errors import ConfigurationError, TransportError
 
@@ -45,6 +49,10 @@ LOOKING = 10**6
 OWN_QUEUE = "queue://redelivery.doctor"
 # Brokers that let any user open a link to an existing queue, and refuse the message (integration/test_doctor.py).
 UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
+# Brokers that make a missing queue for each client that asks about it (integration/test_doctor_create.py).
+MAKE_QUEUES = frozenset({"activemq", "artemis"})
+# RabbitMQ over AMQP, of a queue that it does not have: this library's own words on 4.x, the broker's on 3.x.
+_ABSENT = re.compile("the broker has no queue|NOT_FOUND - no queue")
 _POLICY = "jms.redeliveryPolicy"
 
 
@@ -141,10 +149,19 @@ def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generato
             f"message to each consumer that begins; amqp:// can be asked without. {_window(subscribe, able)}",
         )
         return False
-    error = visit.subscribe(asked)
+    if _makes(able, visit):
+        yield note(
+            name,
+            f"not asked whether it may be consumed: {NAMES[able.broker]} makes a missing queue for each question; "
+            f"--create asks. {_window(subscribe, able)}",
+        )
+        return False
+    error = visit.subscribe(replace(asked, existing=not visit.create))
     of_queue = visit.of_queue
     visit.unsubscribe(asked.consumer)
-    if error is None:
+    if _is_absent(error, able):
+        yield _not_there(name, able)
+    elif error is None:
         yield ok(name, f"may be consumed; {_window(subscribe, able)}")
         if subscribe.caution:
             yield warn(name, subscribe.caution)
@@ -155,6 +172,24 @@ def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generato
     else:
         yield _refused(name, error, f"let this user consume from {name}, or make the queue")
     return error is not None
+
+
+def _makes(able: Capabilities, visit: Visit) -> bool:
+    """True if a question would make a queue, and may not."""
+    return not visit.create and able.broker in MAKE_QUEUES
+
+
+def _is_absent(error: RedeliveryError | None, able: Capabilities) -> bool:
+    """True if the broker was asked without making the queue, and has none of that name."""
+    return able.broker == "rabbitmq" and error is not None and _ABSENT.search(str(error)) is not None
+
+
+def _not_there(queue: str, able: Capabilities) -> Finding:
+    """Return that the first consumer makes a queue, and on RabbitMQ 4.3 how to have it made a quorum queue."""
+    text = f"{queue} is not there yet: the first consumer makes it; --create makes it now"
+    if able.reschedule == "native":
+        text += f", and the broker can hold parked messages if both are made with {QUORUM_OPTIONS}"
+    return note(queue, text)
 
 
 def _refused(subject: str, error: RedeliveryError, cure: str) -> Finding:
@@ -175,6 +210,10 @@ def _dead_letters(
     """Yield where dead letters go, and whether this user may send them there, as a starting consumer checks it."""
     targets = subscribe.dead_letters
     asked = _without_taking(subscribe, able)
+    if (targets or subscribe.own_place) and (_makes(able, visit) or (asked is None and not visit.create)):
+        yield _unasked(targets)
+        yield from unasked(targets, able)
+        return
     if subscribe.own_place and asked is not None and not refused:
         yield from followed(asked, able, visit)
     if not targets:
@@ -202,6 +241,9 @@ def _dead_letters(
         return
     reported = None
     for number, target in enumerate(targets, 3):
+        if not visit.create and _is_absent(_looked(target, asked, visit), able):
+            yield _not_there(target, able)
+            continue
         error = visit.subscribe(
             replace(asked, consumer=number, dead_letters=(target,)), 0.0 if able.flow else LATE
         )
@@ -236,15 +278,38 @@ def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> It
     if reported is None:
         # The broker reports nothing of a queue.
         return
-    looks = replace(
-        asked, consumer=LOOKING, destination=target, dead_letters=(), existing=True, rescheduled=False
-    )
-    error, of_queue = visit.subscribe(looks), visit.of_queue
-    visit.unsubscribe(LOOKING)
+    error, of_queue = _looked(target, asked, visit), visit.of_queue
     # Without the right to consume it this user looks at no dead letters.
     if error is None and of_queue is not None and of_queue.caution:
         cure = of_queue.caution.replace("redelivery.queueArguments", "redelivery.deadLetterArguments")
         yield warn("dead letters", f"{target}: {cure}; a queue that exists keeps its arguments")
+    # The management node reports both queues: only a quorum queue has the broker hold messages.
+    if of_queue is not None and reported.reschedule == "native" != of_queue.reschedule:
+        yield note(
+            "dead letters",
+            f"{target} is a classic queue, on one node of a cluster, and {asked.destination} is a quorum queue; a new "
+            "one is replicated too with redelivery.deadLetterArguments=x-queue-type:quorum",
+        )
+
+
+def _looked(target: str, asked: Subscribe, visit: Visit) -> RedeliveryError | None:
+    """Return why a queue that may be missing cannot be consumed, or None; `Visit.of_queue` has what it is."""
+    error = visit.subscribe(
+        replace(
+            asked, consumer=LOOKING, destination=target, dead_letters=(), existing=True, rescheduled=False
+        )
+    )
+    visit.unsubscribe(LOOKING)
+    return error
+
+
+def _unasked(targets: tuple[str, ...]) -> Finding:
+    place = (
+        f"to {', '.join(targets)}"
+        if targets
+        else "where the broker's own settings put them, or to its default"
+    )
+    return note("dead letters", f"go {place}; not asked, for a question makes a missing queue: --create asks")
 
 
 def _taken(target: str, able: Capabilities) -> Finding:

@@ -33,7 +33,9 @@ __all__ = ["examine"]
 logger = logging.getLogger("redelivery")
 
 
-def examine(uri: str, destinations: Sequence[str], clock: Clock, *, send: bool = False) -> Iterator[Finding]:
+def examine(
+    uri: str, destinations: Sequence[str], clock: Clock, *, send: bool = False, create: bool = False
+) -> Iterator[Finding]:
     """Yield the findings of all checks, in order, as they are made.
 
     Args:
@@ -41,23 +43,26 @@ def examine(uri: str, destinations: Sequence[str], clock: Clock, *, send: bool =
         destinations: Destinations that a consumer would consume.
         clock: Clock of the connection.
         send: True: one message may be sent, to `redelivery.doctor`.
+        create: True: a question may make a queue that is missing.
     """
     try:
-        yield from _examined(uri, destinations, clock, send=send)
+        yield from _examined(uri, destinations, clock, send=send, create=create)
     except Exception as error:
         logger.debug("a check failed", exc_info=error)
         what = f"a check failed: {type(error).__name__}: {error}"
         yield fail("doctor", f"{what}; run it with -v, and report it", INTERNAL)
 
 
-def _examined(uri: str, destinations: Sequence[str], clock: Clock, *, send: bool) -> Iterator[Finding]:
+def _examined(
+    uri: str, destinations: Sequence[str], clock: Clock, *, send: bool, create: bool
+) -> Iterator[Finding]:
     settings = yield from _uri(uri)
     if settings is None:
         return
     installed = surroundings.installed(settings.scheme)
     yield installed
     if installed.level != "FAIL":
-        yield from _broker(settings, destinations, clock, send=send)
+        yield from _broker(settings, destinations, clock, send=send, create=create)
     yield surroundings.ledger(settings.ledger)
     if (files := surroundings.descriptors()) is not None:
         yield files
@@ -85,7 +90,7 @@ def _uri(uri: str) -> Generator[Finding, None, Settings | None]:
 
 
 def _broker(
-    settings: Settings, destinations: Sequence[str], clock: Clock, *, send: bool
+    settings: Settings, destinations: Sequence[str], clock: Clock, *, send: bool, create: bool
 ) -> Iterator[Finding]:
     """Yield the findings on each address, then those on the destinations at the first one that accepts the log-in."""
     found: list[Finding] = []
@@ -102,6 +107,7 @@ def _broker(
     if reached is None:
         return
     visit, able = reached
+    visit.create = create
     try:
         if send:
             yield from message_and_back(able, visit, clock)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
 
-__all__ = ["beside", "followed"]
+__all__ = ["beside", "followed", "unasked"]
 
 # Number of the consumer that asks for the broker's own place.
 ASKING = 10**6 + 1
@@ -79,5 +79,11 @@ def beside(
         yield note(
             "dead letters", f"{reported.own_dead_letters} gets what the broker itself gives up; {poison}"
         )
-    elif able.dead_letter_destination in targets and able.broker in _UNASKED:
+    else:
+        yield from unasked(targets, able)
+
+
+def unasked(targets: tuple[str, ...], able: Capabilities) -> Iterator[Finding]:
+    """Yield which settings of the broker a copy goes past, where no client can ask for them."""
+    if not able.tells_dead_letters and able.dead_letter_destination in targets and able.broker in _UNASKED:
         yield note("dead letters", _UNASKED[able.broker])

@@ -44,6 +44,8 @@ class Visit:
         self._early: Arrived | None = None
         self._epoch = 0
         self._stands = False
+        # True: a question may make the queue that it is about, where the broker does so.
+        self.create = False
         # Capabilities of the broker for the queue that was subscribed last; None: it reports none.
         self.of_queue: Capabilities | None = None
 
