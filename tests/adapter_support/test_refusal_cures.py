@@ -1,4 +1,4 @@
-"""What to do about a refusal is said beside the broker's own text."""
+"""The cure of a refusal is said beside the broker's own text."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_broker_that_makes_queues_is_not_asked(cli: Any, script: Script, able:
 
 
 def test_the_brokers_own_settings_are_named_unasked(cli: Any, script: Script) -> None:
-    """What a copy goes past is known without a question."""
+    """The broker's own settings that a copy goes past are known without a question."""
     assert "past the broker's own dead-letter strategies" in cli("doctor", URI, "orders").out
 
 

@@ -1,4 +1,4 @@
-"""What to do about a refusal, by the broker's text: only the broker knows that a queue is there, and how."""
+"""Cures of refusals, by the broker's text: only the broker knows that a queue is there, and how."""
 
 from __future__ import annotations
 

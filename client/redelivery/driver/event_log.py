@@ -237,7 +237,10 @@ def _full(event: ParkingFull) -> Line:
 
 
 def _stale(event: ResultStale) -> Line:
-    text = "a result is stale: its connection was lost, or the broker took the message back; the broker redelivers it"
+    text = (
+        "a result is stale: its connection or consumer has ended, also by a close here, or the broker took the message "
+        "back; the broker redelivers it"
+    )
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 

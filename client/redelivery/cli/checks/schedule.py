@@ -40,8 +40,8 @@ def schedule(policy: Policy, able: Capabilities) -> Finding:
         # No warning: only the program knows whether its classifier names them.
         return note(
             "policy",
-            f"{held}: a service that is down for longer makes dead letters of the messages that the breaker does not "
-            "keep, as on a queue with few messages; name its exceptions by Classifier().trip(), or use back-off "
+            f"{held}: if a service is down for longer, its messages become dead letters, unless the breaker opens, "
+            "which takes many of them; name its exceptions by Classifier().trip(), or use back-off "
             "(jms.redeliveryPolicy.useExponentialBackOff=true)",
         )
     return ok("policy", held)
