@@ -138,7 +138,7 @@ def test_heart_beats_that_brokerj_finds_too_often(brokerj: Broker) -> None:
 
 
 def test_an_address_of_the_other_routing_type(artemis: Broker, unique_queue: str) -> None:
-    """A consumer that Artemis refuses for the routing type of the address has an error that names the right destination; that works."""
+    """Artemis refuses a consumer of the other routing type: the error names the destination that works."""
     with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
         connection.consumer(f"topic://{unique_queue}.t")
         connection.consumer(f"queue://{unique_queue}.q")

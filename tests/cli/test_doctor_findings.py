@@ -315,7 +315,7 @@ RABBIT = Capabilities("rabbitmq", max_hold=1800.0)
 @pytest.mark.parametrize(
     ("policy", "able", "level", "text"),
     [
-        (RedeliveryPolicy(), FOREVER, "note", "up to 6 s, dead after 7 deliveries: a service"),
+        (RedeliveryPolicy(), FOREVER, "note", "up to 6 s, dead after 7 deliveries: if a service"),
         (RedeliveryPolicy(redelivery_delay=30), FOREVER, "ok", "up to 2 min 31 s, dead after 7 deliveries"),
         (RedeliveryPolicy(redelivery_delay=30), RABBIT, "ok", "rabbitmq lets it be held for 24 min"),
         (RedeliveryPolicy(maximum_redeliveries=-1), FOREVER, "note", "redelivers for ever"),
