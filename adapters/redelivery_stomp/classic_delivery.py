@@ -62,8 +62,9 @@ class ClassicDelivery(StompDelivery):
         # Classic sends no message that has expired by its own clock. A time in the past comes from a clock here that is
         # ahead, or from a property of this name.
         at = super().expires_at
+        at = at if at is not None and at > self.arrived else None
         # Its scheduler sends a copy late, by up to half a second (6.1.7), and moves the expiry by that.
-        return original_expiry(at, self.noted) if at is not None and at > self.arrived else None
+        return original_expiry(at, self.noted) if at is not None else None
 
     @property
     def key(self) -> Hashable | None:

@@ -33,6 +33,8 @@ ON_TEXT = {
     # Only its text shows what a broker's ERROR is about; the patterns are in the profiles.
     "adapters/redelivery_stomp/disconnect_cause.py StompDisconnectCause.unclaimed",
     "adapters/redelivery_stomp/subscribing.py Subscribing._reason",
+    # RabbitMQ 3 says in its text only that it has no such queue.
+    "client/redelivery/cli/checks/destination_check.py _is_absent",
     # tomllib gives the line of an error in its text only (in attributes since Python 3.14).
     "client/redelivery/importers/toml_reader.py read_toml",
 }

@@ -239,6 +239,15 @@ def _dead_letters(
     elif refused:
         yield note("dead letters", f"{', '.join(targets)}: not asked, for the consumer is refused before")
         return
+    reported = yield from _places(targets, asked, able, visit)
+    if not subscribe.own_place:
+        yield from beside(asked, targets, reported, able, visit)
+
+
+def _places(
+    targets: tuple[str, ...], asked: Subscribe, able: Capabilities, visit: Visit
+) -> Generator[Finding, None, Capabilities | None]:
+    """Yield whether this user may send to each dead-letter destination; return what the broker reports of the queue."""
     reported = None
     for number, target in enumerate(targets, 3):
         if not visit.create and _is_absent(_looked(target, asked, visit), able):
@@ -257,8 +266,7 @@ def _dead_letters(
             yield _refused(
                 "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
             )
-    if not subscribe.own_place:
-        yield from beside(asked, targets, reported, able, visit)
+    return reported
 
 
 def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
