@@ -7,6 +7,7 @@ import types
 import typing
 from typing import TYPE_CHECKING
 
+from docs._generate.api_text import for_files
 from docs._generate.public import PAGES, names_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def api_page(page: ApiPage) -> str:
 
 
 def _section(module: str, names: list[Name]) -> str:
-    parts = [f"### `{each.name}`\n\n```{{eval-rst}}\n{_directive(each)}\n```" for each in names]
+    parts = [
+        f"### `{each.name}`\n\n{for_files(each)}```{{eval-rst}}\n{_directive(each)}\n```" for each in names
+    ]
     return "\n\n".join([f"## From `{module}`", *parts])
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from docs._generate.api_text import without_text
 from docs._generate.missing import missing
 from docs._generate.places import DOCS, ROOT
 from docs._generate.public import public_names
@@ -76,7 +77,7 @@ def _from_docs(path: str) -> str:
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
-    source[0] = included(source[0])
+    source[0] = without_text(included(source[0]))
 
 
 # Docstrings.

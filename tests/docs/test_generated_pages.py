@@ -25,10 +25,12 @@ for _library in ("click", "proton", "pyspark", "stomp", "prometheus_client", "op
 # ruff: noqa: E402 - the generator reads all adapters
 from docs._generate import commands, public
 from docs._generate import errors as errors_part
+from docs._generate.api_text import without_text
 from docs._generate.capabilities import FEATURES, pairs
 from docs._generate.options import HEAD, row_of
 from docs._generate.pages import PARTS
 from docs._generate.parts import cell, current, table, with_part
+from docs._generate.places import DOCS
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.page}:{part.name}")
@@ -129,3 +131,16 @@ def test_tables_and_marks() -> None:
     assert "\n\nnew\n\n" in page
     with pytest.raises(ValueError, match="the page has no"):
         with_part("nothing", "n", "new")
+
+
+def test_an_api_page_says_something_as_a_file() -> None:
+    """A file of the reference names the calls and their arguments, in text that the site leaves out."""
+    page = (DOCS / "api" / "connect.md").read_text(encoding="utf-8")
+    (sent,) = {
+        line for line in page.splitlines() if line.startswith("| `send(destination, body, *, headers=")
+    }
+    assert "delay=…" in sent
+    assert "Send a message and wait until the broker has confirmed it." in sent
+    site = without_text(page)
+    assert "| member |" not in site
+    assert site.count("{eval-rst}") == page.count("{eval-rst}") == page.count("\n### ")
