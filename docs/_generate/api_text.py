@@ -51,7 +51,7 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             if inspect.isfunction(plain):
                 yield _call(name, plain), _first(plain)
-            elif isinstance(plain, property):
+            elif isinstance(plain, property) and inspect.isfunction(plain.fget):
                 yield f"`{name}`", _first(plain)
 
 
