@@ -169,7 +169,7 @@ def test_a_queue_without_permission(cli: Any, script: Script) -> None:
         "FAIL  queue://orders no permission: let this user consume from queue://orders, or make the queue"
         in ended.out
     )
-    assert "queue://DLQ: not asked, for the consumer is refused before" in ended.out
+    assert "queue://DLQ: not asked, for no consumer could begin" in ended.out
     assert "ok    queue://other  may be consumed" in ended.out
     assert script.opened == 2
 

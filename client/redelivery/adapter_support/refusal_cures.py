@@ -15,7 +15,7 @@ _CURES = (
             "STOMP set those as redelivery.queueArguments (for a dead-letter queue as redelivery.deadLetterArguments)"
         ),
     ),
-    # Artemis (2.31.2 to 2.56.0), over AMQP.
+    # Artemis 2.40.0, over AMQP.
     (
         re.compile("Address (.+) is not configured for queue support"),
         r"its routing type is multicast, as that of a topic: consume topic://\1, or give it anycast too",

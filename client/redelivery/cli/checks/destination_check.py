@@ -237,7 +237,7 @@ def _dead_letters(
             return
         visit.unsubscribe(2)
     elif refused:
-        yield note("dead letters", f"{', '.join(targets)}: not asked, for the consumer is refused before")
+        yield note("dead letters", f"{', '.join(targets)}: not asked, for no consumer could begin")
         return
     reported = yield from _places(targets, asked, able, visit)
     if not subscribe.own_place:
