@@ -1,0 +1,87 @@
+"""Copies to the broker's own dead-letter place: who follows it, with which marks, and a consumer of that place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.bench import CAUSE, Bench
+from tests.core.model import Letter
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Forward, Stop
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.destination import Destination
+from redelivery.core.events import Poisoned, QueueFound
+from redelivery.errors import ConfigurationError
+
+TELLING = Capabilities("artemis", tells_dead_letters=True)
+MARKS = (("_AMQ_ORIG_ADDRESS", "orders"),)
+FOUND = replace(
+    TELLING,
+    dead_letter_destination="native://DLA::DLQ.orders",
+    dead_letter_properties=MARKS,
+    own_dead_letters="the dead-letter-address of orders",
+)
+ORDERS = Destination("queue", "orders")
+
+
+def routing(source: Destination | None = ORDERS, **strategy: object) -> DeadLetterRouting:
+    """Routing of a consumer with one strategy."""
+    default = DeadLetterStrategy(**strategy)  # type: ignore[arg-type]
+    return DeadLetterRouting(strategies=DeadLetterMap(default=default), source=source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [None, Destination("queue", "orders.>"), Destination("queue", "a,b"), Destination("temp-queue", "reply")],
+    ids=str,
+)
+def test_who_does_not_follow_the_broker(source: Destination | None) -> None:
+    """Without one lasting queue or topic there are no settings to ask for: the usual place is checked instead."""
+    assert not routing(source).follows_broker(TELLING)
+    assert routing(source).places(TELLING) == ("queue://DLQ",)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [{"destination": "mine"}, {"strategy": "individual"}, {"dead_letter": "discard"}, {"dead_letter": "ack"}],
+    ids=str,
+)
+def test_an_option_is_before_the_broker(strategy: dict[str, object]) -> None:
+    """A place, a strategy or a way that an option names is kept."""
+    assert not routing(**strategy).follows_broker(replace(TELLING, poison_on_request=True))
+    assert not replace(routing(), chosen="queue://mine").follows_broker(TELLING)
+    assert not Redrive("run").follows_broker(TELLING)
+
+
+def test_who_follows_the_broker_checks_no_usual_place() -> None:
+    """A check of the usual place would make that queue; places for exceptions are checked all the same."""
+    assert routing().follows_broker(TELLING)
+    assert not routing().follows_broker(Capabilities("artemis"))
+    assert replace(routing(), also=("queue://invalid",)).places(TELLING) == ("queue://invalid",)
+
+
+@pytest.mark.parametrize(("chosen", "marks"), [(None, MARKS), ("queue://mine", ())])
+def test_a_copy_to_the_brokers_place_has_its_marks(
+    chosen: str | None, marks: tuple[tuple[str, str], ...]
+) -> None:
+    """The copy has the property that the queue's filter wants, and a copy to another place has not."""
+    bench = Bench(able=TELLING, dead_letters=replace(routing(), chosen=chosen))
+    bench.feed(QueueFound(FOUND))
+    (command,) = bench.feed(Poisoned(bench.run(Letter(1)), CAUSE))
+    assert isinstance(command, Forward)
+    assert (command.copy.destination, command.marks) == (chosen or FOUND.dead_letter_destination, marks)
+
+
+def test_a_consumer_of_the_place_is_stopped() -> None:
+    """A consumer of the queue where the broker puts its dead letters is stopped before it has a message."""
+    bench = Bench(able=TELLING, dead_letters=routing())
+    (stop,) = bench.feed(QueueFound(replace(FOUND, dead_letter_destination="queue://orders")))
+    assert isinstance(stop, Stop)
+    assert isinstance(stop.error, ConfigurationError)
+    assert "gets its own dead letters, by the dead-letter-address of orders" in str(stop.error)
+    assert bench.feed(QueueFound(FOUND)) == []
