@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.core.bench import CAUSE, Bench
@@ -29,9 +30,9 @@ FOUND = replace(
 ORDERS = Destination("queue", "orders")
 
 
-def routing(source: Destination | None = ORDERS, **strategy: object) -> DeadLetterRouting:
+def routing(source: Destination | None = ORDERS, **strategy: Any) -> DeadLetterRouting:
     """Routing of a consumer with one strategy."""
-    default = DeadLetterStrategy(**strategy)  # type: ignore[arg-type]
+    default = DeadLetterStrategy(**strategy)
     return DeadLetterRouting(strategies=DeadLetterMap(default=default), source=source)
 
 
@@ -51,7 +52,7 @@ def test_who_does_not_follow_the_broker(source: Destination | None) -> None:
     [{"destination": "mine"}, {"strategy": "individual"}, {"dead_letter": "discard"}, {"dead_letter": "ack"}],
     ids=str,
 )
-def test_an_option_is_before_the_broker(strategy: dict[str, object]) -> None:
+def test_an_option_is_before_the_broker(strategy: dict[str, Any]) -> None:
     """A place, a strategy or a way that an option names is kept."""
     assert not routing(**strategy).follows_broker(replace(TELLING, poison_on_request=True))
     assert not replace(routing(), chosen="queue://mine").follows_broker(TELLING)
