@@ -65,5 +65,11 @@ class Subscribing:
             self._check(rest)
             return
         if isinstance(error, AdapterError):
-            error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
+            able = self._receiver.able
+            own = able is not None and destination == able.dead_letter_destination and able.own_dead_letters
+            whose = f", which is {own}," if own else ""
+            cure = "; name another place: redelivery.deadLetterDestination" if own else ""
+            error = AdapterError(
+                f"the dead-letter destination {destination}{whose} cannot be used: {error}{cure}"
+            )
         self._receiver.answer(error)

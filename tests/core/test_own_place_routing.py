@@ -10,14 +10,12 @@ from tests.core.bench import CAUSE, Bench
 from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Forward, Stop
+from redelivery.core.commands import Forward
 from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
-from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.destination import Destination
 from redelivery.core.events import Poisoned, QueueFound
-from redelivery.errors import ConfigurationError
 
 TELLING = Capabilities("artemis", tells_dead_letters=True)
 MARKS = (("_AMQ_ORIG_ADDRESS", "orders"),)
@@ -56,7 +54,6 @@ def test_an_option_is_before_the_broker(strategy: dict[str, Any]) -> None:
     """A place, a strategy or a way that an option names is kept."""
     assert not routing(**strategy).follows_broker(replace(TELLING, poison_on_request=True))
     assert not replace(routing(), chosen="queue://mine").follows_broker(TELLING)
-    assert not Redrive("run").follows_broker(TELLING)
 
 
 def test_who_follows_the_broker_checks_no_usual_place() -> None:
@@ -78,11 +75,15 @@ def test_a_copy_to_the_brokers_place_has_its_marks(
     assert (command.copy.destination, command.marks) == (chosen or FOUND.dead_letter_destination, marks)
 
 
-def test_a_consumer_of_the_place_is_stopped() -> None:
-    """A consumer of the queue where the broker puts its dead letters is stopped before it has a message."""
-    bench = Bench(able=TELLING, dead_letters=routing())
-    (stop,) = bench.feed(QueueFound(replace(FOUND, dead_letter_destination="queue://orders")))
-    assert isinstance(stop, Stop)
-    assert isinstance(stop.error, ConfigurationError)
-    assert "gets its own dead letters, by the dead-letter-address of orders" in str(stop.error)
-    assert bench.feed(QueueFound(FOUND)) == []
+@pytest.mark.parametrize(
+    ("source", "place", "same"),
+    [
+        ("native://DLQ::DLQ", "queue://DLQ", True),
+        ("queue://orders", "native://DLA::orders", True),
+        ("native://DLA::a", "native://DLA::b", False),
+        ("native://DLA::DLQ.orders", "queue://DLA", False),
+    ],
+)
+def test_a_queue_that_is_named_with_its_address(source: str, place: str, same: bool) -> None:
+    """A queue of Artemis has one name in the broker, with its address before it or not."""
+    assert routing(Destination.parse(source)).consumes(place) is same
