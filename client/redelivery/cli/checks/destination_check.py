@@ -200,6 +200,15 @@ def _dead_letters(
     elif refused:
         yield note("dead letters", f"{', '.join(targets)}: not asked, for the consumer is refused before")
         return
+    reported = yield from _sent_to(targets, asked, able, visit)
+    if not subscribe.own_place:
+        yield from beside(asked, targets, reported, able, visit)
+
+
+def _sent_to(
+    targets: tuple[str, ...], asked: Subscribe, able: Capabilities, visit: Visit
+) -> Generator[Finding, None, Capabilities | None]:
+    """Yield whether dead letters can go to these places; return what the broker reports of the consumed queue."""
     reported = None
     for number, target in enumerate(targets, 3):
         error = visit.subscribe(
@@ -215,8 +224,7 @@ def _dead_letters(
             yield _refused(
                 "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
             )
-    if not subscribe.own_place:
-        yield from beside(asked, targets, reported, able, visit)
+    return reported
 
 
 def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
