@@ -102,14 +102,44 @@ def test_another_address(artemis: Broker, operator: RawAmqp, new_queue: Callable
 def test_several_subscribers_of_a_dead_letter_address(
     artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
 ) -> None:
-    """Each durable queue of a multicast dead-letter address gets the letter, as of the broker's own."""
+    """Of several durable queues of a multicast dead-letter address the first by name gets the letter, once."""
     name, dead = new_queue(), new_queue()
     settings(operator, name, deadLetterAddress=dead)
-    for each in ("a", "b"):
+    for each in ("b", "a"):
         made(operator, f"{dead}.{each}", dead)
     poison(artemis, name)
-    for each in ("a", "b"):
-        assert [body for body, *_ in letters(operator, f"{dead}::{dead}.{each}")] == [name]
+    assert [body for body, *_ in letters(operator, f"{dead}::{dead}.a")] == [name]
+    assert letters(operator, f"{dead}::{dead}.b", 0) == []
+
+
+def test_an_address_whose_queues_take_only_others_letters(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+) -> None:
+    """Beside queues for the letters of other addresses one is made for this one: Artemis would drop its letter."""
+    stem, dead = new_queue(), new_queue()
+    settings(operator, f"{stem}.#", deadLetterAddress=dead)
+    settings(operator, f"{stem}.ind.#", deadLetterAddress=dead, autoCreateDeadLetterResources=True)
+    poison(artemis, f"{stem}.ind.x")
+    poison(artemis, f"{stem}.plain")
+    for name in (f"{stem}.ind.x", f"{stem}.plain"):
+        assert [body for body, *_ in letters(operator, f"{dead}::DLQ.{name}")] == [name]
+
+
+def test_a_consumer_of_its_own_dead_letters_is_refused(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+) -> None:
+    """It is refused by whatever name it has the queue; one of another queue of that address is not."""
+    queue, address = new_queue(), new_queue()
+    settings(operator, address, deadLetterAddress=address)
+    made(operator, queue, address, "ANYCAST")
+    made(operator, f"{queue}.other", address, "ANYCAST")
+    with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
+        first = min(queue, f"{queue}.other")
+        for name in (first, f"native://{address}::{first}", f"topic://{address}", "DLQ", "native://DLQ::DLQ"):
+            with pytest.raises(redelivery.ConfigurationError, match="gets its own dead letters"):
+                connection.consumer(name)
+        with connection.consumer(f"native://{address}::{queue}.other"):
+            pass
 
 
 def test_a_queue_for_each_address(artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]) -> None:
@@ -220,8 +250,9 @@ def test_the_tools_find_the_letters_without_a_queue(
             each.body: each.queue for each in letters_of if stem in each.queue or each.queue == places[2]
         }
         assert found == {name.encode(): place for name, place in zip(names, places, strict=True)}
-        with pytest.raises(redelivery.ConfigurationError, match="by the broker's own settings"):
-            letters_of.purge()
+        for remove in (letters_of.purge, letters_of.redrive):
+            with pytest.raises(redelivery.ConfigurationError, match="by the broker's own settings"):
+                remove()
         assert letters_of.redrive(destination=[f"queue://{names[0]}"]).redriven == 1
         assert letters_of.places(destination=[f"queue://{names[1]}"])[0] == places[1]
     assert [body for body, *_ in letters(operator, names[0])] == [names[0]]

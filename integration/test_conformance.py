@@ -140,6 +140,7 @@ class TestArtemisOverAmqp(OnBroker):
             duplicate_property="_AMQ_DUPL_ID",
             copies_by_wildcard=True,
             management_address="activemq.management",
+            tells_dead_letters=True,
             poison_on_request=True,
             forward="atomic",
             transactions=True,

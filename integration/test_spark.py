@@ -157,6 +157,29 @@ def test_the_driver_is_killed(
     assert session.client(broker, peer[1]).drain(queue) == []
 
 
+@pytest.mark.full(
+    "Spark: the broker's own dead-letter place; integration/test_artemis_own_places.py has it without"
+)
+@pytest.mark.parametrize("readers", [1, 2])
+def test_dead_letters_of_rows_are_where_artemis_puts_them(
+    session: Session, unique_queue: str, tmp_path: Path, readers: int
+) -> None:
+    """Without a place in the options, rows that fail are where Artemis puts the dead letters of their queue."""
+    broker, queue = session.broker("artemis"), f"ind.{unique_queue}"
+    fill(broker, "amqp", queue, made({number: "bad" if number < 5 else "good" for number in range(100)}))
+    run = SparkRun(
+        tmp_path, broker, "amqp", queue, options={"readers": str(readers)},
+        uri={"jms__redeliveryPolicy__maximumRedeliveries": 0},
+    )  # fmt: skip
+    run.run()
+    assert run.bodies().total() == 95
+    letters = session.client(broker, "amqp").drain(f"DLQ::DLQ.{queue}", expected=5)
+    assert sorted((letter.body or b"").rstrip(b"x") for letter in letters) == [
+        f"bad-{number}-".encode() for number in range(5)
+    ]
+    assert {letter.properties["redeliveryOriginalDestination"] for letter in letters} == {f"queue://{queue}"}
+
+
 @pytest.mark.full("Spark: a query that fails at each start; tests/spark has it without a JVM")
 @pytest.mark.parametrize("peer", some(PAIRS, PAIRS[3:], ci=()), ids="-".join)
 def test_a_query_that_fails_again_and_again_repeats_no_dead_letter(

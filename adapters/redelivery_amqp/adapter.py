@@ -25,6 +25,7 @@ from redelivery.core.commands import (
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.connection import AmqpConnection
+from redelivery_amqp.consumer_start import ConsumerStart, cannot_subscribe
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
@@ -32,7 +33,6 @@ from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.sender import judged, unheard
 from redelivery_amqp.stored_sections import section_restorer, section_wire
-from redelivery_amqp.subscribing import Subscribing, cannot_subscribe
 from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class AmqpAdapter:
         if wrong is not None:
             answer(AdapterError(wrong))
         else:
-            Subscribing(link.links, link.links.add(command, answer)).begin()
+            ConsumerStart(link.links, link.links.add(command, answer)).begin()
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

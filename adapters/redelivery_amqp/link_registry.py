@@ -84,7 +84,7 @@ class LinkRegistry:
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._sessions = SessionLimit(wire, self.detaches)
-        self._management = Management(wire, self._manage, self._unmanage)
+        self._management = Management(wire, self._manage)
         self._declarations = Declarations(self._management, container, epoch, profile)
         self.own_places = OwnPlaces(self._management, profile)
         self._node: ManagementNode = RabbitNode() if profile.declares else ArtemisNode(profile)
@@ -214,10 +214,6 @@ class LinkRegistry:
         )
         return link
 
-    def _unmanage(self, link: ManagementLink) -> None:
-        self._forget(link)
-        self.detaches.close(link)
-
     def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int], answer: Answer) -> None:
         """Reject a delivery, with notes where the queue keeps them; call `answer` when the broker has done it."""
         self.settlements.reject(delivery, notes)
@@ -294,8 +290,8 @@ class LinkRegistry:
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
             # Replies arrive settled. proton reports such a message as an update of a delivery.
             self._management.take()
-        elif isinstance(one, ManagementLink):
-            self._management.on_outcome(one, event.delivery)
+        elif isinstance(one, ManagementLink) and not one.on_outcome(event.delivery, self._wire.masked):
+            self._broken(TransportError("the broker could not take a request to its management"), "cut")
 
     def taken_back(self) -> None:
         """Report the deliveries that the broker has released itself."""
@@ -310,9 +306,12 @@ class LinkRegistry:
             return
         if isinstance(one, ManagementLink):
             self.detaches.close(one)
-            self._management.ended(
-                one, refusal("the broker ended its management link", condition, self._wire.masked)
-            )
+            error = refusal("the broker ended its management link", condition, self._wire.masked)
+            if one.broken_off:
+                # The next connection asks again.
+                self._broken(TransportError(str(error)), "cut")
+            else:
+                self._management.ended(one, error)
             return
         if isinstance(one, SenderLink):
             self.senders.forget(one)

@@ -1,7 +1,8 @@
 """Pair of links to a broker's management: to look up and declare queues and bindings, or to ask for settings.
 
-One request is sent at a time. RabbitMQ ends the session over a request that the user has no right to, and does not
-name the request (4.3.6: a declaration by a user without the right to configure). Artemis refuses a link or the message.
+RabbitMQ ends the session over a request that the user has no right to, and does not name the request (4.3.6: a
+declaration by a user without the right to configure): there one request is sent at a time. Artemis refuses a link, or
+rejects the request.
 
 Every method runs under the wire's lock.
 """
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Management", "ManagementLink", "ManagementNode", "RabbitNode", "Reply", "Request"]
 
+# Condition of a message that the broker has no room for at the moment.
+FULL = "amqp:resource-limit-exceeded"
 # A message without a body ends the session, and proton writes no body for None.
 _NO_BODY = b"\x00\x53\x77\x40"
 
@@ -56,14 +59,14 @@ class Request:
 class ManagementNode(Protocol):
     """The form of a broker's requests and replies."""
 
-    rests: ClassVar[bool]
-    """True if the links end when no request waits: each pair is a subscriber at the broker."""
+    most: ClassVar[int]
+    """Number of requests that may await their replies."""
 
     def describe(self, sender: Any, receiver: Any) -> None:
         """Fill in both links before they are attached."""
 
-    def mark(self, number: int) -> str:
-        """Return the correlation id of the reply to a request with this number."""
+    def mark(self) -> str:
+        """Return the correlation id of the reply to the next request."""
         ...
 
     def encode(self, mark: str, request: Request) -> bytes:
@@ -78,7 +81,7 @@ class ManagementNode(Protocol):
 class RabbitNode:
     """RabbitMQ's `/management`: requests as of HTTP, over a pair of links that belong together."""
 
-    rests: ClassVar[bool] = False
+    most: ClassVar[int] = 1
 
     def describe(self, sender: Any, receiver: Any) -> None:
         """See ManagementNode."""
@@ -90,9 +93,12 @@ class RabbitNode:
             link.snd_settle_mode = proton.Link.SND_SETTLED
             ours.address, theirs.address = "redelivery", "/management"
 
-    def mark(self, number: int) -> str:
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def mark(self) -> str:
         """See ManagementNode."""
-        return str(number)
+        return str(next(self._numbers))
 
     def encode(self, mark: str, request: Request) -> bytes:
         """See ManagementNode."""
@@ -115,10 +121,12 @@ class ManagementLink:
         self._wire = wire
         self._name = name
         self._node = node
-        self._numbers = itertools.count(1)
         self._waiting: deque[Request] = deque()
-        # The request that was sent, and its mark.
-        self._asked: tuple[str, Request] | None = None
+        # Requests that were sent, by their marks.
+        self._asked: dict[str, Request] = {}
+        self._tags = itertools.count(1)
+        # Marks of requests without an outcome, by the tags of their messages.
+        self._sent: dict[str, str] = {}
         self._attached = 0
         self._sender: Any = None
         self._receiver: Any = None
@@ -146,19 +154,21 @@ class ManagementLink:
         self.pump()
 
     def pump(self) -> None:
-        """Send the next request, if none awaits its reply and the link has credit."""
-        if self._asked is not None or not self._waiting or self._attached < 2:
-            return
-        if self._sender.credit <= 0:
-            return
-        request, mark = self._waiting.popleft(), self._node.mark(next(self._numbers))
-        self._asked = mark, request
-        self._wire.flow(self.handle, 1)
-        delivery = self._sender.delivery(mark)
-        self._sender.stream(self._node.encode(mark, request))
-        self._sender.advance()
-        if self._sender.snd_settle_mode == proton.Link.SND_SETTLED:
-            delivery.settle()
+        """Send the next requests, as many as may await their replies and the link has credit for."""
+        while self._waiting and self._attached == 2 and len(self._asked) < self._node.most:
+            if self._sender.credit <= 0:
+                return
+            request, mark = self._waiting.popleft(), self._node.mark()
+            self._asked[mark] = request
+            self._wire.flow(self.handle, 1)
+            tag = str(next(self._tags))
+            delivery = self._sender.delivery(tag)
+            self._sender.stream(self._node.encode(mark, request))
+            self._sender.advance()
+            if self._sender.snd_settle_mode == proton.Link.SND_SETTLED:
+                delivery.settle()
+            else:
+                self._sent[tag] = mark
 
     def arrived(self, found: Sequence[tuple[bytes, Handle]]) -> None:
         """Handle replies."""
@@ -166,51 +176,51 @@ class ManagementLink:
             self._wire.forget(handle)
             message = proton.Message()
             message.decode(data)
-            if self._asked is not None and str(message.correlation_id) == self._asked[0]:
-                self._answer(self._node.read(message))
+            self._answer(str(message.correlation_id), self._node.read, message)
 
-    def on_outcome(self, delivery: proton.Delivery, masked: Callable[[str], str]) -> None:
-        """Handle the outcome of a request that was not sent settled: a rejected one gets no reply."""
-        refused = delivery.remote_state == proton.Delivery.REJECTED
-        if refused and self._asked is not None and str(delivery.tag) == self._asked[0]:
-            error = refusal(
-                "the broker rejected a request to its management", delivery.remote.condition, masked
-            )
-            self._answer(Reply(0, error=error))
+    def on_outcome(self, delivery: proton.Delivery, masked: Callable[[str], str]) -> bool:
+        """Handle the outcome of a request that was not sent settled; return False if the broker could not take it."""
+        state, condition = delivery.remote_state, delivery.remote.condition
+        if not state and not delivery.settled:
+            return True
+        mark = self._sent.pop(str(delivery.tag), "")
         delivery.settle()
+        if state == proton.Delivery.REJECTED and (condition is None or condition.name != FULL):
+            error = refusal("the broker rejected a request to its management", condition, masked)
+            self._answer(mark, lambda _: Reply(0, error=error), None)
+            return True
+        return state in (None, 0, proton.Delivery.ACCEPTED)
+
+    def _answer(self, mark: str, reply: Callable[[Any], Reply], message: Any) -> None:
+        request = self._asked.pop(mark, None)
+        if request is not None:
+            request.answer(reply(message))
+            self.pump()
 
     @property
-    def over(self) -> bool:
-        """True if the links are to end: no request waits."""
-        return self._node.rests and self._asked is None and not self._waiting
-
-    def _answer(self, reply: Reply) -> None:
-        assert self._asked is not None, "a request was sent"
-        (_, request), self._asked = self._asked, None
-        request.answer(reply)
-        self.pump()
+    def broken_off(self) -> bool:
+        """True if the links were there, and requests await replies that no other pair gets."""
+        return self._node.most > 1 and self._attached == 2 and bool(self._asked)
 
     def on_ended(self, error: RedeliveryError) -> list[Request]:
         """Answer the request that has ended the pair with the error; return the others.
 
-        If the attach was refused, the first request gets the error.
+        If the attach was refused, the first request gets the error; all get it where several may be sent.
         """
-        if self._asked is not None:
-            (_, request), self._asked = self._asked, None
-        elif self._waiting:
-            request = self._waiting.popleft()
-        else:
-            return []
-        left = list(self._waiting)
+        blamed = list(self._asked.values())
+        if not blamed and self._waiting:
+            blamed = list(self._waiting) if self._node.most > 1 else [self._waiting.popleft()]
+        left = [each for each in self._waiting if each not in blamed]
+        self._asked.clear()
         self._waiting.clear()
-        request.answer(Reply(0, error=error))
+        for each in blamed:
+            each.answer(Reply(0, error=error))
         return left
 
     def fail(self, error: RedeliveryError) -> None:
         """Answer all requests with the error: the connection was lost."""
-        requests = [] if self._asked is None else [self._asked[1]]
-        requests += self._waiting
-        self._asked = None
+        requests = [*self._asked.values(), *self._waiting]
+        self._asked.clear()
         self._waiting.clear()
         for request in requests:
             request.answer(Reply(0, error=error))
@@ -228,20 +238,11 @@ class ManagementLink:
 
 
 class Management:
-    """Management links of one connection, one pair at a time.
+    """Management links of one connection, one pair at a time; `make` creates a pair for the first request."""
 
-    `make` creates a pair for the first request; `part` ends one that is over.
-    """
-
-    def __init__(
-        self,
-        wire: ProtonEngine,
-        make: Callable[[], ManagementLink],
-        part: Callable[[ManagementLink], None],
-    ) -> None:
+    def __init__(self, wire: ProtonEngine, make: Callable[[], ManagementLink]) -> None:
         self._wire = wire
         self._make = make
-        self._part = part
         self._link: ManagementLink | None = None
 
     def ask(self, method: str, path: str, body: Any, answer: Callable[[Reply], None]) -> None:
@@ -261,18 +262,6 @@ class Management:
         """Handle the replies that have arrived."""
         if self._link is not None and self._link.handle is not None:
             self._link.arrived(self._wire.take(self._link.handle))
-            self._rest()
-
-    def on_outcome(self, link: ManagementLink, delivery: proton.Delivery) -> None:
-        """Handle the outcome of a request."""
-        link.on_outcome(delivery, self._wire.masked)
-        self._rest()
-
-    def _rest(self) -> None:
-        link = self._link
-        if link is not None and link.over:
-            self._link = None
-            self._part(link)
 
     def ended(self, link: ManagementLink, error: RedeliveryError) -> None:
         """Handle a pair that the broker has ended: requests without a reply are sent over another pair."""

@@ -5,8 +5,8 @@ Every method runs under the wire's lock.
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ import proton
 from redelivery.core.artemis_management import ANSWERS, Question, answer_of, answers_to, rights
 from redelivery.core.dead_lettering.artemis_own_place import ORIGIN, own_place
 from redelivery.core.destination import Destination
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_amqp.management_link import Reply
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.receiver import SELECTOR
@@ -35,13 +35,14 @@ __all__ = ["ArtemisNode", "OwnPlaces"]
 
 
 class ArtemisNode:
-    """Artemis' management address, with the answers to one pair of links on a topic."""
+    """Artemis' management address, with the answers to one connection on a topic."""
 
-    rests: ClassVar[bool] = True
+    most: ClassVar[int] = 100
 
     def __init__(self, profile: AmqpProfile) -> None:
         self._profile = profile
         self._marks = uuid.uuid4().hex
+        self._numbers = itertools.count(1)
 
     def describe(self, sender: Any, receiver: Any) -> None:
         """See ManagementNode."""
@@ -58,9 +59,9 @@ class ArtemisNode:
         assert address is not None, "this broker has one"
         return address
 
-    def mark(self, number: int) -> str:
+    def mark(self) -> str:
         """See ManagementNode."""
-        return f"{self._marks}-{number}"
+        return f"{self._marks}-{next(self._numbers)}"
 
     def encode(self, mark: str, request: Request) -> bytes:
         """See ManagementNode."""
@@ -76,42 +77,40 @@ class ArtemisNode:
 
 
 class OwnPlaces:
-    """Questions of one connection about the broker's own dead-letter places. Nothing is cached: settings change."""
+    """Questions of one connection about the broker's own dead-letter places. Each is asked once."""
 
     def __init__(self, management: Management, profile: AmqpProfile) -> None:
         self._management = management
         self._profile = profile
+        self._answers: dict[Question, Any] = {}
         # Why the broker answers this user no question; None: it does, or was not asked yet.
-        self._refusal: AdapterError | None = None
-        # One search at a time: after a refusal those behind it ask nothing.
-        self._searches: deque[_Search] = deque()
+        self._refusal: RedeliveryError | None = None
 
     def find(self, receiver: ReceiverLink, then: Answer) -> None:
-        """Set `receiver.able` to the capabilities with the broker's own place, then call `then`.
+        """Set `receiver.able` to the capabilities with the broker's own place, and call `then`.
 
-        Without an answer there is no call: no place is guessed. If the broker refuses, the place is the usual one,
-        with a caution for the first consumer. `then` gets an error if the connection is lost.
+        Without an answer there is no call: no place is guessed. If this user may not ask, the place is the usual one,
+        with a caution for the first consumer. `then` gets an error if the connection is lost, if the place cannot be
+        used, or if it is what the consumer consumes.
         """
-        self._searches.append(_Search(self, receiver, then))
-        if len(self._searches) == 1:
-            self._begin()
+        if self._refusal is not None:
+            receiver.able = self._profile.capabilities
+            then(None)
+        else:
+            _Search(self, receiver, then).begin()
 
-    def over(self) -> None:
-        """Begin the next search."""
-        self._searches.popleft()
-        self._begin()
+    def ask(self, question: Question, answer: Callable[[Reply], None], *, again: bool = False) -> None:
+        """Ask the broker a question; `again`: also if it has been answered before."""
+        if question in self._answers and not again:
+            answer(Reply(200, self._answers[question]))
+            return
 
-    def _begin(self) -> None:
-        while self._searches and self._refusal is not None:
-            search = self._searches.popleft()
-            search.receiver.able = self._profile.capabilities
-            search.then(None)
-        if self._searches:
-            self._searches[0].go_on(None)
+        def answered(reply: Reply) -> None:
+            if reply.done and not again:
+                self._answers[question] = reply.body
+            answer(reply)
 
-    def ask(self, question: Question, answer: Callable[[Reply], None]) -> None:
-        """Ask the broker one question."""
-        self._management.ask(question.operation, "", question.arguments, answer)
+        self._management.ask(question.operation, "", question.arguments, answered)
 
     def found(self, receiver: ReceiverLink, place: OwnPlace | None) -> None:
         """Keep the place of a consumer's dead letters."""
@@ -125,49 +124,95 @@ class OwnPlaces:
             )
         receiver.able = able
 
-    def refused(self, receiver: ReceiverLink, error: AdapterError, *, every: bool) -> None:
-        """Keep the usual place, with a caution; `every`: the broker answers no question of this user."""
+    def unasked(self, receiver: ReceiverLink, error: RedeliveryError) -> None:
+        """Keep the usual place: the broker does not answer this user. The first consumer has a caution."""
         able = self._profile.capabilities
-        if every:
-            self._refusal = error
+        first, self._refusal = self._refusal is None, error
         needs = "" if able.management_address is None else rights(able.management_address)
-        receiver.able = replace(
-            able,
-            caution=(
-                f"the broker does not tell where its own settings put dead letters ({error}): copies go to "
-                f"{able.dead_letter_destination}; give this user {needs}, or name the place "
-                "(redelivery.deadLetterDestination)"
-            ),
+        caution = (
+            f"the broker does not tell where its own settings put dead letters ({error}): copies go to "
+            f"{able.dead_letter_destination}; give this user {needs}, or name the place "
+            "(redelivery.deadLetterDestination)"
         )
+        receiver.able = replace(able, caution=caution) if first else able
 
 
 class _Search:
-    """The questions for one consumer, one after the other."""
+    """The questions for one consumer: some at a time, until its place is known."""
 
     def __init__(self, places: OwnPlaces, receiver: ReceiverLink, then: Answer) -> None:
-        self.receiver = receiver
-        self.then = then
         self._places = places
+        self._receiver = receiver
+        self._then = then
         self._asking: Asking = own_place(Destination.parse(receiver.destination))
+        self._replies: dict[Question, Reply] = {}
 
-    def go_on(self, reply: Reply | None) -> None:
-        """Ask the first question, or the one after this reply."""
-        error = None if reply is None else reply.error
+    def begin(self) -> None:
+        """Ask the first questions."""
+        self._ask(next(self._asking))
+
+    def _ask(self, questions: tuple[Question, ...]) -> None:
+        self._replies = {}
+
+        def answered(question: Question, reply: Reply) -> None:
+            self._replies[question] = reply
+            if len(self._replies) == len(questions):
+                self._go_on([self._replies[each] for each in questions])
+
+        for each in questions:
+            self._places.ask(each, lambda reply, each=each: answered(each, reply))  # type: ignore[misc]
+
+    def _go_on(self, replies: list[Reply]) -> None:
+        error = next((each.error for each in replies if each.error is not None), None)
         if isinstance(error, TransportError):
-            self.then(error)
+            self._then(error)
             return
         try:
-            if error is not None:
-                question = self._asking.throw(error)
+            if error is None:
+                questions = self._asking.send([each.body for each in replies])
             else:
-                question = self._asking.send(None if reply is None else reply.body)
+                questions = self._asking.throw(error)
         except StopIteration as end:
-            self._places.found(self.receiver, end.value)
+            self._found(end.value)
         except AdapterError as refusal:
-            # Without a status no request of this user reaches the management.
-            self._places.refused(self.receiver, refusal, every=reply is not None and reply.status == 0)
+            self._places.unasked(self._receiver, refusal)
+            self._then(None)
         else:
-            self._places.ask(question, self.go_on)
-            return
-        self.then(None)
-        self._places.over()
+            self._ask(questions)
+
+    def _found(self, place: OwnPlace | None) -> None:
+        if place is not None and place.returns:
+            self._then(_circle(self._receiver.destination, place))
+        elif place is not None and place.problem:
+            self._then(_unusable(place, place.problem))
+        elif place is not None and place.make is not None and not self._receiver.ended:
+            self._places.ask(place.make, lambda reply: self._made(place, reply), again=True)
+        else:
+            self._end(place)
+
+    def _made(self, place: OwnPlace, reply: Reply) -> None:
+        if reply.error is None:
+            self._end(place)
+        else:
+            lost = isinstance(reply.error, TransportError)
+            self._then(reply.error if lost else _unusable(place, str(reply.error)))
+
+    def _end(self, place: OwnPlace | None) -> None:
+        self._places.found(self._receiver, place)
+        self._then(None)
+
+
+def _circle(source: str, place: OwnPlace) -> ConfigurationError:
+    return ConfigurationError(
+        f"{source} gets its own dead letters, by {place.told}: to read dead letters, add "
+        "redelivery.deadLetterDestination=<another queue> to the URI, or dead_letter= to this consumer: messages that "
+        "fail again go there",
+        option="redelivery.deadLetterDestination",
+    )
+
+
+def _unusable(place: OwnPlace, why: str) -> AdapterError:
+    return AdapterError(
+        f"dead letters belong in {place.destination}, by {place.told}, and that cannot be used: {why}; change the "
+        "broker's setting, or name another place (redelivery.deadLetterDestination)"
+    )

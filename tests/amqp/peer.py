@@ -235,6 +235,11 @@ class Conversation:
         if told is None:
             delivery.update(proton.Delivery.REJECTED)
             return
+        if self._peer.ends_answers:
+            self._peer.ends_answers -= 1
+            self._answering.condition = proton.Condition("amqp:resource-deleted", "the queue is gone")
+            self._answering.close()
+            return
         delivery.update(proton.Delivery.ACCEPTED)
         if told is not ...:
             done = {"_AMQ_OperationSucceeded": not isinstance(told, Exception)}
@@ -255,6 +260,7 @@ class ScriptedPeer:
     ends_late = False  # True: answers the end of a session when the next one begins; False: never
     ends_at_once = False  # True: answers the end of a session at once
     sessions = 1024  # most sessions on a connection
+    ends_answers = 0  # number of times that it ends the link of the management's answers
 
     def __init__(
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0

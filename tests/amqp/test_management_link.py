@@ -72,8 +72,7 @@ class Node:
         self.receivers: list[Link] = []
         self.replies: list[tuple[str, Reply]] = []
         self._attached = attached
-        self._parted: list[ManagementLink] = []
-        self.management = Management(cast("Any", self.wire), self._make, self._parted.append)
+        self.management = Management(cast("Any", self.wire), self._make)
 
     def _make(self) -> ManagementLink:
         link = ManagementLink(cast("Any", self.wire), "pair", RabbitNode())

@@ -81,7 +81,7 @@ def test_copies_go_where_the_broker_would_put_them(peer: Artemis) -> None:
         assert peer.targets == ["activemq.management", OWN]
         assert peer.consumers == [(1, "orders")]
         eventually(lambda: connection.report().poisoned == 1)
-    assert peer.asked == ["listQueues", "getAddressSettingsAsJSON", "listQueues", "createQueue"]
+    assert peer.asked == ["getAddressSettingsAsJSON", "listQueues", "listQueues", "createQueue"]
     assert peer.targets == ["activemq.management", OWN], "no other place"
 
 
@@ -131,7 +131,7 @@ def test_without_an_answer_no_consumer_begins(peer: Artemis) -> None:
     with redelivery.connect(peer.uri, policies=NO_RETRY) as connection:
         # No public way waits for less than 30 s.
         beginning = connection._driver.subscribe(connection._dispatcher("orders", {}))
-        eventually(lambda: peer.asked == ["listQueues"])
+        eventually(lambda: peer.asked == ["getAddressSettingsAsJSON", "listQueues"])
         assert (peer.consumers, beginning.done()) == ([], False)
         peer.silent = False
         peer.cut()
@@ -164,14 +164,49 @@ def test_the_place_can_change_with_a_reconnect(peer: Artemis, caplog: pytest.Log
     assert [each for each in peer.targets if "management" not in each] == [OWN, "elsewhere"]
 
 
-def test_the_links_of_the_management_end(peer: Artemis) -> None:
-    """After the answers the links end: each is a subscriber at the broker."""
-    ended: list[str] = []
+def test_each_question_is_asked_once(peer: Artemis) -> None:
+    """A second consumer of the queue asks nothing; one of another queue asks for its own, and not for the shared."""
+    peer.address = "shared"
+    with redelivery.connect(peer.uri) as connection:
+        with connection.consumer("orders"):
+            asked = len(peer.asked)
+        with connection.consumer("orders"):
+            assert peer.asked[asked:] == ["createQueue"], "the queue may be gone again"
+        with connection.consumer("other"):
+            assert peer.asked[asked + 1 :] == ["getAddressSettingsAsJSON", "listQueues", "createQueue"]
 
-    def ends(_: Conversation, link: Any) -> None:
-        ended.append(str(link.remote_source.address))
-        link.close()
 
-    peer.link_ends = ends
-    with redelivery.connect(peer.uri) as connection, connection.consumer("orders"):
-        eventually(lambda: "redelivery.management" in ended)
+def test_a_management_link_that_ends_is_no_refusal(peer: Artemis, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker ends the link during a question: the next connection asks again, and no place is guessed."""
+    peer.ends_answers = 1
+    with redelivery.connect(peer.uri, policies=NO_RETRY) as connection:
+        connection.listen("orders", fail)
+        connection.start()
+        eventually(lambda: connection.report().poisoned == 1)
+    assert [each for each in peer.targets if "management" not in each] == [OWN]
+    assert "own settings" not in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["createQueue", "listQueues"])
+def test_a_known_place_that_cannot_be_used(peer: Artemis, operation: str) -> None:
+    """If its queue cannot be made, or is another's, the consumer is refused: the place is known, and no other right."""
+    told = peer.manages
+    assert told is not None
+
+    def answers(asked: str, arguments: list[Any]) -> object:
+        if asked == operation == "createQueue":
+            return RuntimeError("no right to make queues")
+        if asked == operation and "DLQ.orders" in str(arguments):
+            other = {"name": "DLQ.orders", "address": "other", "filter": "", "routingType": "ANYCAST"}
+            return json.dumps({"data": [other], "count": 1})
+        return told(asked, arguments)
+
+    peer.manages = answers
+    with (
+        redelivery.connect(peer.uri) as connection,
+        pytest.raises(
+            redelivery.AdapterError, match=r"by the dead-letter-address of orders.*redelivery\.deadLetterD"
+        ),
+    ):
+        connection.consumer("orders")
+    assert peer.consumers == []

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ARTEMIS = Capabilities("artemis", copies_by_wildcard=True, management_address="activemq.management")
 COMMON = {
-    "temporary": "false", "internalQueue": "false", "messageCount": "1", "routingType": "ANYCAST", "filter": "",
+    "temporary": "false", "durable": "true", "internalQueue": "false", "messageCount": "1", "routingType": "ANYCAST",
+    "filter": "",
 }  # fmt: skip
 
 

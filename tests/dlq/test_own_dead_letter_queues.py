@@ -74,7 +74,7 @@ def test_a_user_who_may_not_ask() -> None:
     """Without the right the reason is returned, and nothing is raised: the usual place is looked at."""
     found, unknown = own_dead_letter_queues(Settings(QUEUES, SETTINGS, refuses="no right"))  # type: ignore[arg-type]
     assert found == ()
-    assert "does not tell its dead-letter addresses to this user: no right" in unknown
+    assert "does not name its dead-letter addresses to this user: no right" in unknown
 
 
 def test_more_addresses_than_are_asked_for() -> None:

@@ -118,7 +118,6 @@ class Engine:
         self._rescheduling = rescheduling
         known = self._history, self.counts, self._flow
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
-        self._dead_letters = dead_letters
         self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)
         self._capabilities: Capabilities | None = None
         blocking = ordering == "blocking"
@@ -615,9 +614,7 @@ class Engine:
             case ConnectionLost():
                 return self._connection_lost(event, now)
             case QueueFound():
-                self._learn(event.capabilities)
-                circle = self._dead_letters.circle(event.capabilities)
-                return NOTHING if circle is None else (Stop(circle),)
+                return self._learn(event.capabilities)
             case TakenBack():
                 return self._takeback.take(event.deliveries, self.epoch, self._history, self._capabilities)
             case _:

@@ -377,6 +377,7 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
+        self._refuse_several("purge", selection)
         self._refuse_patterns("purge", selection)
         plan = partial(RemovalPlan, selection=selection, redrive=None, topics=True)
         return cast("Purged", self._done(plan, selection, None, progress, dry_run=dry_run))
@@ -391,6 +392,7 @@ class DeadLetterQueue:
         native: bool,
     ) -> Redrive:
         """Return where dead letters go. Raises ConfigurationError."""
+        self._refuse_several("redrive", selection)
         if to is not None:
             self._refuse_patterns("redrive to one destination", selection)
         places = self._other("to", to, selection), self._other("quarantine", quarantine, selection)
@@ -409,6 +411,19 @@ class DeadLetterQueue:
             self._places = places
         return self._places
 
+    def _refuse_several(self, what: str, selection: Selection) -> None:
+        """Refuse to remove from all queues that the broker's own settings name: they have others' dead letters too.
+
+        Raises ConfigurationError.
+        """
+        found = self._found(selection)
+        if self._given is None and found.own and len(found.queues) > 1 and not selection.origins:
+            raise ConfigurationError(
+                f"{what}: dead letters are in {', '.join(found.queues)}, by the broker's own settings, and others' may "
+                "be among them; name the queue, or the origin (--destination)",
+                option="queue",
+            )
+
     def _refuse_patterns(self, what: str, selection: Selection) -> None:
         """Refuse to take all messages of queues that only the settings name by a pattern: others may be among them.
 
@@ -416,12 +431,6 @@ class DeadLetterQueue:
         """
         found = self._found(selection)
         wide = [name for name in found.queues if is_pattern(Destination.parse(name))]
-        if self._given is None and found.own and len(found.queues) > 1 and not selection.origins:
-            raise ConfigurationError(
-                f"{what}: dead letters are in {', '.join(found.queues)}, by the broker's own settings, and others' may "
-                "be among them; name the queue, or the origin (--destination)",
-                option="queue",
-            )
         if self._given is None and wide:
             raise ConfigurationError(
                 f"{what}: the dead letters of this URI go to {', '.join(wide)}, and other queues may have such names; "

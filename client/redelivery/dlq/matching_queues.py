@@ -54,10 +54,7 @@ def queues_matching(port: ConnectionPort, pattern: Destination) -> tuple[str, ..
 
 def _of_consumers(queue: Mapping[str, str]) -> bool:
     """True for a queue that has messages of its own, which consumers share."""
-    if not holds_messages(queue):
+    if not holds_messages(queue) or not {"*", ARTEMIS.any_words}.isdisjoint(queue["name"].split(".")):
         return False
-    if not {"*", ARTEMIS.any_words}.isdisjoint(queue["name"].split(".")):
-        return False
-    return queue["routingType"] == "ANYCAST" or queue["filter"].startswith(
-        ORIGIN
-    )  # the broker has made it for dead letters
+    # The filter is that of a queue which the broker has made for the dead letters of one address.
+    return queue["routingType"] == "ANYCAST" or queue["filter"].startswith(ORIGIN)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.artemis_management import Question, rights
-from redelivery.core.dead_lettering.artemis_own_place import DeadLetterSettings, qualified_queue
+from redelivery.core.dead_lettering.artemis_own_place import DeadLetterSettings, own_place, qualified_queue
 from redelivery.core.destination import Destination
 from redelivery.dlq.broker_management import holds_messages, managed
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from redelivery.core.dead_lettering.artemis_own_place import OwnPlace
     from redelivery.dlq.broker_management import BrokerManagement
     from redelivery.driver.port import ConnectionPort
 
@@ -24,9 +25,10 @@ MOST = 1000
 
 
 def own_dead_letter_queues(port: ConnectionPort, origins: Sequence[str] = ()) -> tuple[tuple[str, ...], str]:
-    """Return the queues with messages on the broker's dead-letter addresses, and why there may be others, or "".
+    """Return the queues of dead letters by the broker's own settings, and why there may be others, or "".
 
-    `origins`: only the queues for the dead letters of these destinations, without wildcards. Empty: of all addresses.
+    `origins`: only the queues for the dead letters of these destinations, without wildcards. Empty: all queues with
+    messages on the dead-letter address of any address.
 
     Raises:
         TransportError: The connection was lost, or nothing has answered in time.
@@ -35,34 +37,42 @@ def own_dead_letter_queues(port: ConnectionPort, origins: Sequence[str] = ()) ->
     assert address is not None, "a broker that tells has one"
     try:
         with managed(port, address) as management:
-            names = [Destination.parse(each).name.partition("::")[0] for each in origins]
-            every = names or list(management.ask(Question("getAddressNames", ())))
-            settings = list(_settings(management, every[:MOST]))
-            found = sorted(
+            if origins:
+                found = [_place_of(management, Destination.parse(each)) for each in origins]
+                return tuple(dict.fromkeys(each for each in found if each is not None)), ""
+            names = list(management.ask(Question("getAddressNames", ())))
+            dead = set(_dead_letter_addresses(management, names[:MOST]))
+            queues = sorted(
                 qualified_queue(each)
                 for each in management.queues()
-                if holds_messages(each) and _takes(each, settings, every=not names)
+                if each["address"] in dead and holds_messages(each)
             )
     except AdapterError as error:
+        needs = rights(address)
         return (
             (),
-            f"the broker does not tell its dead-letter addresses to this user: {error}; give it {rights(address)}",
+            f"the broker does not name its dead-letter addresses to this user: {error}; give it {needs}",
         )
     more = f"the broker has more than {MOST:,} addresses: name the origin (--destination), or the dead-letter queue"
-    return tuple(found), more if len(every) > MOST else ""
+    return tuple(queues), more if len(names) > MOST else ""
 
 
-def _settings(management: BrokerManagement, addresses: Iterable[str]) -> Iterator[DeadLetterSettings]:
+def _dead_letter_addresses(management: BrokerManagement, addresses: Iterable[str]) -> Iterator[str]:
     for address in addresses:
         told = json.loads(management.ask(Question("getAddressSettingsAsJSON", (address,))))
         found = DeadLetterSettings.of(address, told)
         if found is not None:
-            yield found
+            yield found.address
 
 
-def _takes(queue: Mapping[str, str], settings: Sequence[DeadLetterSettings], *, every: bool) -> bool:
-    """True for a queue on a dead-letter address; unless `every`, of one with a queue for each address only that one."""
-    return any(
-        queue["address"] == each.address and (every or each.queue in (None, queue["name"]))
-        for each in settings
-    )
+def _place_of(management: BrokerManagement, origin: Destination) -> str | None:
+    """Return the queue that a consumer's dead letters go to; None: there is none yet, or none can be used."""
+    asking = own_place(origin)
+    replies: list[Any] | None = None
+    while True:
+        try:
+            questions = next(asking) if replies is None else asking.send(replies)
+        except StopIteration as end:
+            place: OwnPlace | None = end.value
+            return None if place is None or place.make is not None or place.problem else place.destination
+        replies = [management.ask(each) for each in questions]

@@ -239,15 +239,15 @@ def _dead_letters(
     elif refused:
         yield note("dead letters", f"{', '.join(targets)}: not asked, for no consumer could begin")
         return
-    reported = yield from _places(targets, asked, able, visit)
+    reported = yield from _sent_to(targets, asked, able, visit)
     if not subscribe.own_place:
         yield from beside(asked, targets, reported, able, visit)
 
 
-def _places(
+def _sent_to(
     targets: tuple[str, ...], asked: Subscribe, able: Capabilities, visit: Visit
 ) -> Generator[Finding, None, Capabilities | None]:
-    """Yield whether this user may send to each dead-letter destination; return what the broker reports of the queue."""
+    """Yield whether dead letters can go to these places; return what the broker reports of the consumed queue."""
     reported = None
     for number, target in enumerate(targets, 3):
         if not visit.create and _is_absent(_looked(target, asked, visit), able):

@@ -1,9 +1,9 @@
 """Where ActiveMQ Artemis itself would put a dead letter of a queue: its address settings, asked of its management.
 
-Measured with 2.31.2, 2.40.0 and 2.56.0 (docs/measured/artemis-dead-letter-address.md). A message to an address without
-a queue that takes it is confirmed and dropped. One to `address::queue` is not: if the queue is gone, the broker makes
-it again, or refuses. Only its filter drops it, and that of Artemis' own dead-letter queues is for the address of
-the message's queue.
+Measured with 2.31.2, 2.40.0 and 2.56.0 (docs/measured/artemis-dead-letter-address.md). A message to an address is
+confirmed and dropped if none of its queues takes it. One to `address::queue` is not: if the queue is gone, the broker
+makes it again, or refuses. Only its filter drops it, and that of Artemis' own dead-letter queues is for the address of
+the message's queue. So the place is one queue that is known to keep these dead letters.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
-    Asking = Generator[Question, Any, "OwnPlace | None"]
+    Asking = Generator[tuple[Question, ...], Sequence[Any], "OwnPlace | None"]
+    Queue = Mapping[str, str]
 
 __all__ = ["ORIGIN", "DeadLetterSettings", "OwnPlace", "own_place", "qualified_queue"]
 
@@ -34,42 +35,20 @@ class OwnPlace:
     """Dead-letter destination by the broker's own settings.
 
     Args:
-        destination: Destination, qualified; it has a queue that takes the dead letters.
-        address: Address of the queue whose dead letters they are; a filter of the destination may compare it.
+        destination: Destination, qualified: one queue.
+        address: Address of the queue whose dead letters they are; the filter of the destination may compare it.
         told: The setting that decides, in words.
+        returns: The destination is what the consumer consumes.
+        make: Question that makes its queue; None: the queue is there.
+        problem: Why no dead letter can go there; empty: they can.
     """
 
     destination: str
     address: str
     told: str
-
-
-def own_place(source: Destination) -> Asking:
-    """Yield the questions that find the broker's own place for the dead letters of a queue or topic, and return it.
-
-    The caller sends the value of each answer in, or throws the error with which the broker has refused. The last
-    question may make the queue, as the broker does with its first own dead letter.
-
-    Args:
-        source: Destination that is consumed: one, without wildcards.
-
-    Returns:
-        The place; None: the broker has none for this queue, and would drop its poison messages.
-
-    Raises:
-        AdapterError: The broker refuses an answer, or no queue can take the dead letters.
-    """
-    try:
-        found = yield from _found(source)
-        if found is not None:
-            Destination.parse(found.destination)
-    except ConfigurationError as error:
-        raise AdapterError(f"the broker's dead-letter address cannot be named here: {error}") from None
-    except (ValueError, LookupError, TypeError) as error:
-        raise AdapterError(
-            f"the broker's management answered something else than expected: {error!r}"
-        ) from None
-    return found
+    returns: bool = False
+    make: Question | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,85 +78,139 @@ class DeadLetterSettings:
         return cls(dead, queue)
 
 
-def _found(source: Destination) -> Asking:
-    address = yield from _address_of(source)
-    told = json.loads((yield Question("getAddressSettingsAsJSON", (address,))))
-    settings = DeadLetterSettings.of(address, told)
-    if settings is None:
-        return None
-    dead, name, text = settings.address, settings.queue, f"the dead-letter-address of {address}"
-    if name is not None:
-        yield from _prove(dead, name, address)
-        return OwnPlace(f"native://{dead}::{name}", address, f"{text}, which has a queue for each address")
-    queues = yield from _queues("address", dead)
-    return OwnPlace(_receiving(dead, queues), address, text)
+def own_place(source: Destination) -> Asking:
+    """Yield the questions that find the broker's own place for the dead letters of a queue or topic, and return it.
+
+    The caller sends the values of the answers in, or throws the error with which the broker has refused one. Nothing is
+    changed at the broker.
+
+    Args:
+        source: Destination that is consumed: one, without wildcards.
+
+    Returns:
+        The place; None: the broker has none for this queue, and would drop its poison messages.
+
+    Raises:
+        AdapterError: The broker refuses an answer, or gives another than expected.
+    """
+    try:
+        found = yield from _found(source)
+    except (ValueError, LookupError, TypeError) as error:
+        raise AdapterError(
+            f"the broker's management answered something else than expected: {error!r}"
+        ) from None
+    return found
 
 
-def qualified_queue(queue: Mapping[str, str]) -> str:
+def qualified_queue(queue: Queue) -> str:
     """Return the qualified name of a queue in the broker's list."""
     name, address = queue["name"], queue["address"]
-    plain = name == address and not {",", "?"} & set(name)
+    plain = name == address and queue["routingType"] == "ANYCAST" and not {",", "?"} & set(name)
     return f"queue://{name}" if plain else f"native://{address}::{name}"
 
 
-def _address_of(source: Destination) -> Generator[Question, Any, str]:
-    """Return the address of the queue that a consumer of this destination gets: its settings count."""
-    address, both, _ = source.name.partition("::")
-    if both or source.kind == "topic":
-        return address
-    # A queue is also found by its own name.
-    found = yield from _queues("name", source.name)
-    return found[0]["address"] if found else source.name
+def _found(source: Destination) -> Asking:
+    address, _, queue = source.name.partition("::")
+    if queue or source.kind == "topic":
+        (told,) = yield (_settings_of(address),)
+    else:
+        queue = address
+        told, listed = yield (_settings_of(address), _listing("name", queue))
+        # A queue is found by its own name, and can belong to an address with another one, whose settings count.
+        for found in _queues(listed, "name", queue):
+            if found["address"] != address:
+                address = found["address"]
+                (told,) = yield (_settings_of(address),)
+    settings = DeadLetterSettings.of(address, json.loads(told))
+    if settings is None:
+        return None
+    field, value = ("address", settings.address) if settings.queue is None else ("name", settings.queue)
+    (listed,) = yield (_listing(field, value),)
+    target, make = _target(settings, _queues(listed, field, value), address)
+    told_by = f"the dead-letter-address of {address}"
+    if settings.queue is not None:
+        told_by += ", which has a queue for each address"
+    return OwnPlace(
+        _sent_to(target),
+        address,
+        told_by,
+        returns=settings.address == address if source.kind == "topic" else target["name"] == queue,
+        make=make,
+        problem=_problem(target, settings, address),
+    )
 
 
-def _queues(field: str, value: str) -> Generator[Question, Any, list[dict[str, str]]]:
-    told = yield Question("listQueues", (where(field.upper(), value), 1, PAGE))
+def _settings_of(address: str) -> Question:
+    return Question("getAddressSettingsAsJSON", (address,))
+
+
+def _listing(field: str, value: str) -> Question:
+    return Question("listQueues", (where(field.upper(), value), 1, PAGE))
+
+
+def _queues(told: str, field: str, value: str) -> list[Queue]:
     # Whatever a version makes of the filter.
     return [one for one in json.loads(told)["data"] if one[field] == value]
 
 
-def _prove(dead: str, name: str, address: str) -> Generator[Question, Any, None]:
-    """Find the queue that Artemis makes for the dead letters of one address, or make it.
+def _target(
+    settings: DeadLetterSettings, queues: Sequence[Queue], address: str
+) -> tuple[Queue, Question | None]:
+    """Return the queue for the dead letters of an address, and the question that makes it, if it is missing."""
+    dead = settings.address
+    if settings.queue is None:
+        keeping = [
+            one
+            for one in queues
+            if (one["durable"], one["temporary"], one["filter"]) == ("true", "false", "")
+        ]
+        if keeping:
+            # Several subscribers of a dead-letter address: the first by name.
+            return min(
+                keeping, key=lambda one: (one["routingType"] != "ANYCAST", one["name"] != dead, one["name"])
+            ), None
+        if not queues:
+            return _made(dead, dead, "ANYCAST", "")
+    # The broker drops what no queue of the address takes: its others have filters, or do not last.
+    name = settings.queue or f"{PREFIX}{address}"
+    there = next((one for one in queues if one["name"] == name), None)
+    return (there, None) if there is not None else _made(name, dead, "MULTICAST", _filter(address))
 
-    Raises:
-        AdapterError: A queue of this name is elsewhere, or its filter would drop these dead letters.
-    """
-    own = "{} = '{}'".format(ORIGIN, address.replace("'", "''"))
-    for queue in (yield from _queues("name", name)):
-        if queue["address"] != dead or queue["filter"] not in ("", own):
-            raise AdapterError(
-                f"the queue {queue['address']}::{name} does not take the dead letters of {address}"
-            )
-        return
-    made = {
+
+def _sent_to(queue: Queue) -> str:
+    """Return the destination for copies to a queue: by its address and name, if its name alone might not reach it."""
+    if queue["routingType"] == "ANYCAST" and queue.get("autoDelete") != "true":
+        return qualified_queue(queue)
+    return f"native://{queue['address']}::{queue['name']}"
+
+
+def _problem(target: Queue, settings: DeadLetterSettings, address: str) -> str:
+    if target["address"] != settings.address or target["filter"] not in ("", _filter(address)):
+        return f"the queue {target['address']}::{target['name']} does not take the dead letters of {address}"
+    try:
+        Destination.parse(_sent_to(target))
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def _filter(address: str) -> str:
+    """Return the filter of the queue that Artemis makes for the dead letters of an address."""
+    return "{} = '{}'".format(ORIGIN, address.replace("'", "''"))
+
+
+def _made(name: str, address: str, routing: str, condition: str) -> tuple[Queue, Question]:
+    """Return a durable queue that stays when its last message is taken, and the question that makes it."""
+    asked: dict[str, Any] = {
         "name": name,
-        "address": dead,
-        "routing-type": "MULTICAST",
-        "filter-string": own,
+        "address": address,
+        "routing-type": routing,
         "durable": True,
         "auto-create-address": True,
-        # The broker's own would go with its last letter, if auto-delete-queues is set.
         "auto-delete": False,
     }
+    if condition:
+        asked["filter-string"] = condition
+    queue = {"name": name, "address": address, "routingType": routing, "filter": condition}
     # True: no error if another consumer has made it meanwhile.
-    yield Question("createQueue", (json.dumps(made), True))
-
-
-def _receiving(dead: str, queues: list[dict[str, str]]) -> str:
-    """Return the destination that reaches queues which keep all dead letters of an address, with these queues."""
-    shared, subscribers = (sorted(_keeping(queues, routing)) for routing in ("ANYCAST", "MULTICAST"))
-    if dead in shared or not (shared or subscribers):
-        # Without any queue the broker makes one, or refuses it.
-        return qualified_queue({"name": dead, "address": dead})
-    if not shared and len(subscribers) > 1:
-        return f"topic://{dead}"
-    return f"native://{dead}::{(shared or subscribers)[0]}"
-
-
-def _keeping(found: list[dict[str, str]], routing: str) -> Iterator[str]:
-    return (
-        one["name"]
-        for one in found
-        if one["routingType"] == routing
-        and (one["durable"], one["temporary"], one["filter"]) == ("true", "false", "")
-    )
+    return queue, Question("createQueue", (json.dumps(asked), True))

@@ -136,15 +136,6 @@ class Redrive:
         del capabilities
         return () if self.destination is None else (self.destination,)
 
-    def follows_broker(self, capabilities: Capabilities) -> bool:
-        """Return False: a redrive has its destination from its caller, or from the dead letter."""
-        del capabilities
-        return False
-
-    def circle(self, capabilities: Capabilities) -> None:
-        """Return None: a redrive does not follow the broker's settings."""
-        del capabilities
-
     def target(self, delivery: Delivery) -> str | None:
         """Return the destination of a dead letter; None if it is not known."""
         if self.quarantine is not None and redrives_of(delivery.headers) >= self.maximum_redrives:

@@ -153,7 +153,7 @@ class DeadLetterRouting:
         found = [
             self.place_of(each, capabilities)
             for each in self.serving()
-            if self._may_copy(each, capabilities) and not self._follows(each, capabilities)
+            if self._may_copy(each, capabilities) and not self.follows(each, capabilities)
         ]
         return tuple(dict.fromkeys([*(each for each in found if each is not None), *self.also]))
 
@@ -163,26 +163,10 @@ class DeadLetterRouting:
         Those settings have to be asked for before the first dispatch; without an answer no place is right.
         """
         return any(
-            self._may_copy(each, capabilities) and self._follows(each, capabilities)
-            for each in self.serving()
+            self._may_copy(each, capabilities) and self.follows(each, capabilities) for each in self.serving()
         )
 
-    def circle(self, capabilities: Capabilities) -> ConfigurationError | None:
-        """Return why this consumer would receive its own dead letters, by the broker's own settings; None: it does not.
-
-        The driver has refused those that the settings here would give it back.
-        """
-        place = capabilities.dead_letter_destination
-        if not (self.follows_broker(capabilities) and self.consumes(place)):
-            return None
-        return ConfigurationError(
-            f"{self.source} gets its own dead letters, by {capabilities.own_dead_letters or 'default'}: to read dead "
-            "letters, add redelivery.deadLetterDestination=<another queue> to the URI, or dead_letter= to this "
-            "consumer: messages that fail again go there",
-            option="redelivery.deadLetterDestination",
-        )
-
-    def _follows(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
+    def follows(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
         """Return True if no option names a place, and the broker can be asked: for one queue or topic."""
         source = self.source
         if not capabilities.tells_dead_letters or strategy.individual or strategy.destination is not None:
@@ -280,8 +264,14 @@ class DeadLetterRouting:
         """
         source, parsed = self.source, Destination.parse(place)
         return source is not None and (
-            covers(source, parsed) or ("native" in (source.kind, parsed.kind) and source.name == parsed.name)
+            covers(source, parsed)
+            or ("native" in (source.kind, parsed.kind) and _queue_of(source) == _queue_of(parsed))
         )
+
+
+def _queue_of(destination: Destination) -> str:
+    """Return the name of a queue, also of one that is named with its address as Artemis does (`address::queue`)."""
+    return destination.name.rpartition("::")[2]
 
 
 def copy_of(

@@ -332,14 +332,11 @@ class ConnectionDriver:
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
-        error = event.error
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
                 if event.capabilities is not None:
                     dispatcher.feed(QueueFound(event.capabilities))
-                    # The queue has stopped the consumer: a call that waits for its subscription gets the error.
-                    error = dispatcher.error
                 dispatcher.show(dispatcher.events.began(event.capabilities))
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
@@ -348,7 +345,7 @@ class ConnectionDriver:
                 dispatcher.show(dispatcher.events.refused(event.error))
             # The driver's thread unsubscribes: the broker may have made a part of the subscription.
             dispatcher.stop(event.error)
-        end(future, error)
+        end(future, event.error)
 
     def _lost(self, event: ConnectionLost) -> None:
         with self._lock:

@@ -82,13 +82,16 @@ def planned(
     )  # fmt: skip
     subscribe = Subscribe(
         number, str(destination), credit.first, options.get("selector"), options.get("subscription"),
-        dead_letters=_checked_beforehand(destination, dead_letters, capabilities),
-        own_place=dead_letters.follows_broker(capabilities), room=max_parked, ordering=ordering,
-        most=0 if credit.pace is None else credit.most,
+        dead_letters=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
+        own_place=_follows_broker(dead_letters, capabilities), most=0 if credit.pace is None else credit.most,
         hold=_longest_hold(destination, settings.policies, options.get("errors")), rescheduled=rescheduling is not None,
         caution=capabilities.ack_caution if _acknowledges(dead_letters) and destination.kind != "topic" else "",
     )  # fmt: skip
     return subscribe, engine
+
+
+def _follows_broker(dead_letters: DeadLetterRoute, capabilities: Capabilities) -> bool:
+    return isinstance(dead_letters, DeadLetterRouting) and dead_letters.follows_broker(capabilities)
 
 
 def _checked_beforehand(
@@ -161,7 +164,8 @@ def _refuse_own_dead_letters(
 ) -> None:
     """Refuse a consumer that would receive its own dead letters: they would circulate for ever."""
     for strategy in dead_letters.serving():
-        if strategy.keeps_nothing:
+        # The adapter refuses a consumer of the broker's own place, once it is known.
+        if strategy.keeps_nothing or dead_letters.follows(strategy, capabilities):
             continue
         if strategy.individual:
             _refuse_own_individual(destination, strategy, dead_letters.subscriber, capabilities)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.receiver import ReceiverLink
 
-__all__ = ["Subscribing", "cannot_subscribe"]
+__all__ = ["ConsumerStart", "cannot_subscribe"]
 
 
 def cannot_subscribe(command: Subscribe, profile: AmqpProfile) -> str | None:
@@ -31,7 +31,7 @@ def cannot_subscribe(command: Subscribe, profile: AmqpProfile) -> str | None:
     return next((each for each in problems if each is not None), None)
 
 
-class Subscribing:
+class ConsumerStart:
     """One consumer until its link is attached. The receiver answers an error."""
 
     def __init__(self, links: LinkRegistry, receiver: ReceiverLink) -> None:
@@ -65,5 +65,11 @@ class Subscribing:
             self._check(rest)
             return
         if isinstance(error, AdapterError):
-            error = AdapterError(f"the dead-letter destination {destination} cannot be used: {error}")
+            able = self._receiver.able
+            own = able is not None and destination == able.dead_letter_destination and able.own_dead_letters
+            whose = f", which is {own}," if own else ""
+            cure = "; name another place: redelivery.deadLetterDestination" if own else ""
+            error = AdapterError(
+                f"the dead-letter destination {destination}{whose} cannot be used: {error}{cure}"
+            )
         self._receiver.answer(error)
