@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import ipc
 
-from redelivery.errors import RedeliveryError
+from redelivery_spark.wal.checked_file import FileMissing, damaged, read_checked
 
 if TYPE_CHECKING:
     from redelivery_spark.wal.wal_store import WalStore
@@ -29,15 +29,21 @@ def written(rows: pa.Table) -> memoryview:
 
 
 def read_table(store: WalStore, name: str) -> pa.Table:
-    """Return the rows of a file. Raises RedeliveryError if it is gone."""
-    path = store.local(name)
-    try:
-        if path is not None:
-            with pa.memory_map(path) as file:
-                return ipc.open_file(file).read_all()
-        content = store.read(name)
-    except FileNotFoundError:
-        content = None
+    """Return the rows of a file.
+
+    The file is read, not mapped: a bad sector, or a file that becomes shorter, would end the process by a signal.
+
+    Raises:
+        FileMissing: It is gone.
+        LogDamaged: It is not what was written.
+    """
+    content = read_checked(store, name)
     if content is None:
-        raise RedeliveryError(f"walDir={store.url}: {name} is missing; was it removed by another program?")
-    return ipc.open_file(pa.BufferReader(content)).read_all()
+        raise FileMissing(f"walDir={store.url}: {name} is missing; was it removed by another program?")
+    try:
+        table = ipc.open_file(pa.BufferReader(content)).read_all()
+        # Arrow reads memory at whatever offsets a column has. Files of earlier versions have no checksum.
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise damaged(store, name, str(error).split("\n", 1)[0]) from None
+    return table

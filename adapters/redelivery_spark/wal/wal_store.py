@@ -41,7 +41,7 @@ class WalStore(Protocol):
         """Return the content of a file, or None."""
 
     def local(self, name: str) -> str | None:
-        """Return the path of a file that can be mapped into memory here, or None if the store has no such files."""
+        """Return the path of a file that can be mapped into memory and locked; None: the store has no such files."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in order, as `folder/name`."""
