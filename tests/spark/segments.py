@@ -63,7 +63,7 @@ def publish(
     """Publish a segment of lane 1; return all of it."""
     heads, bodies = [row[0] for row in rows], [row[1] for row in rows]
     table = stored_table(heads, bodies, SegmentFacts(AT, "ab" * 16, (wire,), **facts))
-    assert publish_checked(store, segment_name(1, number), written(table))
+    assert publish_checked(store, segment_name(1, number), *written(table))
     return SegmentPart(1, number, 0, len(rows))
 
 
@@ -76,7 +76,7 @@ def again(
     table = redelivered_table(
         heads, bodies, origins, [COUNTED] * len(rows), wires, [AT - 60.0] * len(rows), facts
     )
-    assert publish_checked(store, segment_name(0, number), written(table))
+    assert publish_checked(store, segment_name(0, number), *written(table))
     return SegmentPart(0, number, 0, len(rows))
 
 

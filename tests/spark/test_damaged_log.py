@@ -7,12 +7,13 @@ import struct
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.conftest import HOURS
-from tests.spark.query import Query, fails_bad
+from tests.spark.query import Killed, Query, fails_bad
 from tests.spark.segments import head, publish, read
 from tests.spark.tables import bodies as bodies_of
 from tests.spark.tables import fill
@@ -20,7 +21,7 @@ from tests.spark.tables import read as read_batch
 
 from redelivery_spark.executors.segment_reader import SegmentPart
 from redelivery_spark.wal import checked_file
-from redelivery_spark.wal.checked_file import HEAD, LogDamaged, checked, read_checked
+from redelivery_spark.wal.checked_file import HEAD, LogDamaged, first_line, publish_checked, read_checked
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
 from redelivery_spark.wal.records import Records
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(autouse=True)
 def _not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked_file, "_warned", set())
+    monkeypatch.setattr(checked_file, "_warned", set[str]())
 
 
 def flipped(content: bytes, bit: int) -> bytes:
@@ -112,8 +113,8 @@ def test_no_changed_byte_is_believed(
 ) -> None:
     """A file whose bytes are not those that were written is never read, also if its first line is what has changed."""
     folder = Folder(str(tmp_path_factory.mktemp("wal")))
-    whole = checked(content)
-    folder.publish("whole", whole)
+    publish_checked(folder, "whole", content)
+    whole = folder.read("whole") or b""
     assert bytes(read_checked(folder, "whole") or b"") == content
     changed = data.draw(
         st.one_of(
@@ -141,9 +142,8 @@ def left_behind(broker: MemoryBroker, query: Query) -> None:
     broker.send("orders", "bad")
     query.step(fails_bad)
     broker.send("orders", "good")
-    assert query.plan()
-    for rows in query.read():
-        query._processed(rows, fails_bad)
+    with patch.object(query, "commit", side_effect=Killed), pytest.raises(Killed):
+        query.step(fails_bad)
     query.records.fail("ValueError: no")
     query.die()
 
@@ -211,8 +211,8 @@ def test_a_verdict_that_is_none_refuses_to_pass_rows(folder: Folder, content: by
     """A verdict that cannot be read is an error, also without a checksum: its refusals would be lost."""
     folder.prepare("verdicts")
     name = "000000000001-x-0-1-2"
-    for raw in (content, checked(content)):
-        folder.publish(f"verdicts/{name}.json", raw)
+    for pieces in ([content], [first_line(content), content]):
+        folder.publish(f"verdicts/{name}.json", *pieces)
         with pytest.raises(LogDamaged, match=rf"verdicts/{name}\.json is damaged"):
             Records(folder).settled_by({}, {1: 1})
         folder.remove([f"verdicts/{name}.json"])

@@ -38,8 +38,8 @@ def modes(root: Path) -> tuple[set[str], set[str]]:
     return files, {oct(stat.S_IMODE(path.stat().st_mode)) for path in found if path.is_dir()}
 
 
-def run(broker: MemoryBroker, query: Query) -> None:
-    """Make a query write files of all kinds."""
+def leave_files(broker: MemoryBroker, query: Query) -> None:
+    """Leave files of all kinds."""
     fill(broker, 3)
     broker.send("orders", "bad")
     query.step(fails_bad)
@@ -53,21 +53,21 @@ def run(broker: MemoryBroker, query: Query) -> None:
 def test_a_log_is_for_its_user_alone(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """Files are 0600 and folders 0700, whatever the umask is: they hold whole messages."""
-    run(redelivery_broker, make_query())
+    """Files are 0600 and folders 0700 under any umask: they hold whole messages."""
+    leave_files(redelivery_broker, make_query())
     assert modes(tmp_path / "wal") == ({"0o600"}, {"0o700"})
 
 
 def test_a_log_of_a_group(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
-    """In a folder with 2770 all is for the group as well: so executors of another user reach it."""
+    """In a folder with 2770 all is for the group as well, as executors of another user need it."""
     (tmp_path / "wal").mkdir()
     (tmp_path / "wal").chmod(0o2770)
-    run(redelivery_broker, make_query())
+    leave_files(redelivery_broker, make_query())
     files, folders = modes(tmp_path / "wal")
     assert folders == {"0o2770"}
-    # A crumb is of its task's user, whoever that is.
+    # A crumb is for the user of its task alone.
     assert files == {"0o600", "0o660"}
 
 
@@ -82,7 +82,7 @@ def test_a_log_of_an_earlier_version_is_closed(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
 ) -> None:
     """The folders of an open log are closed at the next start; the folder that somebody made for it stays as it is."""
-    run(redelivery_broker, make_query())
+    leave_files(redelivery_broker, make_query())
     for path in (tmp_path / "wal", tmp_path / "wal" / "s1", tmp_path / "wal" / "state"):
         path.chmod(0o755)
     make_query().start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.batch.drained_segment import END, DrainedSegment
@@ -51,7 +51,7 @@ class DrainedQueue:
         }
         if publish_checked(self._store, _BOUND, json.dumps(own).encode()):
             return
-        there = read_json(self._store, _BOUND) or {}
+        there: dict[str, Any] = read_json(self._store, _BOUND) or {}
         if there == own:
             return
         name = f"run={options.run}: walDir={options.wal_dir} has a drain of this name"
@@ -74,7 +74,7 @@ class DrainedQueue:
 
     def publish(self, number: int, rows: pa.Table) -> bool:
         """Publish a segment, durably; return False if another attempt has published it: that one counts."""
-        return publish_checked(self._store, self._name(number), written(rows))
+        return publish_checked(self._store, self._name(number), *written(rows))
 
     def end(self, number: int) -> bool:
         """Mark the end of the drain after `number` segments; return False if another attempt has published one more."""

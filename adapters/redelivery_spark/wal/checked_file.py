@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = [
-    "FileMissing", "LogDamaged", "checked", "damaged", "publish_checked", "read_checked", "read_json",
+    "HEAD", "FileMissing", "LogDamaged", "damaged", "first_line", "publish_checked", "read_checked", "read_json",
 ]  # fmt: skip
 
 logger = logging.getLogger("redelivery.spark")
@@ -55,14 +55,9 @@ def damaged(store: WalStore, name: str, why: str) -> LogDamaged:
     )
 
 
-def checked(content: bytes | memoryview) -> bytes:
-    """Return the content of a file, after the line with its checksum."""
-    return b"".join((_head(content), content))
-
-
-def publish_checked(store: WalStore, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-    """Create a file atomically, with its checksum. Return False if another process was first."""
-    return store.publish(name, checked(content), durable=durable)
+def publish_checked(store: WalStore, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+    """Create a file of these pieces atomically, with its checksum. Return False if another process was first."""
+    return store.publish(name, first_line(*content), *content, durable=durable)
 
 
 def read_checked(store: WalStore, name: str, *, may_be_empty: bool = False) -> memoryview | None:
@@ -91,7 +86,7 @@ def read_checked(store: WalStore, name: str, *, may_be_empty: bool = False) -> m
     if content.startswith(_UNCHECKED):
         _warn(store)
         return whole
-    if whole[:HEAD] != _head(whole[HEAD:]):
+    if content[:HEAD] != first_line(whole[HEAD:]):
         raise damaged(store, name, f"its {len(content)} bytes do not match their checksum")
     return whole[HEAD:]
 
@@ -107,9 +102,12 @@ def read_json(store: WalStore, name: str, *, may_be_empty: bool = False) -> Any:
         raise damaged(store, name, f"no JSON: {error}") from None
 
 
-def _head(content: bytes | memoryview) -> bytes:
-    line = f"redelivery-wal 1 crc32={crc32(content):08x} bytes={len(content)}"
-    return line.ljust(HEAD - 1).encode() + b"\n"
+def first_line(*content: bytes | memoryview) -> bytes:
+    """Return the first line of a file with these pieces: 64 bytes."""
+    found = size = 0
+    for piece in content:
+        found, size = crc32(piece, found), size + len(piece)
+    return f"redelivery-wal 1 crc32={found:08x} bytes={size}".ljust(HEAD - 1).encode() + b"\n"
 
 
 def _warn(store: WalStore) -> None:

@@ -72,13 +72,13 @@ class Folder:
             return (Path(self.path) / _LOCK).read_text() or "another process"
         return "another process"
 
-    def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Create a file atomically. Return False if another process was first."""
+    def publish(self, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+        """Create a file of these pieces atomically. Return False if another process was first."""
         target = Path(self.path) / name
         temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
         try:
             with _explained(self.path), os.fdopen(_new(temporary), "wb") as file:
-                file.write(content)
+                file.writelines(content)
                 file.flush()
                 if durable:
                     os.fsync(file.fileno())
@@ -155,7 +155,7 @@ def _new(path: Path) -> int:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE)
     wanted = _modes(path.parent)[0]
     if wanted != _FILE:
-        # The umask does not count: it is about folders for which nobody has decided.
+        # More than the umask allows: the folder says what is wanted.
         os.fchmod(handle, wanted)
     return handle
 

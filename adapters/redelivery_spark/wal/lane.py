@@ -95,7 +95,7 @@ class Lane:
             OSError: A folder cannot be written; an object store's library raises its own errors.
         """
         content = written(table)
-        while not publish_checked(self._store, segment_name(self.number, self.last + 1), content):
+        while not publish_checked(self._store, segment_name(self.number, self.last + 1), *content):
             if not first:
                 raise taken(self._store) if self.number == REDELIVERIES else NumberTaken
             self.take_in()

@@ -168,7 +168,7 @@ class States:
         # The name is unique: no other writer of this state has it.
         if rows is not None:
             name = f"{ROWS}/{self._number + 1:012d}-{uuid.uuid4().hex}.arrow"
-            publish_checked(self._store, name, written(rows))
+            publish_checked(self._store, name, *written(rows))
             files[name] = set(places)
             self._sizes[name] = rows.num_rows, rows.nbytes
         waiting = {fact.place for fact in state.facts}

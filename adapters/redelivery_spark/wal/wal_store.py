@@ -33,8 +33,8 @@ class WalStore(Protocol):
         """Return the name of the process that took the lock last."""
         ...
 
-    def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Create a file atomically. Return False if another process was first."""
+    def publish(self, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+        """Create a file of these pieces atomically. Return False if another process was first."""
         ...
 
     def read(self, name: str) -> bytes | None:
