@@ -40,9 +40,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     publish = Folder.publish
 
-    def noted(folder: Folder, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        files[name] = bytes(content)
-        return publish(folder, name, content, durable=durable)
+    def noted(folder: Folder, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+        files[name] = b"".join(content)
+        return publish(folder, name, *content, durable=durable)
 
     monkeypatch.setattr(Folder, "publish", noted)
     return files

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from redelivery_spark.executors.segment_reader import SegmentPart, SegmentSlice, rows_of
 from redelivery_spark.schema import stream_schema
 from redelivery_spark.wal.arrow_files import written
+from redelivery_spark.wal.checked_file import publish_checked
 from redelivery_spark.wal.segment_schema import (
     SegmentFacts,
     redelivered_table,
@@ -62,7 +63,7 @@ def publish(
     """Publish a segment of lane 1; return all of it."""
     heads, bodies = [row[0] for row in rows], [row[1] for row in rows]
     table = stored_table(heads, bodies, SegmentFacts(AT, "ab" * 16, (wire,), **facts))
-    assert store.publish(segment_name(1, number), written(table))
+    assert publish_checked(store, segment_name(1, number), *written(table))
     return SegmentPart(1, number, 0, len(rows))
 
 
@@ -75,7 +76,7 @@ def again(
     table = redelivered_table(
         heads, bodies, origins, [COUNTED] * len(rows), wires, [AT - 60.0] * len(rows), facts
     )
-    assert store.publish(segment_name(0, number), written(table))
+    assert publish_checked(store, segment_name(0, number), *written(table))
     return SegmentPart(0, number, 0, len(rows))
 
 

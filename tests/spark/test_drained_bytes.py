@@ -7,9 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import ipc
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.tables import bodies, fill, planned, read, rows
 
@@ -19,6 +17,8 @@ from redelivery_spark.batch import drain as module
 from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.drained_queue import DrainedQueue
 from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.wal.folder import Folder
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker
@@ -53,7 +53,7 @@ def test_a_segment_holds_what_came(redelivery_broker: MemoryBroker, given: dict[
     (row,) = rows(reader)
     assert (dict(row["properties"])["n"], row["correlation_id"]) == ("1", "c")
     (segment,) = Path(given["walDir"]).glob("drains/drain/orders-*/000000.arrow")
-    table = ipc.open_file(pa.BufferReader(segment.read_bytes())).read_all()
+    table = read_table(Folder(str(segment.parent)), segment.name)
     assert table.schema.names == ["head", "body"]
     assert table.num_rows == 1
     columns = StructType([StructField("cause", StringType()), StructField("text", StringType())])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.errors import RedeliveryError
+from redelivery_spark.wal.arrow_files import written
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import REDELIVERIES, Lane, NumberTaken
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
@@ -199,12 +200,6 @@ def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> 
 def test_a_folder_with_something_else_in_it_is_no_lane(store: Folder) -> None:
     """A folder with other files is refused with one sentence."""
     table = rows(1).replace_schema_metadata(None)
-    Lane(store, 1)._store.publish("s1/000000000001.arrow", _bytes(table))
+    Lane(store, 1)._store.publish("s1/000000000001.arrow", *written(table))
     with pytest.raises(RedeliveryError, match="not a segment of the write-ahead log"):
         Lane(store, 1).load()
-
-
-def _bytes(table: pa.Table) -> memoryview:
-    from redelivery_spark.wal.arrow_files import written  # noqa: PLC0415
-
-    return written(table)

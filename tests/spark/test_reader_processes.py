@@ -11,6 +11,7 @@ from tests.spark.child_processes import SECRET, UNHURRIED, Runner
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
 from redelivery_spark.stream import reader_processes
 from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.wal.checked_file import LogDamaged
 from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
@@ -237,7 +238,12 @@ def test_one_that_starts_learns_what_has_ended_before(runner: Runner) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "wanted"),
-    [("AdapterError", AdapterError), ("ConfigurationError", ConfigurationError), ("LogTaken", LogTaken)],
+    [
+        ("AdapterError", AdapterError),
+        ("ConfigurationError", ConfigurationError),
+        ("LogDamaged", LogDamaged),
+        ("LogTaken", LogTaken),
+    ],
 )
 def test_an_error_ends_the_query_with_its_kind(
     runner: Runner, kind: str, wanted: type[RedeliveryError]

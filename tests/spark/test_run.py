@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_spark.api.run import HOPELESS, NOT_OF_THE_BATCH, run
 from redelivery_spark.executors.decoding import UndecodableBody
+from redelivery_spark.wal.checked_file import LogDamaged
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import LogTaken, store_at
 
@@ -94,7 +95,7 @@ def test_a_query_is_started_again_so_often(pauses: list[float]) -> None:
 
 def test_the_names_are_those_of_our_classes() -> None:
     """The names of classes by which `run` recognises failures exist."""
-    kinds = (ConfigurationError, AdapterError, UndecodableBody, LogTaken)
+    kinds = (ConfigurationError, AdapterError, UndecodableBody, LogDamaged, LogTaken)
     assert tuple(f"{kind.__module__}.{kind.__qualname__}:" for kind in kinds) == HOPELESS
     assert f"{TransportError.__module__}.{TransportError.__qualname__}:" in NOT_OF_THE_BATCH
 

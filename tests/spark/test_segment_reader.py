@@ -171,7 +171,7 @@ def test_what_a_body_is_decoded_to() -> None:
 def test_facts_of_a_segment(store: WalStore) -> None:
     """All facts of a segment are read back; another file is refused in one sentence."""
     facts = SegmentFacts(0.1 + 0.2, "cd" * 16, (ARTEMIS, CLASSIC), True, "broker-ü")
-    store.publish("s1/x.arrow", written(stored_table([b"h"], [None], facts)))
+    store.publish("s1/x.arrow", *written(stored_table([b"h"], [None], facts)))
     assert facts_of(read_table(store, "s1/x.arrow").schema) == facts
     for wrong in ({}, {"at": "x", "log": "", "wires": "[]"}, {"at": "1", "log": "", "wires": "{"}):
         with pytest.raises(RedeliveryError, match="not a segment of the write-ahead log"):

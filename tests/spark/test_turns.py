@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tests.spark.conftest import FAST, HOURS
 from tests.spark.query import Query, Row, fails_bad
 
+from redelivery_spark.wal.checked_file import publish_checked, read_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -39,19 +41,18 @@ def test_more_failures_than_a_batch_has_messages(
     assert (seen[b"bad-1"], seen[b"bad-2"]) == (3, 3)
 
 
-def test_a_clock_that_was_ahead(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
-) -> None:
+def test_a_clock_that_was_ahead(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
     """After a restart no row waits for longer than its delay."""
     query = make_query()
     redelivery_broker.send("orders", "flaky")
     query.step(fails_bad)
     query.step(fails_bad)
     query.die()
-    (state,) = (tmp_path / "wal" / "state").glob("*.json")
-    told = json.loads(state.read_text())
+    (name,) = query.store.names("state")
+    told = read_json(query.store, name)
     told["facts"][0][2] += 10 * 365 * 86400  # ten years ahead at that time
-    state.write_text(json.dumps(told))
+    query.store.remove([name])
+    publish_checked(query.store, name, json.dumps(told).encode())
     for _ in range(30):
         query.step(fails_bad)
     assert query.bodies() == ["flaky"]

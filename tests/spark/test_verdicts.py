@@ -190,14 +190,18 @@ def test_no_row_is_both_passed_on_and_refused(
             assert len(out) == len(set(out)) * (1 + twice)
 
 
-def test_a_verdict_that_a_power_cut_has_emptied(rows: Frame, tmp_path: Path) -> None:
-    """A verdict without a refusal is published without fsync. An emptied one decides nothing."""
+def test_a_verdict_that_a_power_cut_has_emptied(
+    rows: Frame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A verdict without a refusal is published without fsync. An emptied one decides nothing, and is named."""
     assert made(apply(rows, refuses(), name="x")) == ["a", "b", "c", "d"]
     (name,) = store_at(str(tmp_path)).names("verdicts")
     for content in (b"", b"\0" * 40):
         (tmp_path / name).write_bytes(content)
         assert made(apply(rows, refuses("b"), name="x")) == ["a", "c", "d"]
         assert set(refused(tmp_path)) == {"b"}
+        assert f"{name} is empty, as a power cut leaves a file; it counts as missing" in caplog.text
+        caplog.clear()
 
 
 def test_only_a_refusal_is_durable(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

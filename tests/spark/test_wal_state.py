@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.core.ledger_entry import Entry
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.errors import ConfigurationError
+from redelivery_spark.wal.checked_file import LogDamaged, publish_checked, read_json
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table
 from redelivery_spark.wal.store import LogTaken
 from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States, settled_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -39,7 +41,7 @@ def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:
     """The state has the names that are read: a renamed field would make an existing log unreadable."""
     States(folder).publish(State("log"), None, ())
     (name,) = folder.names(FOLDER)
-    told = json.loads(folder.read(name) or b"")
+    told = read_json(folder, name)
     assert set(told) == KEYS
     assert told["format"] == FORMAT
 
@@ -129,10 +131,13 @@ def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}'])
-def test_a_state_that_is_damaged_is_named(folder: Folder, content: bytes) -> None:
-    """A damaged state is refused by the name of its file."""
-    folder.publish(f"{FOLDER}/000000000001.json", content)
-    with pytest.raises(RedeliveryError, match=r"state/000000000001\.json cannot be read"):
+@pytest.mark.parametrize("publish", [Folder.publish, publish_checked])
+def test_a_state_that_is_damaged_is_named(
+    folder: Folder, content: bytes, publish: Callable[[Folder, str, bytes], bool]
+) -> None:
+    """A state that is none is refused by the name of its file, with its checksum and without."""
+    publish(folder, f"{FOLDER}/000000000001.json", content)
+    with pytest.raises(LogDamaged, match=r"state/000000000001\.json is damaged"):
         States(folder).load()
 
 

@@ -29,6 +29,7 @@ HOPELESS = (
     "redelivery.errors.ConfigurationError:",
     "redelivery.errors.AdapterError:",
     "redelivery_spark.executors.decoding.UndecodableBody:",
+    "redelivery_spark.wal.checked_file.LogDamaged:",
     "redelivery_spark.wal.store.LogTaken:",
 )
 """Errors that another start does not mend, as a Python traceback names them: classes of this package only."""

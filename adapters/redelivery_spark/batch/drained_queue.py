@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.batch.drained_segment import END, DrainedSegment
 from redelivery_spark.wal.arrow_files import read_table, written
+from redelivery_spark.wal.checked_file import publish_checked, read_json
 from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class DrainedQueue:
             "brokers": sorted(str(endpoint) for endpoint in settings.endpoints),
             "selector": options.selector,
         }
-        if self._store.publish(_BOUND, json.dumps(own).encode()):
+        if publish_checked(self._store, _BOUND, json.dumps(own).encode()):
             return
-        there = json.loads(self._store.read(_BOUND) or b"{}")
+        there: dict[str, Any] = read_json(self._store, _BOUND) or {}
         if there == own:
             return
         name = f"run={options.run}: walDir={options.wal_dir} has a drain of this name"
@@ -68,12 +69,12 @@ class DrainedQueue:
         return len(self._store.names(self._folder))
 
     def read(self, number: int) -> DrainedSegment:
-        """Return a segment; the last one has no rows. Raises RedeliveryError if it is gone."""
+        """Return a segment; the last one has no rows. Raises FileMissing, and LogDamaged."""
         return DrainedSegment(read_table(self._store, self._name(number)))
 
     def publish(self, number: int, rows: pa.Table) -> bool:
         """Publish a segment, durably; return False if another attempt has published it: that one counts."""
-        return self._store.publish(self._name(number), written(rows))
+        return publish_checked(self._store, self._name(number), *written(rows))
 
     def end(self, number: int) -> bool:
         """Mark the end of the drain after `number` segments; return False if another attempt has published one more."""

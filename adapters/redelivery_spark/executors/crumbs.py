@@ -24,6 +24,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from redelivery_spark.wal.folder import make_folder
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -147,7 +149,7 @@ def _folder(store: WalStore) -> Path | None:
     try:
         if local is not None:
             folder = Path(local)
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             return folder
         digest = blake2b(store.url.encode(), digest_size=8).hexdigest()
         folder = Path(tempfile.gettempdir()) / f"redelivery-crumbs-{os.getuid()}-{digest}"

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.errors import ConfigurationError
 from redelivery_spark.executors.crumbs import CRUMBS, sweep
 from redelivery_spark.stream.logged_delivery import LoggedDelivery
 from redelivery_spark.stream.record_codec import fact_of, record_of
 from redelivery_spark.stream.splitting import marked, passed_of, split
 from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, waiting_table
+from redelivery_spark.wal.checked_file import FileMissing
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import parts_of, place
 from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
@@ -138,7 +139,7 @@ class Journal:
         """Return the rows of a segment. Raises LogTaken if the segment is gone because another start has settled it."""
         try:
             return self.lanes[lane].read(number)
-        except RedeliveryError:
+        except FileMissing:
             self.check()
             raise
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery import errors
 from redelivery.errors import RedeliveryError
 from redelivery_spark.stream.reader_process import configuration
+from redelivery_spark.wal.checked_file import LogDamaged
 from redelivery_spark.wal.lane import Segment
 from redelivery_spark.wal.store import LogTaken
 
@@ -201,8 +202,9 @@ class _Process:
 
 def _error(kind: str, text: str) -> RedeliveryError:
     """Return the error that ended a process, of the class by which `run` recognises it."""
-    if kind == LogTaken.__name__:
-        return LogTaken(text)
+    for own in (LogDamaged, LogTaken):
+        if kind == own.__name__:
+            return own(text)
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, RedeliveryError):
         return found(text)

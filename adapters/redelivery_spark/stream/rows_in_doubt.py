@@ -12,9 +12,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.message_history import RETURN
-from redelivery.errors import RedeliveryError
 from redelivery_spark.stream.logged_delivery import restored
 from redelivery_spark.stream.stored_rows import rows_in
+from redelivery_spark.wal.checked_file import FileMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -178,7 +178,7 @@ class RowsInDoubt:
             self._kept[segment.number] = connection
         try:
             table = lane.read(segment.number)
-        except RedeliveryError:
+        except FileMissing:
             # The segment is another reader's, and was settled meanwhile.
             return
         for row, stored in enumerate(rows_in(table, lane.number, 0, segment.number, range(segment.rows))):
@@ -232,7 +232,7 @@ class RowsInDoubt:
         if self._open is None or self._open[:2] != (lane, number):
             try:
                 self._open = lane, number, lane.read(number)
-            except RedeliveryError:
+            except FileMissing:
                 return None
         return restored(rows_in(self._open[2], lane.number, 0, number, [row])[0]).digest()
 

@@ -9,11 +9,12 @@ older one.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from redelivery.errors import RedeliveryError
 from redelivery_spark.wal.arrow_files import number_of, read_table, written
+from redelivery_spark.wal.checked_file import FileMissing, publish_checked
 from redelivery_spark.wal.segment_schema import facts_of, folder_of, segment_name
 from redelivery_spark.wal.store import taken
 
@@ -94,30 +95,23 @@ class Lane:
             OSError: A folder cannot be written; an object store's library raises its own errors.
         """
         content = written(table)
-        while not self._store.publish(segment_name(self.number, self.last + 1), content):
+        while not publish_checked(self._store, segment_name(self.number, self.last + 1), *content):
             if not first:
                 raise taken(self._store) if self.number == REDELIVERIES else NumberTaken
             self.take_in()
         return self._add(_segment(self.last + 1, table))
 
     def take_in(self) -> None:
-        """Add the segment that another process published under the next number. Raises RedeliveryError: it is gone."""
+        """Add the segment that another process published under the next number. Raises FileMissing: it is gone."""
         self._take_in(self.last + 1)
 
     def look(self) -> bool:
         """Add segments that another process has published since; return True if there were any."""
-        found = False
-        while self._is_there(self.last + 1):
-            self.take_in()
-            found = True
-        return found
-
-    def _is_there(self, number: int) -> bool:
-        try:
-            self.read(number)
-        except RedeliveryError:
-            return False
-        return True
+        before = self.last
+        with suppress(FileMissing):
+            while True:
+                self.take_in()
+        return self.last > before
 
     def _take_in(self, number: int) -> None:
         self._add(_segment(number, self.read(number)))
@@ -154,7 +148,7 @@ class Lane:
             return reversed(list(self._found))
 
     def read(self, number: int) -> pa.Table:
-        """Return the rows of a segment. Raises RedeliveryError if it is gone."""
+        """Return the rows of a segment. Raises FileMissing, and LogDamaged."""
         return read_table(self._store, segment_name(self.number, number))
 
     def keep(self, least: float, others: Iterable[int] = ()) -> None:

@@ -53,15 +53,15 @@ class ObjectStore:
         """Return the name of the process that was here last."""
         return (self.read(_LOCK) or b"another process").decode(errors="replace")
 
-    def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Create an object; return False if another process was first.
+    def publish(self, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+        """Create an object of these pieces; return False if another process was first.
 
         An answer can be lost, and the library below then sends the request again, and finds our own object. The content
         of the object therefore decides who was first.
         """
         del durable  # always durable
         files, root = self._files()
-        told = bytes(content)
+        told = b"".join(content)
         # As one request, whatever the size: that is how the store was probed.
         more = {"chunksize": len(told) + 1} if "chunksize" in _parameters(files) else {}
         for left in reversed(range(_TRIES)):

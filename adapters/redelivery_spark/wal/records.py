@@ -16,6 +16,7 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redelivery_spark.wal.checked_file import damaged, publish_checked, read_json
 from redelivery_spark.wal.places import parts_of, runs_of
 
 if TYPE_CHECKING:
@@ -171,13 +172,13 @@ class Records:
             "refused": {str(at): refusal.said() for at, refusal in verdict.refused.items()},
         }
         content = json.dumps(said).encode()
-        if self.store.publish(_file(name), content, durable=durable):
+        if publish_checked(self.store, _file(name), content, durable=durable):
             return True
         if _content(self.store, _file(name)).runs:
             return False
         # Published without fsync, before a power cut: only its name is left.
         self.store.remove([_file(name)])
-        return self.store.publish(_file(name), content, durable=durable)
+        return publish_checked(self.store, _file(name), content, durable=durable)
 
     def of_batch(self, batch: int, mark: str) -> Earlier:
         """Return the decisions of earlier attempts on the rows of a batch, with one handler.
@@ -222,7 +223,7 @@ class Records:
     def fail(self, error: str) -> None:
         """Mark the failure of a batch."""
         name = f"{FAILURES}/{time.time_ns():020d}-{uuid.uuid4().hex}.json"
-        self.store.publish(name, json.dumps({"error": error}).encode())
+        publish_checked(self.store, name, json.dumps({"error": error}).encode())
 
     def marks(self) -> list[str]:
         """Return the names of the marks of failures, oldest first."""
@@ -230,8 +231,8 @@ class Records:
 
     def failures(self) -> list[str]:
         """Return the texts of the failures, oldest first."""
-        contents = (self.store.read(name) for name in self.marks())
-        return [str(json.loads(content)["error"]) for content in contents if content is not None]
+        found = (read_json(self.store, name) for name in self.marks())
+        return [str(said["error"]) for said in found if said is not None]
 
     def forget_failures(self) -> None:
         """Remove the marks: their batch has succeeded or was split."""
@@ -254,13 +255,15 @@ def _touches(name: str, first: Place, last: Place) -> bool:
 
 
 def _content(store: WalStore, name: str) -> _Read:
-    """Return the content of a verdict: empty if it is gone, or if a power cut has left it empty."""
-    try:
-        said: dict[str, Any] = json.loads(store.read(name) or b"")
-    except ValueError:
+    """Return the content of a verdict: empty if it is gone, or if a power cut has left it empty. Raises LogDamaged."""
+    said: dict[str, Any] | None = read_json(store, name, may_be_empty=True)
+    if said is None:
         return _Read([], {})
-    runs = [(int(first), int(last)) for first, last in said["places"]]
-    return _Read(runs, {int(at): Refusal(*of) for at, of in said["refused"].items()})
+    try:
+        runs = [(int(first), int(last)) for first, last in said["places"]]
+        return _Read(runs, {int(at): Refusal(*of) for at, of in said["refused"].items()})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise damaged(store, name, f"no verdict: {error!r}") from None
 
 
 def within(at: Place, upto: Mapping[int, int]) -> bool:

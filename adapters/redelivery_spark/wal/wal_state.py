@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.ledger_entry import Entry
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.arrow_files import number_of, read_table, written
+from redelivery_spark.wal.checked_file import damaged, publish_checked, read_checked, read_json
 from redelivery_spark.wal.store import taken
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class States:
 
         Raises:
             ConfigurationError: The log is one of the first design.
-            RedeliveryError: It cannot be read.
+            LogDamaged: It cannot be read.
+            RedeliveryError: It has rows that wait, and no state.
         """
         self._left = set(self._store.names(ROWS))
         names = self._store.names(FOLDER)
@@ -121,7 +123,7 @@ class States:
             return None
         self._number = number_of(names[-1])
         try:
-            found: dict[str, Any] = json.loads(self._store.read(names[-1]) or b"")
+            found: dict[str, Any] = read_json(self._store, names[-1])
             if found.get("format") != FORMAT:
                 raise _old(self._store)
             self._files = {name: set(places) for name, places in found["files"].items()}
@@ -130,12 +132,10 @@ class States:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise RedeliveryError(
-                f"walDir={self._store.url}: {names[-1]} cannot be read: {error!r}"
-            ) from None
+            raise damaged(self._store, names[-1], f"no state: {error!r}") from None
 
     def rows(self) -> list[pa.Table]:
-        """Return the files of waiting rows. Raises RedeliveryError if one is gone."""
+        """Return the files of waiting rows. Raises FileMissing, and LogDamaged."""
         tables = {name: read_table(self._store, name) for name in self._files}
         self._sizes = {name: (table.num_rows, table.nbytes) for name, table in tables.items()}
         return list(tables.values())
@@ -168,12 +168,13 @@ class States:
         # The name is unique: no other writer of this state has it.
         if rows is not None:
             name = f"{ROWS}/{self._number + 1:012d}-{uuid.uuid4().hex}.arrow"
-            self._store.publish(name, written(rows))
+            publish_checked(self._store, name, *written(rows))
             files[name] = set(places)
             self._sizes[name] = rows.num_rows, rows.nbytes
         waiting = {fact.place for fact in state.facts}
         files = {name: left for name, there in files.items() if (left := there & waiting)}
-        if not self._store.publish(self._name(self._number + 1), _written(state, self.start, files)):
+        content = _written(state, self.start, files)
+        if not publish_checked(self._store, self._name(self._number + 1), content):
             raise taken(self._store)
         names = self._store.names(FOLDER)
         if names and names[-1] > self._name(self._number + 1):
@@ -220,10 +221,10 @@ def _newest(store: WalStore) -> bytes | None:
         names = store.names(FOLDER)
         if not names:
             return None
-        content = store.read(names[-1])
+        content = read_checked(store, names[-1])
         # None: a newer state has just replaced it.
         if content is not None:
-            return content
+            return bytes(content)
     raise RedeliveryError(f"walDir={store.url}: the newest state cannot be read")
 
 

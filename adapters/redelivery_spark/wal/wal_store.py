@@ -33,15 +33,15 @@ class WalStore(Protocol):
         """Return the name of the process that took the lock last."""
         ...
 
-    def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
-        """Create a file atomically. Return False if another process was first."""
+    def publish(self, name: str, *content: bytes | memoryview, durable: bool = True) -> bool:
+        """Create a file of these pieces atomically. Return False if another process was first."""
         ...
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None."""
 
     def local(self, name: str) -> str | None:
-        """Return the path of a file that can be mapped into memory here, or None if the store has no such files."""
+        """Return the path of a file that can be mapped into memory and locked; None: the store has no such files."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in order, as `folder/name`."""
