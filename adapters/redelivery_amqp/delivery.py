@@ -180,6 +180,11 @@ class AmqpDelivery(Delivery):
     # Properties for the engine and the application.
 
     @property
+    def size(self) -> int:
+        # All of it: the properties can be as large as a body.
+        return len(self.raw)
+
+    @property
     def key(self) -> Hashable | None:
         identity: object = self.field(MESSAGE_ID)
         if identity is None and (identity := self._our_id()) is None:

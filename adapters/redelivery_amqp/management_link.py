@@ -124,6 +124,8 @@ class ManagementLink:
         self._receiver: Any = None
         self.session: Any = None
         self.handle: Handle | None = None
+        # What has arrived of a reply that is not complete yet.
+        self.begun = bytearray()
 
     def attach(self, connection: proton.Connection) -> None:
         """Attach both links."""
@@ -260,7 +262,7 @@ class Management:
     def take(self) -> None:
         """Handle the replies that have arrived."""
         if self._link is not None and self._link.handle is not None:
-            self._link.arrived(self._wire.take(self._link.handle))
+            self._link.arrived(self._wire.take(self._link.handle, self._link.begun))
             self._rest()
 
     def on_outcome(self, link: ManagementLink, delivery: proton.Delivery) -> None:
