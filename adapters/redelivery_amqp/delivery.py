@@ -181,8 +181,8 @@ class AmqpDelivery(Delivery):
 
     @property
     def size(self) -> int:
-        # All of it: the properties can be as large as a body.
-        return len(self.raw)
+        # The properties can be as large as a body; and the body is kept twice.
+        return len(self.raw) + len(self.body)
 
     @property
     def key(self) -> Hashable | None:
