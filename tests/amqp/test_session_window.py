@@ -47,7 +47,7 @@ class Consumer(Ends):
 
 
 def test_a_part_leaves_proton_before_the_message_is_complete() -> None:
-    """What has arrived of a message is taken at once; the message is whole, and the next one is not mixed with it."""
+    """The part of a message that has arrived is taken at once; the message is whole, and the next one is not mixed with it."""
     link = Consumer(MIB)
     link.put(b"a" * 100_000, ends=False)
     link.carry()

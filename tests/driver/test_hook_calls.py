@@ -105,7 +105,7 @@ def test_their_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_messages_of_one_id_are_two_messages() -> None:
-    """A hook gets the very message that died, also if a producer gives one id to several."""
+    """A hook gets the message that died, also if a producer gives one id to several."""
     hooked: list[tuple[Message, str]] = []
     hooks = ListenerHooks(None, lambda message, death: hooked.append((message, str(death.cause))), Here())
     hooks.settler = lambda *_: True  # type: ignore[assignment]
@@ -245,10 +245,10 @@ def made_of(queue: HookQueue) -> list[object]:
 
 
 def test_waiting_calls_are_bounded_in_number() -> None:
-    """Of more than 1,000 calls that wait, the oldest are dropped and counted; the first drop is told once."""
+    """Of more than 1,000 calls that wait, the oldest are dropped and counted; the first drop is reported once."""
     queue = HookQueue()
-    told = [queue.add(as_hook(lambda number=number: number)) for number in range(1003)]  # type: ignore[misc]
-    assert (queue.dropped, told.count(True), told.index(True)) == (3, 1, 1000)
+    first = [queue.add(as_hook(lambda number=number: number)) for number in range(1003)]  # type: ignore[misc]
+    assert (queue.dropped, first.count(True), first.index(True)) == (3, 1, 1000)
     assert made_of(queue) == list(range(3, 1003))
 
 
