@@ -47,7 +47,7 @@ class Consumer(Ends):
 
 
 def test_a_part_leaves_proton_before_the_message_is_complete() -> None:
-    """The part of a message that has arrived is taken at once; the message is whole, and the next one is not mixed with it."""
+    """The part of a message that has arrived is taken at once; the message is whole, and so is the next one."""
     link = Consumer(MIB)
     link.put(b"a" * 100_000, ends=False)
     link.carry()

@@ -131,9 +131,10 @@ def test_large_ones_behind_small_ones_fit_into_memory() -> None:
     assert broker.allowed == 0
 
 
-def test_small_ones_after_large_ones_get_the_largest_credit_again() -> None:
+@pytest.mark.parametrize("able", [FLOW, WINDOW])
+def test_small_ones_after_large_ones_get_the_largest_credit_again(able: Capabilities) -> None:
     """The credit grows again when the messages are small again."""
-    broker = Broker([50] * 3000 + [MB] * 300 + [50] * 20_000)
+    broker = Broker([50] * 3000 + [MB] * 300 + [50] * 20_000, able=able)
     broker.work(30_000)
     assert broker.handled == 23_300
     assert broker.bench.engine.load.credit == 1000
