@@ -15,6 +15,7 @@ from tests.tiers import amount
 
 from redelivery.core.commands import Accept, Command, Credit, Release
 from redelivery.core.credit_pace import LAST, MOST_BYTES, CreditPace, first_credit
+from redelivery.core.events import Continued, Paused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,6 +174,18 @@ def test_messages_that_were_on_their_way_use_the_credit() -> None:
         assert broker.begin()
         broker.end()
     assert broker.allowed > before
+
+
+def test_large_messages_that_arrive_late_do_not_stop_the_credit() -> None:
+    """After a pause credit is granted at once, also if large messages arrived when it had been withdrawn."""
+    broker = Broker([50] * 3000)
+    broker.work(3000)
+    bench = broker.bench
+    bench.feed(Paused())
+    bench.arrive(*[Letter(number, size=MB) for number in range(5000, 5064)])
+    granted = [each.messages for each in bench.feed(Continued()) if isinstance(each, Credit)]
+    assert granted
+    assert granted[0] > 0
 
 
 @settings(max_examples=amount(quick=60, ci=300, full=2000), deadline=None)

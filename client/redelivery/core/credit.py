@@ -171,7 +171,8 @@ class CreditWindow:
                 return None
         else:
             wanted = self.settled + self._credit + parked - self._granted
-            if self._too_much:
+            too_much, self._too_much = self._too_much, False
+            if too_much and wanted < 0:
                 return self._reduced(-wanted)
             if wanted <= 0 or (wanted < self._step and self._granted > self.arrived):
                 return None
@@ -187,7 +188,6 @@ class CreditWindow:
 
     def _reduced(self, excess: int) -> Credit | None:
         """Return the command that takes back what is above the credit, as far as it is not used yet."""
-        self._too_much = False
         back = min(excess, self._granted - self.arrived)
         if back <= 0:
             return None
