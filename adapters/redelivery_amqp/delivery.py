@@ -181,6 +181,11 @@ class AmqpDelivery(Delivery):
     # Properties for the engine and the application.
 
     @property
+    def size(self) -> int:
+        # The properties can be as large as a body; and the body is kept twice.
+        return len(self.raw) + len(self.body)
+
+    @property
     def key(self) -> Hashable | None:
         identity: object = self.field(MESSAGE_ID)
         if identity is None and (identity := self._our_id()) is None:

@@ -236,7 +236,7 @@ class LinkRegistry:
                 self._management.take()
                 continue
             receiver = self._by_handle.get(handle)
-            found = self._wire.take(handle)
+            found = self._wire.take(handle, bytearray() if receiver is None else receiver.begun)
             if receiver is None or receiver.ended or not found:
                 continue
             number = self._numbers

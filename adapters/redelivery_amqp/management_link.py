@@ -132,6 +132,8 @@ class ManagementLink:
         self._receiver: Any = None
         self.session: Any = None
         self.handle: Handle | None = None
+        # What has arrived of a reply that is not complete yet.
+        self.begun = bytearray()
 
     def attach(self, connection: proton.Connection) -> None:
         """Attach both links."""
@@ -261,7 +263,7 @@ class Management:
     def take(self) -> None:
         """Handle the replies that have arrived."""
         if self._link is not None and self._link.handle is not None:
-            self._link.arrived(self._wire.take(self._link.handle))
+            self._link.arrived(self._wire.take(self._link.handle, self._link.begun))
 
     def ended(self, link: ManagementLink, error: RedeliveryError) -> None:
         """Handle a pair that the broker has ended: requests without a reply are sent over another pair."""

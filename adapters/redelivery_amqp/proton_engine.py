@@ -145,8 +145,12 @@ class ProtonEngine:
 
     # Incoming deliveries.
 
-    def take(self, link: Handle) -> list[tuple[bytes, Handle]]:
-        """Take the complete messages of a receiving link, each with the handle that settles it."""
+    def take(self, link: Handle, begun: bytearray) -> list[tuple[bytes, Handle]]:
+        """Take the complete messages of a receiving link, each with the handle that settles it.
+
+        `begun`: what has arrived of the next one, which is taken too: proton would keep a buffer of up to twice its
+        size until it is settled, and a message larger than the session's window would never be complete.
+        """
         found: list[tuple[bytes, Handle]] = []
         current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
         receive, advance, buffer = lib.pn_link_recv, lib.pn_link_advance, ffi.buffer
@@ -154,15 +158,20 @@ class ProtonEngine:
             if lib.pn_delivery_aborted(handle):
                 advance(link)
                 lib.pn_delivery_settle(handle)
+                begun.clear()
                 continue
-            if partial(handle):
-                break
             size = pending(handle)
             if size > len(self._in):
                 self._in = bytearray(size)
                 self._in_at = ffi.from_buffer(self._in)
             size = receive(link, self._in_at, size) if size else 0
             data = buffer(self._in_at, size)[:] if size > 0 else b""
+            if partial(handle):
+                begun += data
+                break
+            if begun:
+                data = bytes(begun + data)
+                begun.clear()
             advance(link)
             found.append((data, handle))
         return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.adapter_support.refusal_cures import with_cure
+from redelivery.core.credit_pace import MOST_BYTES
 from redelivery.errors import AdapterError
 from redelivery_amqp.partial_reading import LargeMaps
 from redelivery_amqp.settlement_progress import SettlementProgress
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReceiverLink", "refusal"]
 
+FRAME = proton.Transport().max_frame_size
+"""Bytes of a frame at most: proton's default."""
 SELECTOR = proton.symbol("apache.org:selector-filter:string")
 CONSUMER_TIMEOUT = proton.symbol("rabbitmq:consumer-timeout")
 GONE = frozenset({
@@ -70,6 +73,8 @@ class ReceiverLink:
         self.handle: Handle | None = None
         self.session: Any = None
         self.unsettled: set[AmqpDelivery] = set()
+        # What has arrived of a message that is not complete yet.
+        self.begun = bytearray()
         # Deliveries that the broker has released itself.
         self.released: list[Handle] = []
         self.large = LargeMaps()
@@ -96,6 +101,10 @@ class ReceiverLink:
         """Attach the link, in a new session."""
         command = self.command
         self.session = connection.session()
+        # The broker sends no more than this before it reads that credit was withdrawn. For small messages, each of
+        # which counts as a whole frame, it is twice the credit: they need not wait for more of the window.
+        most = max(command.window, command.most)
+        self.session.incoming_capacity = max(MOST_BYTES, 2 * most * FRAME)
         self.session.open()
         self._receiver = receiver = self.session.receiver(name)
         source = receiver.source

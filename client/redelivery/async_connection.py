@@ -178,6 +178,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
                     await in_own_thread(self._close_driver, left)
                     await self._hook_tasks.wait(max(0.0, deadline - time.monotonic()))
                 finally:
+                    self._hook_tasks.end()
                     closed(self)
 
     def _tasks(self) -> list[asyncio.Task[None]]:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Ends:
     """Two ends of a link; bytes are carried between them when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int | None = None) -> None:
+        """`window`: bytes of the session's incoming window; None: no limit."""
         self.near, self.far = (
             proton.Transport(proton.Transport.CLIENT),
             proton.Transport(proton.Transport.SERVER),
@@ -30,6 +31,8 @@ class Ends:
         mine.open()
         theirs.open()
         session = mine.session()
+        if window is not None:
+            session.incoming_capacity = window
         session.open()
         self.receiver = session.receiver("orders")
         self.receiver.open()
@@ -41,7 +44,8 @@ class Ends:
 
     def taken(self, end: Any) -> bytes:
         waiting = end.pending()
-        data: bytes = end.peek(waiting) if waiting > 0 else b""
+        other = self.far if end is self.near else self.near
+        data: bytes = end.peek(min(waiting, other.capacity())) if waiting > 0 else b""
         end.pop(len(data))
         return data
 

@@ -56,8 +56,9 @@ class Wire:
         del handle
         self.forgotten += 1
 
-    def take(self, handle: str) -> list[tuple[bytes, str]]:
+    def take(self, handle: str, begun: bytearray) -> list[tuple[bytes, str]]:
         assert handle == "handle"
+        assert begun == b""
         came, self.came = self.came, []
         return came
 

@@ -165,6 +165,14 @@ def test_count_takes_no_more(cli: Any, shop: MemoryBroker, uri: str) -> None:
     assert [(held.text, held.broker_count) for held in shop.messages("orders")] == [("order 3", 0)]
 
 
+def test_count_counts_messages_of_one_id(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """--count 2 takes two messages, also if a producer gives one id to all."""
+    for number in range(3):
+        shop.send("twins", f"twin {number}", headers={"redeliveryId": "one"})
+    ended = cli("consume", uri, "twins", "--count", "2", "--output", "jsonl", "--workers", "3")
+    assert len(ended.out.splitlines()) == 2
+
+
 def test_count_does_not_tell_of_what_it_put_off(cli: Any, shop: MemoryBroker, uri: str) -> None:
     """A surplus message, which --count defers and releases at the end, is no deferral in the report."""
     ended = cli("consume", uri, "orders", "--count", "2", "--credit", "3", "--workers", "3")

@@ -36,6 +36,7 @@ class Letter:
     safe: bool = False  # the engine knows of one
     outlived: bool = False  # a long connection did not redeliver it
     partial: bool = False  # the body did not arrive whole
+    size: int = 4  # bytes
     accepted: bool = False  # the broker has taken its accept
     told: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of its last delayed copy
     copies: int = 0  # delayed ones made of it
@@ -62,6 +63,10 @@ class Arrival(Delivery):
         self.copies = letter.copies
         self.mark = letter.attempts > 0
         self.marks = letter.attempts if counts else None
+
+    @property
+    def size(self) -> int:
+        return self.letter.size
 
     @property
     def key(self) -> Hashable:

@@ -13,6 +13,9 @@ from tests.driver.twins import eventually
 from redelivery import Defer
 from redelivery.clock import SystemClock
 from redelivery.core.commands import Subscribe
+from redelivery.core.delivery import Record
+from redelivery.driver.connection import hook_queue, hook_tasks
+from redelivery.driver.connection.hook_queue import HookQueue
 from redelivery.driver.connection.hook_tasks import HookTasks
 from redelivery.driver.connection.hook_thread import HookThread
 from redelivery.driver.consumer import listener_hooks
@@ -40,6 +43,7 @@ class Here:
         call()
 
     elsewhere = here
+    dropped = 0
 
     def close(self, timeout: float) -> None:
         """Do nothing."""
@@ -63,9 +67,11 @@ def confirmed(delivery: Arrival) -> DeadLettered:
     return DeadLettered(0.0, ORDERS, delivery, "ValueError: x", "ValueError", 1, False)
 
 
-def as_hook(made: Callable[[], object]) -> HookCall:
-    """Return a call of `on_dead_letter` that does this."""
-    return HookCall("on_dead_letter", made, confirmed(Arrival(Letter(1), 1, counts=False)), HookFaults())
+def as_hook(made: Callable[[], object], size: int = 0) -> HookCall:
+    """Return a call of `on_dead_letter` that does this, for a message of so many bytes."""
+    return HookCall(
+        "on_dead_letter", made, confirmed(Arrival(Letter(1), 1, counts=False)), HookFaults(), size
+    )
 
 
 def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +85,48 @@ def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytes
     for each in arrivals:
         hooks.event(confirmed(each))
     assert [death.error is None for death in deaths] == [True, True, False, False, False]
+
+
+def test_their_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unconfirmed dead letters keep 64 MiB of bodies at most; one is kept, however large it is."""
+    monkeypatch.setattr(listener_hooks, "MOST_BYTES", 10)
+    deaths: list[Death] = []
+    hooks, arrivals = hooks_of(deaths), [Arrival(Letter(n, size=4), 1, counts=False) for n in range(5)]
+    for each in arrivals:
+        hooks.finished(None, poisoned(each))
+        hooks.finished(None, poisoned(each))
+    assert len(hooks._dying) == 2
+    hooks.finished(None, poisoned(Arrival(Letter(9, size=99), 1, counts=False)))
+    assert len(hooks._dying) == 1
+    for each in arrivals:
+        hooks.event(confirmed(each))
+    hooks.finished(None, poisoned(Arrival(Letter(8, size=1), 1, counts=False)))
+    assert (len(hooks._dying), hooks._bytes) == (1, 1)
+
+
+def test_messages_of_one_id_are_two_messages() -> None:
+    """A hook gets the message that died, also if a producer gives one id to several."""
+    hooked: list[tuple[Message, str]] = []
+    hooks = ListenerHooks(None, lambda message, death: hooked.append((message, str(death.cause))), Here())
+    hooks.settler = lambda *_: True  # type: ignore[assignment]
+    twins = [Arrival(Letter(1), 1, counts=False) for _ in range(2)]
+    for each in twins:
+        each.record = Record()
+        hooks.finished(None, poisoned(each))
+    for each in reversed(twins):
+        hooks.event(confirmed(each))
+    assert [message._delivery for message, _ in hooked] == [twins[1], twins[0]]
+
+
+def test_a_message_is_the_same_over_connections() -> None:
+    """The hook of a message whose dead letter was lost with the connection gets its exception with the second one."""
+    deaths: list[Death] = []
+    hooks, first, again = hooks_of(deaths), *(Arrival(Letter(1), epoch, counts=False) for epoch in (1, 2))
+    first.record = again.record = Record()
+    hooks.finished(None, poisoned(first))
+    hooks.event(DeadLettering(0.0, ORDERS, again, "ValueError: x", None))
+    hooks.event(confirmed(again))
+    assert [type(death.error) for death in deaths] == [ValueError]
 
 
 def test_nothing_is_kept_of_a_message_that_was_reported_dead() -> None:
@@ -186,6 +234,136 @@ def test_calls_that_were_not_made_are_counted(caplog: pytest.LogCaptureFixture) 
     thread.close(0.0)
     end.set()
     assert caplog.messages == ["2 calls of on_dead_letter were not made before the connection was closed"]
+
+
+def made_of(queue: HookQueue) -> list[object]:
+    """Make the calls that wait; return what they return."""
+    found: list[object] = []
+    while (call := queue.take()) is not None:
+        found.append(call())
+    return found
+
+
+def test_waiting_calls_are_bounded_in_number() -> None:
+    """Of more than 1,000 calls that wait, the oldest are dropped and counted; the first drop is reported once."""
+    queue = HookQueue()
+    first = [queue.add(as_hook(lambda number=number: number)) for number in range(1003)]  # type: ignore[misc]
+    assert (queue.dropped, first.count(True), first.index(True)) == (3, 1, 1000)
+    assert made_of(queue) == list(range(3, 1003))
+
+
+def test_waiting_calls_are_bounded_in_bytes() -> None:
+    """Calls whose messages have more than 64 MiB are dropped, the oldest first; one is kept, however large it is."""
+    queue, mib = HookQueue(), 1024 * 1024
+    for number, size in enumerate((30, 30, 4, 1, 30)):
+        queue.add(as_hook(lambda number=number: number, size * mib))  # type: ignore[misc]
+    assert queue.dropped == 2
+    assert made_of(queue) == [2, 3, 4]
+    queue.add(as_hook(lambda: "small", 1))
+    queue.add(as_hook(lambda: "large", 99 * mib))
+    assert (len(queue), queue.dropped) == (1, 3)
+    assert made_of(queue) == ["large"]
+    queue.add(as_hook(lambda: "after it", 64 * mib))
+    assert made_of(queue) == ["after it"]
+
+
+def test_a_slow_hook_drops_calls_with_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook thread behind which too many calls wait drops them, counts them, and logs one line."""
+    monkeypatch.setattr(hook_queue, "MOST_CALLS", 2)
+    thread, began, end = HookThread(SystemClock()), threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def hang() -> None:
+        began.set()
+        end.wait(60)
+
+    thread.elsewhere(as_hook(hang))
+    assert began.wait(60)
+    for number in range(5):
+        thread.elsewhere(as_hook(lambda number=number: made.append(number)))  # type: ignore[misc]
+    end.set()
+    thread.close(60.0)
+    assert (made, thread.dropped) == ([3, 4], 3)
+    assert [line for line in caplog.messages if "dropped" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
+def test_hooks_on_a_loop_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only so many hooks are awaited at once; those that begin are not cancelled for later ones, which wait."""
+    monkeypatch.setattr(hook_tasks, "AT_ONCE", 2)
+    monkeypatch.setattr(hook_queue, "MOST_CALLS", 3)
+    ended: list[int] = []
+
+    async def main() -> None:
+        tasks, go_on = HookTasks(), asyncio.Event()
+        tasks.entered(asyncio.get_running_loop())
+
+        async def hook(number: int) -> None:
+            await go_on.wait()
+            ended.append(number)
+
+        for number in range(4):
+            tasks.here(as_hook(lambda number=number: hook(number)))  # type: ignore[misc]
+        for number in range(4, 8):
+            tasks.elsewhere(as_hook(lambda number=number: hook(number)))  # type: ignore[misc]
+        assert (len(tasks._tasks), tasks.dropped) == (2, 3)
+        go_on.set()
+        await tasks.wait(60.0)
+        assert not tasks._tasks
+
+    asyncio.run(main())
+    assert sorted(ended) == [0, 1, 5, 6, 7]
+    assert len(caplog.messages) == 1
+
+
+def test_hooks_end_with_their_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Async hooks that have not ended within the time of the close are cancelled; calls that wait are not made."""
+    ended: list[str] = []
+
+    async def hook() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def main() -> None:
+        tasks = HookTasks()
+        tasks.entered(asyncio.get_running_loop())
+        for _ in range(hook_tasks.AT_ONCE + 3):
+            tasks.here(as_hook(hook))
+        await tasks.wait(0.01)
+        tasks.here(as_hook(hook))
+        tasks.elsewhere(as_hook(hook))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    assert ended == ["cancelled"] * hook_tasks.AT_ONCE
+    assert caplog.messages == ["103 calls of hooks had not ended when the connection was closed"]
+
+
+def test_an_async_hook_may_close_its_connection() -> None:
+    """A hook that closes its connection is not waited for by itself, and not cancelled."""
+    ended: list[str] = []
+
+    async def main() -> None:
+        tasks = HookTasks()
+        tasks.entered(asyncio.get_running_loop())
+
+        async def hook() -> None:
+            await tasks.wait(60.0)
+            ended.append("closed")
+
+        tasks.here(as_hook(hook))
+        (task,) = tasks._tasks
+        await task
+
+    asyncio.run(main())
+    assert ended == ["closed"]
 
 
 def test_hooks_that_are_awaited_are_waited_for() -> None:

@@ -129,6 +129,7 @@ class Transport:
     TRACE_FRM: ClassVar[int]
     idle_timeout: float
     remote_idle_timeout: float
+    max_frame_size: int
     tracer: Callable[[Transport, str], None] | None
     def trace(self, n: int) -> None: ...
     @property

@@ -45,8 +45,7 @@ class StopCondition:
         self._finished = 0
         self._put_off = 0
         self._begun: set[Delivery] = set()
-        self._admitted: set[str] = set()
-        self._nameless = 0
+        self._admitted: set[Delivery] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -61,7 +60,9 @@ class StopCondition:
                 case Finished() if event.outcome in ENDS:
                     self._finish(event.delivery)
                 case Finished() if event.outcome == "released":
+                    # It comes back as another delivery.
                     self._begun.discard(event.delivery)
+                    self._admitted.discard(event.delivery)
                 case _:
                     pass
             done = self._finished >= self._count
@@ -79,17 +80,14 @@ class StopCondition:
 
         The others are parked, uncharged, until the end: the broker would redeliver released ones at once.
         """
+        # Not its id: a producer may give one id to all messages, or none.
+        delivery = message._delivery  # pyright: ignore[reportPrivateUsage]
         with self._lock:
             if not self._ended.is_set():
-                if self._count is None or message.message_id in self._admitted:
+                if self._count is None or delivery in self._admitted:
                     return
-                if len(self._admitted) + self._nameless < self._count or self._lost():
-                    if message.message_id is not None:
-                        self._admitted.add(message.message_id)
-                    elif message.redelivery_count == 0:
-                        self._nameless += 1
-                    return
-                if message.message_id is None and message.redelivery_count:
+                if len(self._admitted) < self._count or self._lost():
+                    self._admitted.add(delivery)
                     return
             self._put_off += 1
         raise Defer(LATER, "not needed any more")
@@ -99,7 +97,7 @@ class StopCondition:
         return replace(report, deferred=max(0, report.deferred - self._put_off))
 
     def _lost(self) -> bool:
-        """True if a message was begun on a lost connection: it can be redelivered under another id."""
+        """True if a message was begun on a lost connection: its redelivery is another delivery."""
         return any(delivery.state == "lost" for delivery in self._begun)
 
     def end(self) -> None:

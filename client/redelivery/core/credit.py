@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.credit_pace import CreditPace
+    from redelivery.core.delivery import Delivery
 
 __all__ = ["PARKING_NOTHING", "CreditWindow"]
 
@@ -34,7 +35,8 @@ class CreditWindow:
     back.
 
     With a `pace`, the pace sets the credit. A window that grows then never shrinks: it is widened by the credit that
-    the pace adds, and by the number of parked messages.
+    the pace adds, and by the number of parked messages. If larger messages arrive, credit is withdrawn where it flows;
+    those that are on their way arrive nevertheless.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class CreditWindow:
         "_least", "_max_parked",
         "_pace",
         "_step",
+        "_too_much",
         "_widens",
         "active",
         "arrived",
@@ -54,6 +57,7 @@ class CreditWindow:
         "grows",
         "late",
         "settled",
+        "sized",
         "waits",
     )  # fmt: skip
 
@@ -83,6 +87,10 @@ class CreditWindow:
             self._set(self._pace.credit)
         self.due_at = self.due_by = inf
         self._look_again(paced=active or self._widens)
+        # True once credit is to be withdrawn, because it is too much for the size of what arrives.
+        self._too_much = False
+        # True if `weigh` must be called.
+        self.sized = self._pace is not None and (active or self._widens)
         # How often a worker has found no message.
         self.waits = 0
         # If the step is never reached, enough credit is left however many messages are parked.
@@ -127,6 +135,16 @@ class CreditWindow:
             # Request the additional credit with this event.
             self.due_at = 0
 
+    def weigh(self, deliveries: Sequence[Delivery], running: int) -> bool:
+        """Take deliveries that have arrived; return True if the credit has shrunk, because they are large."""
+        pace = self._pace
+        if pace is None or not pace.weigh(sum(each.size for each in deliveries), len(deliveries), running):
+            return False
+        self._set(pace.credit)
+        self._too_much = self.by_command
+        self._look_again(paced=True)
+        return True
+
     def look(self, now: float, ready: int) -> bool:
         """Ask the pace, at `due_at` settled messages or at `due_by`; return True if the credit has changed."""
         pace = self._pace
@@ -153,11 +171,28 @@ class CreditWindow:
                 return None
         else:
             wanted = self.settled + self._credit + parked - self._granted
+            too_much, self._too_much = self._too_much, False
+            if too_much and wanted < 0:
+                return self._reduced(-wanted)
             if wanted <= 0 or (wanted < self._step and self._granted > self.arrived):
                 return None
+            if self._granted < self.arrived:
+                # Those that arrived after a withdrawal had been sent before. They use the credit, too.
+                wanted -= self.arrived - self._granted
+                self._granted = self.arrived
+                if wanted <= 0:
+                    return None
         self._granted += wanted
         self.active = self._granted > 0 or not self.grows
         return Credit(self._consumer, wanted)
+
+    def _reduced(self, excess: int) -> Credit | None:
+        """Return the command that takes back what is above the credit, as far as it is not used yet."""
+        back = min(excess, self._granted - self.arrived)
+        if back <= 0:
+            return None
+        self._granted -= back
+        return Credit(self._consumer, -back)
 
     def _widened(self, parked: int) -> Credit | None:
         """Return the credit that widens the window, if it is too small for the credit and the parked messages."""

@@ -157,6 +157,11 @@ class Delivery:
 
     # What the adapter knows of the message: computed when read, and never raises.
 
+    @property
+    def size(self) -> int:
+        """Bytes that it keeps in memory, about: those of its body, and of its properties where they may be large."""
+        return len(self.body)
+
     def read_ahead(self) -> None:
         """Prepare all properties: the caller will read them all, and computing them together may cost less."""
 

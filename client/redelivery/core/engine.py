@@ -273,7 +273,10 @@ class Engine:
                 commands += self._admit(delivery, now)
             else:
                 add(delivery)
-        self._flow.arrived += seq - self._seq
+        flow = self._flow
+        flow.arrived += seq - self._seq
+        if flow.sized and seq > self._seq and flow.weigh(deliveries, len(self._running)):
+            self._gate.ask_above(flow.asks_above)
         self._seq = seq
         if self._gate.withholds:
             # Messages that were on their way when the credit was withdrawn.

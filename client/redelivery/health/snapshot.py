@@ -32,6 +32,8 @@ class ConnectionHealth:
     """Seconds since the last connection began; 0 before the first one."""
     reconnects: int
     """Number of connections after the first one."""
+    hook_calls_dropped: int = 0
+    """Number of calls of `on_dead_letter` and `on_retry` that were not made, because too many waited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             drained=self._drained,
             closed=self._closed,
             texts=texts,
+            dropped=self._hook_calls.dropped,
         )
         return check.health(ready_when, self.error, self._loop_silence())
 

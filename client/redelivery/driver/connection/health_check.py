@@ -43,7 +43,9 @@ class HealthCheck:
         drained: bool,
         closed: bool,
         texts: bool = True,
+        dropped: int = 0,
     ) -> None:
+        """`dropped`: calls of hooks that were dropped."""
         self._driver = driver
         self._listeners = listeners
         self._now = now
@@ -51,6 +53,7 @@ class HealthCheck:
         self._drained = drained
         self._closed = closed
         self._texts = texts
+        self._dropped = dropped
 
     def health(self, ready_when: str, error: BaseException | None, loop_silence: float | None) -> Health:
         """Return the health.
@@ -80,7 +83,7 @@ class HealthCheck:
             live=not dead,
             ready=not dead and not unready,
             reasons=(*dead, *unready),
-            connection=self._driver.signs.connection(self._now, up=self._driver.up),
+            connection=self._driver.signs.connection(self._now, up=self._driver.up, dropped=self._dropped),
             consumers=tuple(consumers),
             totals=self._driver.open_consumers.report(),
         )

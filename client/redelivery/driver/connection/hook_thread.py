@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
 from redelivery.clock import join_within, start_attached
+from redelivery.driver.connection.hook_queue import HookQueue, tell
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -25,9 +25,14 @@ class HookThread:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turn = threading.Condition()
-        self._calls: deque[HookCall] = deque()
+        self._calls = HookQueue()
         self._closed = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Number of calls that were dropped, because too many waited."""
+        return self._calls.dropped
 
     def here(self, call: HookCall) -> None:
         """Make a call on the current thread."""
@@ -42,8 +47,10 @@ class HookThread:
                 thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
                 start_attached(thread, self._clock)
                 self._thread = thread
-            self._calls.append(call)
+            first = self._calls.add(call)
             self._clock.notify(self._turn)
+        if first:
+            tell()
 
     def close(self, timeout: float) -> None:
         """Make the queued calls and end the thread, within `timeout` seconds of real time."""
@@ -53,8 +60,7 @@ class HookThread:
         if self._thread is not None and self._thread is not threading.current_thread():
             join_within(self._thread, timeout)
         with self._turn:
-            left = len(self._calls)
-            self._calls.clear()
+            left = self._calls.clear()
         if left:
             logger.warning("%d calls of on_dead_letter were not made before the connection was closed", left)
 
@@ -68,8 +74,6 @@ class HookThread:
     def _next(self) -> HookCall | None:
         """Wait for the next call, and return it; None: the thread is to end."""
         with self._turn:
-            while not self._calls:
-                if self._closed:
-                    return None
+            while (call := self._calls.take()) is None and not self._closed:
                 self._clock.wait(self._turn, None)
-            return self._calls.popleft()
+            return call

@@ -11,7 +11,8 @@ from redelivery.driver.event_log import named
 from redelivery.log import loggers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from redelivery.events import MessageEvent
 
@@ -41,12 +42,17 @@ class HookFaults:
 class HookCall:
     """One call of a hook, for the message of an event."""
 
-    __slots__ = ("_call", "_event", "_faults", "_hook")
+    __slots__ = ("_begun", "_call", "_event", "_faults", "_hook", "size")
 
     def __init__(
-        self, hook: str, call: Callable[[], object], event: MessageEvent, faults: HookFaults
+        self, hook: str, call: Callable[[], object], event: MessageEvent, faults: HookFaults, size: int = 0
     ) -> None:
-        """Set the hook's name, the function that calls it, and the event that it is called for."""
+        """Set the hook's name, the function that calls it, and the event that it is called for.
+
+        `size`: bytes of the message that it keeps.
+        """
+        self.size = size
+        self._begun: Coroutine[Any, Any, object] | None = None
         self._hook = hook
         self._call = call
         self._event = event
@@ -59,6 +65,18 @@ class HookCall:
         except BaseException as error:  # noqa: BLE001 - logged
             self.failed(error)
             return None
+
+    def begun(self, coroutine: Coroutine[Any, Any, object]) -> HookCall:
+        """Return the rest of this call: what it has returned is still to be awaited."""
+        rest = HookCall(self._hook, lambda: coroutine, self._event, self._faults, self.size)
+        rest._begun = coroutine
+        return rest
+
+    def drop(self) -> None:
+        """Note that the call is not made."""
+        if self._begun is not None:
+            # Otherwise Python warns that it was never awaited.
+            self._begun.close()
 
     def failed(self, error: BaseException) -> None:
         """Log an exception of the hook."""

@@ -7,6 +7,7 @@ has confirmed the dead letter, on another thread, because the thread that reads 
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from redelivery.core.async_callable import is_async_callable
@@ -17,19 +18,19 @@ from redelivery.events.retry_and_death import Death, Retry
 from redelivery.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-    from redelivery.core.delivery import Delivery
+    from redelivery.core.delivery import Delivery, Record
     from redelivery.driver.arguments import ConsumerOptions, ListenOptions
     from redelivery.events import Event, Finished, MessageEvent
     from redelivery.message import Settler
 
 __all__ = ["HookCalls", "add_hooks", "check_hooks", "start_hooks"]
 
-# Messages whose dead letter is unconfirmed. Past this number the oldest is dropped; its hook then gets a message
-# without the body.
-MOST = 10_000
+# Messages whose dead letter is unconfirmed, and their bytes. Past them the oldest is dropped; its hook then gets a
+# message without the body.
+MOST, MOST_BYTES = 1000, 64 * 1024 * 1024
 
 
 def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> None:
@@ -72,12 +73,18 @@ class HookCalls(Protocol):
     def close(self, timeout: float) -> None:
         """Make the queued calls, within `timeout` seconds."""
 
+    @property
+    def dropped(self) -> int:
+        """Number of calls that were dropped, because too many waited."""
+        ...
+
 
 class Dying(NamedTuple):
     """A message whose dead letter is unconfirmed, with its body, which the library itself does not keep."""
 
     message: Message
     error: BaseException | None
+    size: int
 
 
 class ListenerHooks(Observer):
@@ -102,7 +109,10 @@ class ListenerHooks(Observer):
         self._on_dead_letter = on_dead_letter
         self._calls = calls
         self._faults = HookFaults()
-        self._dying: dict[Hashable, Dying] = {}
+        self._dying: dict[Record | Delivery, Dying] = {}
+        self._bytes = 0
+        # Handlers end on other threads than the one that brings the broker's answers.
+        self._lock = threading.Lock()
 
     def finished(self, token: Any, result: Finished) -> None:  # noqa: ARG002 - `started` gives no token
         """Call `on_retry`, or keep the message for `on_dead_letter`."""
@@ -116,30 +126,50 @@ class ListenerHooks(Observer):
                 result.cause or "unknown",
                 result.error,
             )
-            self._calls.here(HookCall("on_retry", lambda: hook(message, retry), result, self._faults))
+            self._calls.here(
+                HookCall("on_retry", lambda: hook(message, retry), result, self._faults, result.delivery.size)
+            )
         elif result.outcome == "poisoned" and self._on_dead_letter is not None:
-            self._keep(result, Dying(message, result.error))
+            self._keep(result, message, result.error)
 
     def event(self, event: Event) -> None:
         """Call `on_dead_letter` for a dead letter that the broker has confirmed."""
         if self._on_dead_letter is None:
             return
         if isinstance(event, DeadLettering):
-            if _key(event) in self._dying or event.delivery.state == "settled":
+            if _key(event.delivery) in self._dying or event.delivery.state == "settled":
                 # Kept already, or the broker's answer was first.
                 return
-            self._keep(event, Dying(self._message(event.delivery), None))
+            self._keep(event, self._message(event.delivery), None)
         elif isinstance(event, DeadLettered):
             hook = self._on_dead_letter
-            dying = self._dying.pop(_key(event), None) or Dying(self._message(event.delivery), None)
-            death = Death(event.cause, event.delivery_count, dying.error)
-            call = HookCall("on_dead_letter", lambda: hook(dying.message, death), event, self._faults)
-            self._calls.elsewhere(call)
+            dying = self._taken(_key(event.delivery))
+            if dying is None:
+                dying = Dying(self._message(event.delivery), None, event.delivery.size)
+            message, death = dying.message, Death(event.cause, event.delivery_count, dying.error)
+            self._calls.elsewhere(
+                HookCall("on_dead_letter", lambda: hook(message, death), event, self._faults, dying.size)
+            )
 
-    def _keep(self, event: MessageEvent, dying: Dying) -> None:
-        while len(self._dying) >= MOST:
-            self._dying.pop(next(iter(self._dying)), None)
-        self._dying[_key(event)] = dying
+    def _keep(self, event: MessageEvent, message: Message, error: BaseException | None) -> None:
+        key, size = _key(event.delivery), event.delivery.size
+        with self._lock:
+            self._remove(key)
+            while self._dying and (len(self._dying) >= MOST or self._bytes + size > MOST_BYTES):
+                self._remove(next(iter(self._dying)))
+            self._dying[key] = Dying(message, error, size)
+            self._bytes += size
+
+    def _taken(self, key: Record | Delivery) -> Dying | None:
+        """Remove and return what is kept of a message; None: nothing."""
+        with self._lock:
+            return self._remove(key)
+
+    def _remove(self, key: Record | Delivery) -> Dying | None:
+        dying = self._dying.pop(key, None)
+        if dying is not None:
+            self._bytes -= dying.size
+        return dying
 
     def _message(self, delivery: Delivery) -> Message:
         assert self.settler is not None, "its consumer is started"
@@ -161,6 +191,9 @@ def start_hooks(observers: Iterable[object], settler: Settler) -> None:
             each.settler = settler
 
 
-def _key(event: MessageEvent) -> Hashable:
-    """Return the key of the message over all connections: its id; without an id, the identity of this delivery."""
-    return event.message_id or id(event.delivery)
+def _key(delivery: Delivery) -> Record | Delivery:
+    """Return the key of the message over all connections: the engine's record of it.
+
+    Not its id: two messages may have the same one.
+    """
+    return delivery.record or delivery
