@@ -32,6 +32,10 @@ def leaves(message):
 async def leaves_async(message):
     raise SystemExit(0)
 
+async def cancels_itself(message):
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
 def cancelled(message):
     raise asyncio.CancelledError
 
@@ -51,8 +55,7 @@ def handlers(tmp_path: Path) -> None:
     [
         ("leaves", "SystemExit: 0"),
         ("leaves_async", "SystemExit: 0"),
-        ("cancelled", "CancelledError"),
-        ("cancelled_async", "CancelledError"),
+        ("cancels_itself", "CancelledError"),
     ],
 )
 @pytest.mark.usefixtures("handlers")
@@ -63,6 +66,17 @@ def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str, name: 
     assert ended.err.splitlines()[-1] == f"redelivery: the handler ended the program: {error}"
     assert "Traceback" not in ended.err
     assert shop.depth("orders") == 3
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("name", ["cancelled", "cancelled_async"])
+def test_a_handler_that_awaits_something_cancelled_has_failed(
+    cli: Any, shop: MemoryBroker, uri: str, name: str
+) -> None:
+    """A cancellation that was not the worker's is a failure: the policy decides, and consuming goes on."""
+    ended = cli("consume", uri, "orders", "--handler", f"enders:{name}", "--count", "3")
+    assert ended.code == 0
+    assert [letter.cause for letter in shop.dead_letters()] == ["CancelledError"] * 3
 
 
 @pytest.mark.usefixtures("handlers")

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
-# Exceptions of a handler that are no failure of its message, and no Ctrl-C.
-_ENDS = (SystemExit, GeneratorExit, asyncio.CancelledError)
+# What ends a worker and is no Ctrl-C: a handler that leaves the program, or cancels its own task.
+_ENDS = (SystemExit, asyncio.CancelledError)
 
 
 @click.command(

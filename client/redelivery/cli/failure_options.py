@@ -9,6 +9,7 @@ import click
 
 from redelivery.classifier import Classifier
 from redelivery.cli.param_types import statuses
+from redelivery.core.program_end import is_failure_type
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def _errors(trip: tuple[str, ...], trip_on: frozenset[int]) -> Classifier | None
     return Classifier().trip(*(_exception(name) for name in trip)) if trip else None
 
 
-def _exception(name: str) -> type[Exception]:
+def _exception(name: str) -> type[BaseException]:
     from redelivery.cli.handler_lookup import load_named  # noqa: PLC0415 - for --handler alone
 
     found = load_named(name, "--trip", "exception")
-    if not isinstance(found, type) or not issubclass(found, Exception):
+    if not is_failure_type(found):
         raise ConfigurationError(
             f"--trip {name}: not an exception; name a class of exceptions", option="--trip"
         )
