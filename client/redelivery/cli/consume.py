@@ -54,6 +54,7 @@ A command finds the message's properties in its environment:
 REDELIVERY_MESSAGE_ID, _DESTINATION, _DELIVERY_COUNT, _REDELIVERED,
 _CORRELATION_ID, _REPLY_TO, _CONTENT_TYPE, _PRIORITY, _GROUP, _TIMESTAMP,
 _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
+REDELIVERY_LEFT_OUT names those that no environment can carry.
 
 \b
 Exit codes:

@@ -77,13 +77,13 @@ class FailureOptions(NamedTuple):
         for one, other in combinations(named, 2):
             if both := named[one] & named[other]:
                 raise click.UsageError(f"{one} and {other} both name exit status {min(both)}")
-        trip_on = named["--trip-on"]
-        return cls(named["--poison-on"], named["--discard-on"], trip_on, _errors(trip, trip_on))
+        errors = _errors(trip, of_command=command is not None)
+        return cls(named["--poison-on"], named["--discard-on"], named["--trip-on"], errors)
 
 
-def _errors(trip: tuple[str, ...], trip_on: frozenset[int]) -> Classifier | None:
+def _errors(trip: tuple[str, ...], *, of_command: bool) -> Classifier | None:
     """Return the classifier. Raises ConfigurationError if a named exception does not exist, or is no exception."""
-    if trip_on:
+    if of_command:
         from redelivery.cli.shell_handler import ServiceDown  # noqa: PLC0415 - for --exec alone
 
         return Classifier().trip(ServiceDown)
