@@ -95,8 +95,7 @@ def test_what_awaits_something_cancelled_has_failed(redelivery_broker: MemoryBro
         if message.text == "bad":
             counts.append(message.delivery_count)
             loop = asyncio.get_running_loop()
-            inner = loop.create_task(asyncio.sleep(9)) if how == "task" else loop.create_future()
-            await asyncio.sleep(0)
+            inner = loop.create_task(asyncio.Event().wait()) if how == "task" else loop.create_future()
             inner.cancel()
             await inner
 

@@ -122,11 +122,12 @@ class CommandRun:
 
     def _write(self, stdin: IO[bytes], left: memoryview) -> memoryview:
         """Write some of the body; return the rest. The command may leave its input unread."""
-        written: int | None = len(left)
-        with suppress(BrokenPipeError):
-            # None: the pipe is full.
-            written = stdin.write(left[:CHUNK])
-        left = left[written or 0 :]
+        try:
+            written: int | None = stdin.write(left[:CHUNK])
+        except BrokenPipeError:
+            written = len(left)
+        if written is not None:  # else the pipe is full
+            left = left[written:]
         if not left:
             self._ended(stdin)
             stdin.close()

@@ -103,7 +103,8 @@ class Marks:
     def leave(self) -> None:
         """Drop the lock. Also called in a child process, which inherits its parent's."""
         file, self._file = self._file, -1
-        if file >= 0:  # gevent's `close` raises ValueError for others
+        # gevent's `close` raises ValueError for a descriptor that is none.
+        if file >= 0:
             with suppress(OSError):
                 os.close(file)
         self._map.close()  # the map has the file open, too
