@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.eventually import eventually
 
 import redelivery
-from redelivery.cli import command_run
 from redelivery.cli.command_run import CommandRun
 from redelivery.cli.shell_handler import CommandHandler, ServiceDown
 
@@ -34,13 +34,13 @@ def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-def alive(pid: int) -> bool:
-    """True if a process runs; one that has ended may still wait for its parent."""
+def gone(pid: int) -> bool:
+    """True if a process has ended; its parent need not have noticed."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+            return file.read().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
-        return False
+        return True
 
 
 def run_all(broker: MemoryBroker, handler: CommandHandler, **options: Any) -> redelivery.Report:
@@ -74,7 +74,7 @@ def test_a_command_that_cannot_be_started_waits_for_others(
 ) -> None:
     """If descriptors are short, a command waits for the end of others of ours, and no message has failed."""
     scarce = Scarce(2)
-    monkeypatch.setattr(command_run.subprocess, "Popen", scarce)
+    monkeypatch.setattr(subprocess, "Popen", scarce)
     for number in range(12):
         redelivery_broker.send("orders", str(number))
     report = run_all(redelivery_broker, CommandHandler("cat; sleep 0.02"), workers=6)
@@ -95,7 +95,7 @@ def test_a_system_that_starts_no_command_is_a_service_that_is_down(
         return plain(*given, **options)
 
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
-    monkeypatch.setattr(command_run.subprocess, "Popen", none)
+    monkeypatch.setattr(subprocess, "Popen", none)
     ended = cli("consume", once, "orders", "--exec", "cat", "--count", "3")
     assert ended.code == 0
     assert ended.err.splitlines()[-1] == "report: accepted 3, spared 3"
@@ -107,9 +107,10 @@ def test_waiting_for_others_ends_with_half_of_the_time(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that waits for others to end has half of its time left when it gives up: it is not charged as late."""
-    monkeypatch.setattr(command_run.subprocess, "Popen", Scarce(0))
+    monkeypatch.setattr(subprocess, "Popen", Scarce(0))
     handler = CommandHandler("cat", timeout=0.02)
-    handler._running.add(object())  # type: ignore[arg-type] - a command that does not end
+    endless: Any = object()
+    handler._running.add(endless)
     redelivery_broker.send("orders", "x")
     with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("orders") as consumer:
         message = consumer.receive(5)
@@ -148,7 +149,8 @@ def test_a_command_whose_time_is_over_is_killed_with_its_children(
     (letter,) = redelivery_broker.dead_letters()
     assert letter.cause == "CommandFailed: killed after 0.5 s (--timeout)"
     for name in ("leader", "child"):
-        eventually(lambda name=name: not alive(int((tmp_path / name).read_text())))
+        pid = int((tmp_path / name).read_text())
+        eventually(partial(gone, pid))
 
 
 def test_the_end_of_stderr_is_the_cause_whatever_its_length(redelivery_broker: MemoryBroker) -> None:
