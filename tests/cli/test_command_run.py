@@ -124,8 +124,8 @@ def test_a_child_that_outlives_its_command_keeps_nothing_of_ours(
     redelivery_broker: MemoryBroker, tmp_path: Path, keeps: str
 ) -> None:
     """A command is over when it has ended, whatever a child of it keeps open: no thread and no descriptor is left."""
-    fork = f'{sys.executable} -c \'import os, time; os.fork() or (open("{tmp_path}/child", "w"), time.sleep(60))\''
-    command = {"stdin": f"{fork}; exit 0", "stderr": "sleep 60 & exit 0"}[keeps]
+    fork = f'{sys.executable} -c \'import os, time; os.fork() or (open("{tmp_path}/child", "w"), time.sleep(15))\''
+    command = {"stdin": f"{fork}; exit 0", "stderr": "sleep 15 & exit 0"}[keeps]
     for _ in range(3):
         redelivery_broker.send("orders", LONG)
     begun, threads, open_before = time.monotonic(), threading.active_count(), descriptors()

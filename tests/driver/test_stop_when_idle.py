@@ -105,7 +105,7 @@ class Open:
 def test_an_open_breaker_ends_a_run_with_an_error(
     monkeypatch: pytest.MonkeyPatch, seconds: float, open_for: float, waiting: int, idle: float, *, ends: bool
 ) -> None:
-    """A breaker that is open for a minute, or for the idle time, ends the run. One that is open at its end ends it, too."""
+    """A breaker that is open for a minute, or for the idle time, ends the run, and so at its end."""
     time, errors = Time(), list[BaseException]()
     monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
     engine = SimpleNamespace(load=Open(open_for, waiting), arrived=0)
