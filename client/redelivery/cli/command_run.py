@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,11 +123,11 @@ class CommandRun:
     def _write(self, stdin: IO[bytes], left: memoryview) -> memoryview:
         """Write some of the body; return the rest. The command may leave its input unread."""
         try:
-            written: int | None = stdin.write(left[:CHUNK])
+            # None: the pipe is full.
+            written = cast("int | None", stdin.write(left[:CHUNK])) or 0
         except BrokenPipeError:
             written = len(left)
-        if written is not None:  # else the pipe is full
-            left = left[written:]
+        left = left[written:]
         if not left:
             self._ended(stdin)
             stdin.close()
