@@ -50,7 +50,7 @@ def on_anyio(main: Main) -> redelivery.Report:
     return report
 
 
-LOOPS = {
+LOOPS: dict[str, Callable[[Main], redelivery.Report]] = {
     "asyncio": partial(on_asyncio, debug=False),
     "asyncio in debug mode": partial(on_asyncio, debug=True),
     "uvloop": on_uvloop,
