@@ -105,7 +105,8 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             The connection.
 
         Raises:
-            ConfigurationError: The connection was entered before; or a setting cannot work with this broker.
+            ConfigurationError: The connection was entered before; a setting cannot work with this broker; or no loop
+                of asyncio runs.
             TransportError: No address answered.
             AdapterError: A broker refused the log-in.
             LedgerError: The ledger cannot count attempts.
@@ -114,7 +115,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             raise ConfigurationError(
                 "a connection is entered once; make a new one with redelivery.connect_async(...)"
             )
-        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop, self._loop_thread = _running_loop(), threading.get_ident()
         self._stopping = asyncio.Event()
         self._hook_tasks.entered(self._loop)
         try:
@@ -301,7 +302,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             AdapterError: The broker ended a consumer.
             TransportError: The connection was lost, and reconnecting was given up.
             LedgerError: The ledger cannot count attempts.
-            BreakerOpen: No message succeeded for too long.
+            BreakerOpen: No message succeeded for too long; with `until_idle` that is a minute, or that time.
             HandlerTimeout: A handler did not end within twice its timeout.
         """
         idle = self._to_run(drain_timeout, until_idle)
@@ -484,3 +485,13 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             limit = self._patience(timeout)
             await sent_on_loop(self._driver, message, began, (timeout, limit), self._clock)
         return identity
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """Return asyncio's loop of this thread. Raises ConfigurationError if there is none, as under Trio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            "redelivery.connect_async needs asyncio; elsewhere use redelivery.connect in a thread of its own"
+        ) from None

@@ -9,12 +9,12 @@ from redelivery.core.delivery import Cause
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 from redelivery.core.option_values import flag, seconds
 from redelivery.core.policy.policy_map import check_policy
+from redelivery.core.program_end import is_failure_type, leaves
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import timedelta
 
     from redelivery.core.breaker import Weight
@@ -55,7 +55,7 @@ def _why_not(kind: object) -> str:
     if isinstance(kind, tuple | list):
         return "give each type by itself"
     if isinstance(kind, type) and issubclass(kind, BaseException):
-        return "other exceptions release the message and end the worker"
+        return "it ends the program, and is no failure of a message"
     return "give the class itself"
 
 
@@ -82,7 +82,7 @@ class Classifier:
     def __init__(self) -> None:
         self._rules: dict[type[BaseException], _Rule] = {}
 
-    def poison(self, *kinds: type[Exception], to: str | None = None) -> Self:
+    def poison(self, *kinds: type[BaseException], to: str | None = None) -> Self:
         """Dead-letter the message at once, even if its policy has redeliveries left.
 
         Args:
@@ -95,13 +95,13 @@ class Classifier:
             This classifier.
 
         Raises:
-            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `to` is no
+            ConfigurationError: There is no type, or one that ends the program (`SystemExit`); or `to` is no
                 destination that a copy can be sent to.
         """
         place = None if to is None else str(dead_letter_place(to, "poison: to"))
         return self._register("poison", kinds, _Rule("poison", place=place))
 
-    def discard(self, *kinds: type[Exception]) -> Self:
+    def discard(self, *kinds: type[BaseException]) -> Self:
         """Acknowledge the message and drop it. It counts as discarded.
 
         Args:
@@ -111,12 +111,12 @@ class Classifier:
             This classifier.
 
         Raises:
-            ConfigurationError: There is no type, or one that is not a subclass of Exception.
+            ConfigurationError: There is no type, or one that ends the program (`SystemExit`).
         """
         return self._register("discard", kinds, _Rule("discard"))
 
     def retry(
-        self, *kinds: type[Exception], policy: Policy | None = None, outage: bool | None = None
+        self, *kinds: type[BaseException], policy: Policy | None = None, outage: bool | None = None
     ) -> Self:
         """Charge a redelivery, with the delay of `policy`.
 
@@ -134,7 +134,7 @@ class Classifier:
             This classifier.
 
         Raises:
-            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `policy` is
+            ConfigurationError: There is no type, or one that ends the program (`SystemExit`); or `policy` is
                 not a policy.
         """
         if policy is not None:
@@ -144,7 +144,7 @@ class Classifier:
         )
         return self._register("retry", kinds, _Rule("retry", policy=policy, weight=weight))
 
-    def trip(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
+    def trip(self, *kinds: type[BaseException], policy: Policy | None = None) -> Self:
         """Treat these exceptions as an outage of a service: open the breaker, charge no redelivery.
 
         Three failures in a row open it (`Breaker.named`). Before that, the message is redelivered after the
@@ -160,14 +160,16 @@ class Classifier:
             This classifier.
 
         Raises:
-            ConfigurationError: There is no type, or one that is not a subclass of Exception; or `policy` is
+            ConfigurationError: There is no type, or one that ends the program (`SystemExit`); or `policy` is
                 not a policy.
         """
         if policy is not None:
             check_policy(policy, "trip: policy")
         return self._register("trip", kinds, _Rule("trip", policy=policy, weight="outage"))
 
-    def defer(self, kind: type[Exception] | tuple[type[Exception], ...], delay: float | timedelta) -> Self:
+    def defer(
+        self, kind: type[BaseException] | tuple[type[BaseException], ...], delay: float | timedelta
+    ) -> Self:
         """Redeliver the message after `delay` without charging a redelivery, as `Defer` does.
 
         Args:
@@ -178,20 +180,20 @@ class Classifier:
             This classifier.
 
         Raises:
-            ConfigurationError: `delay` is not a duration; or a type is not a subclass of Exception.
+            ConfigurationError: `delay` is not a duration; or a type ends the program (`SystemExit`).
         """
         kinds = kind if isinstance(kind, tuple) else (kind,)
         return self._register("defer", kinds, _Rule("defer", seconds(delay, "defer: delay")))
 
-    def _register(self, method: str, kinds: tuple[type[Exception], ...], rule: _Rule) -> Self:
+    def _register(self, method: str, kinds: tuple[type[BaseException], ...], rule: _Rule) -> Self:
         if not kinds:
             raise ConfigurationError(
                 f"{method}() needs an exception type, as in .{method}(ValueError)", option="errors"
             )
         for kind in cast("tuple[Any, ...]", kinds):
-            if not isinstance(kind, type) or not issubclass(kind, Exception):
+            if not is_failure_type(kind):
                 raise ConfigurationError(
-                    f"{method}() takes subclasses of Exception, not {kind!r}: {_why_not(cast('object', kind))}",
+                    f"{method}() takes types of exceptions, not {kind!r}: {_why_not(cast('object', kind))}",
                     option="errors",
                 )
             if kind in _STEERING:
@@ -229,7 +231,7 @@ class Classifier:
         rules = "".join(f".{rule.what}({kind.__name__})" for kind, rule in self._rules.items())
         return f"Classifier(){rules}"
 
-    def event_for(self, delivery: Delivery, error: Exception) -> Event:
+    def event_for(self, delivery: Delivery, error: BaseException) -> Event:
         """Return the event that an exception of a handler causes for its delivery.
 
         An exception that cannot be classified (a `Defer` without a valid delay, a group that raises) is a
@@ -264,30 +266,29 @@ class Classifier:
             case _:
                 return "fail", Cause.of(told), delay
 
-    def _judged(self, error: Exception) -> tuple[Exception, _Rule, float]:
+    def _judged(self, error: BaseException) -> tuple[BaseException, _Rule, float]:
         """Return the exception that decides, its rule, and the seconds of a deferral."""
         try:
             told, rule = self._decide(error)
             return told, rule, _delay(told, rule)
         except Exception:
-            name = type(error).__name__
+            name = Cause.of(error).kind
             logger.exception("errors=: %s cannot be classified; its message follows the policy", name)
             return error, _FAILURE, 0.0
 
-    def _decide(self, error: Exception) -> tuple[Exception, _Rule]:
+    def _decide(self, error: BaseException) -> tuple[BaseException, _Rule]:
         """Return the exception of a group that decides, or the exception itself, and its rule."""
-        if not isinstance(error, BaseExceptionGroup):
-            return error, self._rule(error)[1]
-        group = cast("ExceptionGroup[Exception]", error)
-        kind, rule = self._rule(group)
-        if kind is not None and issubclass(kind, BaseExceptionGroup):
-            return group, rule
+        kind, rule = self._rule(error)
+        if not issubclass(type(error), BaseExceptionGroup) or (
+            kind is not None and issubclass(kind, BaseExceptionGroup)
+        ):
+            return error, rule
         return max(
-            ((leaf, self._rule(leaf)[1]) for leaf in _leaves(group)),
+            ((leaf, self._rule(leaf)[1]) for leaf in leaves(error)),
             key=lambda found: (_GRAVITY[found[1].what], _delay(*found)),
         )
 
-    def _rule(self, error: Exception) -> tuple[type[BaseException] | None, _Rule]:
+    def _rule(self, error: BaseException) -> tuple[type[BaseException] | None, _Rule]:
         for kind in type(error).__mro__:
             rule = self._rules.get(kind) or _STEERING.get(kind)
             if rule is not None:
@@ -295,28 +296,17 @@ class Classifier:
         return None, _FAILURE
 
 
-def _weight(error: Exception) -> Weight:
+def _weight(error: BaseException) -> Weight:
     """Return the weight for the breaker of an exception without a rule."""
-    return "own" if isinstance(error, _OWN) else "maybe"
+    return "own" if issubclass(type(error), _OWN) else "maybe"
 
 
-def _delay(error: Exception, rule: _Rule) -> float:
+def _delay(error: BaseException, rule: _Rule) -> float:
     """Return the seconds of a deferral; 0 for any other rule."""
     if rule.what != "defer":
         return 0.0
     # `delay` may be anything: a subclass or a handler may have set it.
     return rule.delay if rule.delay is not None else seconds(cast("Defer", error).delay, "Defer: delay")
-
-
-def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Iterate over the exceptions of a group and of the groups in it, in order, at any depth."""
-    waiting: list[Exception] = [group]
-    while waiting:
-        error = waiting.pop()
-        if isinstance(error, ExceptionGroup):
-            waiting += reversed(cast("ExceptionGroup[Exception]", error).exceptions)
-        else:
-            yield error
 
 
 def checked_errors(errors: object) -> Classifier | None:

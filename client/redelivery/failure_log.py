@@ -52,11 +52,12 @@ def log_failure(message: Handled, error: BaseException) -> None:
             message.destination, printable_id(message.message_id), Cause.of(error).text, message.outcome,
             extra=_fields("raised after it was settled", message),
         )  # fmt: skip
-    if not isinstance(error, Poison | Discard | Defer):
+    if not issubclass(type(error), (Poison, Discard, Defer)):
+        # As a tuple: logging asks for the truth value of `exc_info`, and an exception may raise then.
         _log.debug(
             "%s: %s: traceback of delivery %d",
-            message.destination, printable_id(message.message_id), message.delivery_count, exc_info=error,
-            extra=_fields("traceback", message),
+            message.destination, printable_id(message.message_id), message.delivery_count,
+            exc_info=(type(error), error, error.__traceback__), extra=_fields("traceback", message),
         )  # fmt: skip
 
 

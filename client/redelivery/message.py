@@ -299,9 +299,11 @@ class Message:
         """Return the event that a handler's end causes; None if the handler settled the message itself."""
         if self._outcome is not None:
             return None
-        if error is None or isinstance(error, Exception):
-            return self._event_for(error)
-        return Failed(self._delivery, Cause.of(error))
+        return (
+            Succeeded(self._delivery)
+            if error is None
+            else self._settler.errors.event_for(self._delivery, error)
+        )
 
     def give_back(self) -> None:
         """Release the message, unless it is settled."""

@@ -58,7 +58,8 @@ EXCEPTIONS = {
         "Look at the stack of the handler in the log. Give its own calls a time-out that is shorter.",
     ),
     "BreakerOpen": Help(
-        "No message succeeded for longer than `redelivery.breakerMaximumOpen`, and `breakerAtMaximum` is `stop`.",
+        "No message succeeded for longer than `redelivery.breakerMaximumOpen`, and `breakerAtMaximum` is `stop`. Or a run "
+        "with `until_idle` found the breaker open for a minute, or at its end.",
         "It stays on the broker. No redelivery was charged since the breaker opened.",
         "Repair the service that the handler needs, then start the consumer again.",
     ),

@@ -32,6 +32,16 @@ def leaves(message):
 async def leaves_async(message):
     raise SystemExit(0)
 
+async def cancels_itself(message):
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+class Down(Exception):
+    pass
+
+async def down_async(message):
+    raise Down
+
 def cancelled(message):
     raise asyncio.CancelledError
 
@@ -51,8 +61,7 @@ def handlers(tmp_path: Path) -> None:
     [
         ("leaves", "SystemExit: 0"),
         ("leaves_async", "SystemExit: 0"),
-        ("cancelled", "CancelledError"),
-        ("cancelled_async", "CancelledError"),
+        ("cancels_itself", "CancelledError"),
     ],
 )
 @pytest.mark.usefixtures("handlers")
@@ -63,6 +72,17 @@ def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str, name: 
     assert ended.err.splitlines()[-1] == f"redelivery: the handler ended the program: {error}"
     assert "Traceback" not in ended.err
     assert shop.depth("orders") == 3
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("name", ["cancelled", "cancelled_async"])
+def test_a_handler_that_awaits_something_cancelled_has_failed(
+    cli: Any, shop: MemoryBroker, uri: str, name: str
+) -> None:
+    """A cancellation that was not the worker's is a failure: the policy decides, and consuming goes on."""
+    ended = cli("consume", uri, "orders", "--handler", f"enders:{name}", "--count", "3")
+    assert ended.code == 0
+    assert [letter.cause for letter in shop.dead_letters()] == ["CancelledError"] * 3
 
 
 @pytest.mark.usefixtures("handlers")
@@ -91,3 +111,30 @@ def test_a_message_that_is_set_aside_is_told(
     assert ended.code == 3
     assert ended.err.splitlines()[-1] == "report: accepted 0, redelivered 2, set_aside 1"
     assert [held.text for held in shop.messages("letters")] == ["part"]
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(
+    "end", [("--count", "1"), ("--idle", "0.02"), ("--count", "9", "--idle", "0.02")], ids=str
+)
+@pytest.mark.parametrize(
+    "work",
+    [("--exec", "exit 75", "--trip-on", "75"), ("--handler", "enders:down_async", "--trip", "enders:Down")],
+    ids=str,
+)
+def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
+    cli: Any,
+    shop: MemoryBroker,
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    end: tuple[str, ...],
+    work: tuple[str, ...],
+) -> None:
+    """With --count or --idle a breaker that stays open is exit code 75; nothing is charged, nothing is lost."""
+    monkeypatch.setattr(stop_when_idle, "OPEN", 0.1)
+    ended = cli("consume", uri, "orders", *work, *end)
+    assert ended.code == 75
+    assert ended.err.splitlines()[-1].startswith("redelivery: no message has succeeded for 0 s: ")
+    assert ended.err.splitlines()[-1].endswith("; a run that ends by itself does not wait longer")
+    assert shop.dead_letters() == []
+    assert shop.depth("orders") == 3

@@ -204,7 +204,7 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
             broker.send("orders", str(number))
         with pytest.raises(
             BreakerOpen,
-            match=r"succeeded for \d+ s: DatabaseDown: down; a run until idle does not wait longer",
+            match=r"succeeded for \d+ s: DatabaseDown: down; a run that ends by itself does not wait longer",
         ):
             asyncio.run(run_async(broker)) if asynchronous else run(broker)
         assert len(broker.messages("orders")) == 10

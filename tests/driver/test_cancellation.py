@@ -86,28 +86,31 @@ def test_a_cancelled_run_gives_everything_back(redelivery_broker: MemoryBroker) 
     assert [held.delivered for held in redelivery_broker.messages("orders")] == [False]
 
 
-def test_a_cancellation_that_no_one_asked_for_ends_the_run(redelivery_broker: MemoryBroker) -> None:
-    """A cancellation by other code than the connection releases the message, and `run` raises it."""
+@pytest.mark.parametrize("how", ["task", "future"])
+def test_what_awaits_something_cancelled_has_failed(redelivery_broker: MemoryBroker, how: str) -> None:
+    """A handler that awaits a cancelled task or future is charged at each delivery, and others are handled."""
+    counts: list[int] = []
 
-    async def main() -> redelivery.Report:
-        async def handle(message: Message) -> None:
-            inner = asyncio.get_running_loop().create_future()
+    async def handle(message: Message) -> None:
+        if message.text == "bad":
+            counts.append(message.delivery_count)
+            loop = asyncio.get_running_loop()
+            inner = loop.create_task(asyncio.Event().wait()) if how == "task" else loop.create_future()
             inner.cancel()
             await inner
 
-        async with redelivery.connect_async(redelivery_broker.uri) as connection:
-            redelivery_broker.send("orders", "a")
+    async def main() -> redelivery.Report:
+        options = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=1"
+        async with redelivery.connect_async(redelivery_broker.uri + options) as connection:
+            for text in ("bad", "good"):
+                redelivery_broker.send("orders", text)
             connection.listen("orders", handle)
-            with pytest.raises(asyncio.CancelledError):
-                await connection.run()
-            return connection.report()
+            return await connection.run(until_idle=0.05)
 
-    report = asyncio.run(
-        main()
-    )  # released, it was dispatched again at once, and was released by the end of the consumer
-    assert report == redelivery.Report(released=report.released)
-    assert report.released in (1, 2)
-    assert [held.delivered for held in redelivery_broker.messages("orders")] == [False]
+    report = asyncio.run(main())
+    assert counts == [1, 2]
+    assert (report.accepted, report.redelivered, report.poisoned, report.released) == (1, 1, 1, 0)
+    assert [letter.cause for letter in redelivery_broker.dead_letters()] == ["CancelledError"]
 
 
 def test_a_cancelled_opening_leaves_nothing(redelivery_broker: MemoryBroker) -> None:

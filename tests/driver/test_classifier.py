@@ -120,9 +120,9 @@ def test_what_makes_no_sense_is_refused() -> None:
     """A rule is refused for a non-exception, a steering exception, no type, and without a policy or delay."""
     wrong: list[tuple[Any, str]] = [
         (lambda: Classifier().poison(), r"poison\(\) needs an exception type"),
-        (lambda: Classifier().poison(ValueError("x")), "subclasses of Exception.*give the class itself"),  # type: ignore[arg-type]
-        (lambda: Classifier().retry(KeyboardInterrupt), "subclasses of Exception.*end the worker"),  # type: ignore[arg-type]
-        (lambda: Classifier().trip((OSError, KeyError)), "subclasses of Exception.*give each type by itself"),  # type: ignore[arg-type]
+        (lambda: Classifier().poison(ValueError("x")), "types of exceptions.*give the class itself"),  # type: ignore[arg-type]
+        (lambda: Classifier().retry(KeyboardInterrupt), "types of exceptions.*ends the program"),  # type: ignore[arg-type]
+        (lambda: Classifier().trip((OSError, KeyError)), "types of exceptions.*give each type by itself"),  # type: ignore[arg-type]
         (lambda: Classifier().discard(Poison), "redelivery.Poison decides by itself; leave it out"),
         (lambda: Classifier().retry(OSError, policy=3), "must be a redelivery policy"),  # type: ignore[arg-type]
         (lambda: Classifier().defer(OSError, -1), "defer: delay"),

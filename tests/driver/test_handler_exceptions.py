@@ -1,4 +1,4 @@
-"""Exceptions of handlers: an `Exception` goes to the policy, any other ends the worker, in every style."""
+"""Exceptions of handlers: only those that end the program end the worker, all others go to the policy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from redelivery import Message
     from redelivery.testing import ManualClock, MemoryBroker
@@ -48,6 +49,21 @@ class OddUnprintable(BaseException):
         return 0
 
 
+class Unaskable(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class OfNoName(Exception, metaclass=Nameless):
+    pass
+
+
 FAILURES: list[Callable[[], BaseException]] = [
     lambda: ValueError("x"),
     StopIteration,
@@ -58,20 +74,25 @@ FAILURES: list[Callable[[], BaseException]] = [
     Falsy,
     lambda: ExceptionGroup("both", [ValueError("x"), KeyError("y")]),
 ]
-ENDS: list[Callable[[], BaseException]] = [
-    KeyboardInterrupt,
-    lambda: SystemExit(3),
+# As `gevent.Timeout` and `greenlet.GreenletExit`, which are no `Exception` either.
+ODD: list[Callable[[], BaseException]] = [
     GeneratorExit,
     asyncio.CancelledError,
     Odd,
     OddUnprintable,
-    lambda: BaseExceptionGroup("both", [ValueError("x"), KeyboardInterrupt()]),
+    lambda: BaseExceptionGroup("both", [ValueError("x"), Odd()]),
+]
+FAULTY: list[Callable[[], BaseException]] = [Unaskable, OfNoName]
+ENDS: list[Callable[[], BaseException]] = [
+    KeyboardInterrupt,
+    lambda: SystemExit(3),
+    lambda: BaseExceptionGroup("both", [ValueError("x"), BaseExceptionGroup("in", [KeyboardInterrupt()])]),
 ]
 STYLES = ["def", "asyncio def", "asyncio async def"]
 
 
 def named(make: Callable[[], BaseException]) -> str:
-    return type(make()).__name__
+    return type.__repr__(type(make())).split(".")[-1].split("'")[-2]
 
 
 @pytest.fixture(params=STYLES)
@@ -118,12 +139,12 @@ FEW = some(OPTIONS, [OPTIONS[0], OPTIONS[3]])
 
 
 @pytest.mark.parametrize("options", FEW, ids=str)
-@pytest.mark.parametrize("make", FAILURES, ids=named)
+@pytest.mark.parametrize("make", [*FAILURES, *ODD, *FAULTY], ids=named)
 @pytest.mark.parametrize("how", ["run", "start"])
 def test_an_exception_goes_to_the_policy(
     own: Twin, style: str, make: Callable[[], BaseException], how: str, options: dict[str, Any]
 ) -> None:
-    """An `Exception` charges the message, here dead-lettered, and the next one is handled."""
+    """An exception of any kind charges the message, here dead-lettered, and the next one is handled."""
     own.broker.send("q", "bad")
     own.broker.send("q", "good")
     connection = own.connect(policies=ONCE)
@@ -143,7 +164,7 @@ def test_an_exception_goes_to_the_policy(
 @pytest.mark.parametrize("options", FEW, ids=str)
 @pytest.mark.parametrize("make", ENDS, ids=named)
 @pytest.mark.parametrize("how", ["run", "start"])
-def test_any_other_exception_ends_the_consumer(
+def test_an_exception_that_ends_the_program_ends_the_consumer(
     own: Twin,
     style: str,
     make: Callable[[], BaseException],
@@ -151,7 +172,7 @@ def test_any_other_exception_ends_the_consumer(
     options: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Any other exception releases the message, is logged, stops the consumer, and is raised by `run`."""
+    """One that ends the program releases the message, is logged, stops the consumer, and is raised by `run`."""
     error = make()
     own.broker.send("q", "bad")
     connection = own.connect(policies=ONCE)
@@ -196,7 +217,7 @@ def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseExcept
     assert consumer._dispatcher.engine.load.running == 0
 
 
-@pytest.mark.parametrize("make", ENDS, ids=named)
+@pytest.mark.parametrize("make", [*ENDS, *ODD], ids=named)
 def test_a_block_lets_any_other_exception_through(
     redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
 ) -> None:
@@ -213,7 +234,7 @@ def test_a_block_lets_any_other_exception_through(
             assert (message.outcome, message.redelivery_count, message.broker_count) == ("released", 0, 0)
 
 
-@pytest.mark.parametrize("make", ENDS, ids=named)
+@pytest.mark.parametrize("make", [*ENDS, *ODD], ids=named)
 def test_an_asyncio_block_lets_any_other_exception_through(
     redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
 ) -> None:
@@ -258,10 +279,43 @@ def test_a_handler_that_settled_before_it_ended_its_worker(own: Twin, style: str
     assert (report.accepted, report.released, own.broker.depth("q")) == (1, 0, 0)
 
 
+@pytest.mark.parametrize("make", ENDS, ids=named)
+def test_with_a_ledger_the_end_of_the_program_is_charged(
+    own: Twin, style: str, make: Callable[[], BaseException], tmp_path: Path
+) -> None:
+    """With a ledger a message whose handler ends each program is dead-lettered, as one that kills its process."""
+    own.broker.send("q", "bad")
+    own.broker.send("q", "good")
+    policy = RedeliveryPolicyMap(
+        default=RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.0)
+    )
+    uri = f"?redelivery.ledger=sqlite:///{tmp_path}/ledger.db"
+    counts: list[int] = []
+    while own.broker.dead_letters() == []:
+        connection = own.connect(uri, policies=policy)
+        raises = Raises(make(), connection.stop).styled(style)
+
+        def counting(message: Message, raises: Callable[[Message], Any] = raises) -> Any:
+            if message.text == "bad":
+                counts.append(message.delivery_count)
+            return raises(message)
+
+        async def counting_async(message: Message, counting: Callable[[Message], Any] = counting) -> None:
+            await counting(message)
+
+        connection.listen("q", counting_async if style == "asyncio async def" else counting)
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - the one that the handler raised
+            own.call(connection.run())
+        connection.close() if style == "def" else own.call(connection.close())
+        assert len(counts) <= 2
+    assert counts == [1, 2]
+    assert own.broker.depth("q") == 1
+
+
 def test_the_others_of_a_connection_go_on(own: Twin, style: str) -> None:
     """Under `start` a worker that ends stops its own consumer; other listeners go on."""
     connection = own.connect(policies=ONCE)
-    other = Raises(Odd())
+    other = Raises(SystemExit(4))
     connection.listen("q", Raises(SystemExit(3)).styled(style))
     connection.listen("other", other.styled(style))
     own.call(connection.start())

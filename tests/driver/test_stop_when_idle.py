@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.driver.twins import SyncTwin
 
-from redelivery import Report, TransportError
+from redelivery import BreakerOpen, Report, TransportError
 from redelivery.clock import SystemClock
 from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
-    import pytest
     from tests.driver.twins import Twin
 
     from redelivery import Message
@@ -71,6 +72,49 @@ def test_a_message_that_becomes_due_meanwhile_is_no_idleness(monkeypatch: pytest
     watch._seen = (0, 0, 0)
     time.now += 10
     assert not watch.over()
+
+
+class Open:
+    """Counts of an engine whose breaker is open for so long, with so many messages parked."""
+
+    working = unconfirmed = 0
+    open_because = None
+
+    def __init__(self, open_for: float, waiting: int) -> None:
+        self.waiting = waiting
+        self._open_for = open_for
+
+    def open_for(self, now: float) -> float:
+        return self._open_for
+
+
+@pytest.mark.parametrize(
+    ("seconds", "open_for", "waiting", "idle", "ends"),
+    [
+        (5.0, 59.0, 3, 100.0, False),
+        (5.0, 60.0, 3, 0.0, True),
+        (90.0, 89.0, 3, 0.0, False),
+        (90.0, 90.0, 3, 0.0, True),
+        (5.0, 1.0, 0, 4.0, False),
+        (5.0, 1.0, 0, 5.0, True),
+        (inf, 59.0, 3, 1e6, False),
+        (inf, 60.0, 3, 0.0, True),
+        (inf, 1e6, 0, 1e6, False),
+    ],
+)
+def test_an_open_breaker_ends_a_run_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, open_for: float, waiting: int, idle: float, *, ends: bool
+) -> None:
+    """A breaker that is open for a minute, or for the idle time, ends the run, and so at its end."""
+    time, errors = Time(), list[BaseException]()
+    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    engine = SimpleNamespace(load=Open(open_for, waiting), arrived=0)
+    dispatcher: Any = SimpleNamespace(unheard=False, engine=engine, left_to_its_session=lambda: 0)
+    watch = IdleWatch([dispatcher], seconds, lambda: True, SystemClock(), errors.append)
+    watch._seen = (0, 0, 0)
+    time.now += idle
+    assert watch.over() == ends
+    assert [type(error) for error in errors] == [BreakerOpen] * ends
 
 
 class TimeOfAnOutage(Time):

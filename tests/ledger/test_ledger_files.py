@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import closing
@@ -49,6 +50,22 @@ def test_a_failure_outlives_a_death_in_the_middle_of_its_write(ledger: SqliteLed
     entry = learned(ledger, A)
     assert entry is not None
     assert (entry.count, entry.cause, entry.suspect) == (1, UNSAID, False)
+
+
+def test_no_descriptor_is_closed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing a ledger closes each descriptor once: gevent's `os.close` raises ValueError for one that is none."""
+    plain = os.close
+
+    def close(file: int) -> None:
+        if file < 0:
+            raise ValueError(f"file descriptor cannot be a negative integer ({file})")
+        plain(file)
+
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.open(nobody)
+    monkeypatch.setattr(os, "close", close)
+    ledger.close(nobody)
+    assert [path.name for path in tmp_path.iterdir() if "marks" in path.name] == []
 
 
 def test_a_write_that_fails_leaves_the_marks(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
-# Exceptions of a handler that are no failure of its message, and no Ctrl-C.
-_ENDS = (SystemExit, GeneratorExit, asyncio.CancelledError)
+# What ends a worker and is no Ctrl-C: a handler that leaves the program, or cancels its own task.
+_ENDS = (SystemExit, asyncio.CancelledError)
 
 
 @click.command(
@@ -54,6 +54,7 @@ A command finds the message's properties in its environment:
 REDELIVERY_MESSAGE_ID, _DESTINATION, _DELIVERY_COUNT, _REDELIVERED,
 _CORRELATION_ID, _REPLY_TO, _CONTENT_TYPE, _PRIORITY, _GROUP, _TIMESTAMP,
 _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
+REDELIVERY_LEFT_OUT names those that no environment can carry.
 
 \b
 Exit codes:
@@ -65,8 +66,8 @@ Exit codes:
        letters were not confirmed; or a message was set aside
   69   broker unreachable
   70   a handler is stuck (--timeout)
-  75   the breaker was open for too long (redelivery.breakerAtMaximum=stop;
-       with --idle, a minute)
+  75   the breaker was open for too long: a service is down (with --idle or
+       --count, a minute; else only with redelivery.breakerAtMaximum=stop)
   77   log-in refused
   78   bad configuration
   130, 143  interrupted before it was connected""",
@@ -87,10 +88,16 @@ Exit codes:
     metavar="N",
     help="Messages handled at the same time.",
 )
-@click.option("--count", type=number(1), metavar="N", help="Stop after this number of messages.")
+@click.option(
+    "--count",
+    type=number(1),
+    metavar="N",
+    help="Stop after this number of messages, or when the breaker has been open for a minute.",
+)
 @click.option(
     "--idle", type=seconds(positive=True), metavar="DURATION",
-    help="Stop when no message arrived, was handled or was parked for this time.",
+    help="Stop when no message arrived, was handled or was parked for this time, or when the breaker has been open for "
+    "a minute.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=seconds(positive=True), metavar="DURATION",
@@ -217,7 +224,8 @@ def _run(
     if is_async_callable(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
     supervision = Supervision.of(given)
-    connection = Consuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
+    observers = [tally, *supervision.observers()]
+    connection = Consuming(uri, patient=supervision.patient, finite=tally.finite, observers=observers)
     tally.stop = connection.stop
 
     def admitted(message: Message) -> Any:
@@ -247,7 +255,8 @@ async def _run_async(
     from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
     supervision = Supervision.of(given)
-    connection = AsyncConsuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
+    observers = [tally, *supervision.observers()]
+    connection = AsyncConsuming(uri, patient=supervision.patient, finite=tally.finite, observers=observers)
     tally.stop = connection.stop
 
     async def admitted(message: Message) -> None:

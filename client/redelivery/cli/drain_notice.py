@@ -25,10 +25,14 @@ SOON = 0.3
 class Consuming(Connection):
     """Connection that writes a note if draining takes a while; a refused log-in has an exit code of its own."""
 
-    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
-        """Make a connection. `patient`: entering waits for a broker that is down; the URI may set a limit."""
+    def __init__(self, uri: str, *, patient: bool, finite: bool, observers: list[Any]) -> None:
+        """Make a connection.
+
+        `patient`: entering waits for a broker that is down; the URI may set a limit. `finite`: a breaker that stays
+        open ends `run` with BreakerOpen.
+        """
         super().__init__(uri, observers=observers)
-        self._patient = patient
+        self._patient, self._finite = patient, finite
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -44,10 +48,10 @@ class Consuming(Connection):
 class AsyncConsuming(AsyncConnection):
     """The same for asyncio."""
 
-    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
+    def __init__(self, uri: str, *, patient: bool, finite: bool, observers: list[Any]) -> None:
         """Make a connection, as `Consuming`."""
         super().__init__(uri, observers=observers)
-        self._patient = patient
+        self._patient, self._finite = patient, finite
 
     async def __aenter__(self) -> Self:
         """Connect."""

@@ -9,6 +9,7 @@ import click
 
 from redelivery.classifier import Classifier
 from redelivery.cli.param_types import statuses
+from redelivery.core.program_end import is_failure_type
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -76,24 +77,24 @@ class FailureOptions(NamedTuple):
         for one, other in combinations(named, 2):
             if both := named[one] & named[other]:
                 raise click.UsageError(f"{one} and {other} both name exit status {min(both)}")
-        trip_on = named["--trip-on"]
-        return cls(named["--poison-on"], named["--discard-on"], trip_on, _errors(trip, trip_on))
+        errors = _errors(trip, of_command=command is not None)
+        return cls(named["--poison-on"], named["--discard-on"], named["--trip-on"], errors)
 
 
-def _errors(trip: tuple[str, ...], trip_on: frozenset[int]) -> Classifier | None:
+def _errors(trip: tuple[str, ...], *, of_command: bool) -> Classifier | None:
     """Return the classifier. Raises ConfigurationError if a named exception does not exist, or is no exception."""
-    if trip_on:
+    if of_command:
         from redelivery.cli.shell_handler import ServiceDown  # noqa: PLC0415 - for --exec alone
 
         return Classifier().trip(ServiceDown)
     return Classifier().trip(*(_exception(name) for name in trip)) if trip else None
 
 
-def _exception(name: str) -> type[Exception]:
+def _exception(name: str) -> type[BaseException]:
     from redelivery.cli.handler_lookup import load_named  # noqa: PLC0415 - for --handler alone
 
     found = load_named(name, "--trip", "exception")
-    if not isinstance(found, type) or not issubclass(found, Exception):
+    if not is_failure_type(found):
         raise ConfigurationError(
             f"--trip {name}: not an exception; name a class of exceptions", option="--trip"
         )

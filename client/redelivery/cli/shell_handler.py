@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
-from contextlib import suppress
+import time
+from math import inf
 from typing import TYPE_CHECKING
 
+from redelivery.cli.command_environment import environment_for
+from redelivery.cli.command_run import CommandRun
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Discard, Poison
 
 if TYPE_CHECKING:
-    from typing import IO
-
     from redelivery.message import Message
 
-__all__ = ["CommandFailed", "CommandHandler", "ServiceDown", "environment_of"]
+__all__ = ["CommandFailed", "CommandHandler", "ServiceDown"]
 
-# Bytes of stderr that are kept: the cause is shorter.
-TAIL = 4096
-# Bytes of a property: with more the system refuses to start the command.
-LONGEST = 65536
+# Seconds until a command that could not be started is tried again, while others of ours run.
+AGAIN = 1.0
 _PLAIN_COMMAND = re.compile(r"\s*([A-Za-z0-9_./+-]+)(?=\s|$)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class CommandFailed(Exception):
@@ -34,35 +30,7 @@ class CommandFailed(Exception):
 
 
 class ServiceDown(CommandFailed):
-    """The command ended with a status of `--trip-on`: a service that it needs is down."""
-
-
-def environment_of(message: Message) -> dict[str, str]:
-    """Return a message's properties as environment variables.
-
-    Application properties are `REDELIVERY_HEADER_<name>`. Names that are no identifiers, and values with NUL or longer
-    than 64 KiB, are left out: no environment can carry them.
-    """
-    fields: dict[str, object] = {
-        "MESSAGE_ID": message.message_id,
-        "DESTINATION": message.destination,
-        "DELIVERY_COUNT": message.delivery_count,
-        "REDELIVERED": str(message.redelivered).lower(),
-        "CORRELATION_ID": message.correlation_id,
-        "REPLY_TO": message.reply_to,
-        "CONTENT_TYPE": message.content_type,
-        "PRIORITY": message.priority,
-        "GROUP": message.group,
-        "TIMESTAMP": message.timestamp.isoformat() if message.timestamp else None,
-        "EXPIRATION": message.expiration.isoformat() if message.expiration else None,
-    }
-    fields |= {f"HEADER_{name}": value for name, value in message.headers.items() if _NAME.fullmatch(name)}
-    found: dict[str, str] = {}
-    for name, value in fields.items():
-        text = "" if value is None else str(value)
-        if value is not None and "\0" not in text and len(text.encode("utf-8", "replace")) <= LONGEST:
-            found[f"REDELIVERY_{name}"] = text.encode("utf-8", "replace").decode()
-    return found
+    """The command ended with a status of `--trip-on`: a service that it needs is down. Or it could not be started."""
 
 
 class CommandHandler:
@@ -92,8 +60,9 @@ class CommandHandler:
             **dict.fromkeys(trip_on, ServiceDown),
         }
         self._stdout = None if own_stdout else 2
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        # Guards the two below; notified when a command has ended.
+        self._turn = threading.Condition()
+        self._running: set[CommandRun] = set()
         self._stopped = False
         _check(command)
 
@@ -101,84 +70,52 @@ class CommandHandler:
         """Run the command. Raises CommandFailed, Poison or Discard, with the end of its stderr, if its status is not 0.
 
         For statuses of `trip_on` it is ServiceDown. CommandFailed is also raised if the command was killed after
-        `timeout`.
+        `timeout`; ServiceDown, if the system could not start it.
         """
-        with self._lock:
-            if self._stopped:
-                raise CommandFailed("not started: stopping")
-            process = subprocess.Popen(  # noqa: S602 - the user's own command; messages are no part of its text
-                self._command,
-                shell=True,
-                stdin=subprocess.PIPE,
-                stdout=self._stdout,
-                stderr=subprocess.PIPE,
-                env={**_inherited(), **environment_of(message)},
-                # Ctrl-C reaches only us: the command may finish.
-                start_new_session=True,
-            )
-            self._running.add(process)
-        tail = bytearray()
-        assert process.stdin is not None
-        assert process.stderr is not None
-        reader = threading.Thread(target=_tee, args=(process.stderr, tail), daemon=True)
-        reader.start()
-        limit = _Limit(process, self._timeout)
+        begun = time.monotonic()
+        run = self._started(message, begun)
         try:
-            with suppress(BrokenPipeError), process.stdin as stdin:  # it may leave its input unread
-                stdin.write(message.body)
-            status = process.wait()
-            # A child that still runs can keep the pipe open.
-            reader.join(1.0)
+            status = run.attend(message.body, None if self._timeout is None else begun + self._timeout)
         finally:
-            limit.end()
-            with self._lock:
-                self._running.discard(process)
-        if limit.passed:
+            with self._turn:
+                self._running.discard(run)
+                self._turn.notify_all()
+        if status is None:
             raise CommandFailed(f"killed after {self._timeout:g} s (--timeout)")
         if status:
-            raise self._steered.get(status, CommandFailed)(_cause(status, bytes(tail)))
+            raise self._steered.get(status, CommandFailed)(_cause(status, bytes(run.tail)))
+
+    def _started(self, message: Message, begun: float) -> CommandRun:
+        """Start the command. If descriptors, processes or memory are short, wait for the end of others of ours.
+
+        Nothing that prevents a start is of the message's making: its environment is cut to what the system takes.
+        """
+        environment = environment_for(message, self._command)
+        with self._turn:
+            while True:
+                if self._stopped:
+                    raise CommandFailed("not started: stopping")
+                try:
+                    run = CommandRun(self._command, environment, self._stdout)
+                except (OSError, MemoryError) as error:
+                    # The other half of the time is for the command.
+                    left = inf if self._timeout is None else begun + self._timeout / 2 - time.monotonic()
+                    if not self._running or left <= 0:
+                        text = str(error) or type(error).__name__
+                        raise ServiceDown(f"the command cannot be started: {text}") from error
+                    self._turn.wait(min(AGAIN, left))
+                else:
+                    self._running.add(run)
+                    return run
 
     def kill(self) -> None:
         """Kill running commands with all children. Call it after the connection is closed: no failure is charged."""
-        with self._lock:
+        with self._turn:
             self._stopped = True
             running = list(self._running)
-        for process in running:
-            _kill(process)
-
-
-class _Limit:
-    """Time limit of a process: kills it with all its children."""
-
-    def __init__(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
-        self.passed = False
-        self._process = process
-        self._timer = (
-            None if seconds is None else threading.Timer(min(seconds, threading.TIMEOUT_MAX), self._pass)
-        )
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _pass(self) -> None:
-        self.passed = self._process.poll() is None
-        if self.passed:
-            _kill(self._process)
-
-    def end(self) -> None:
-        """Cancel the limit: the process has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _inherited() -> dict[str, str]:
-    """Return our environment without `REDELIVERY_` variables: they belong to the message, and one has our password."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("REDELIVERY_")}
+            self._turn.notify_all()
+        for run in running:
+            run.kill()
 
 
 def _check(command: str) -> None:
@@ -195,16 +132,6 @@ def _check(command: str) -> None:
     )  # fmt: skip
     if known.returncode:
         raise ConfigurationError(f"--exec: the shell finds no command {found[1]!r}", option="--exec")
-
-
-def _tee(stream: IO[bytes], tail: bytearray) -> None:
-    with stream:
-        while chunk := os.read(stream.fileno(), 65536):
-            tail += chunk
-            del tail[:-TAIL]
-            with suppress(OSError, ValueError):
-                sys.stderr.write(chunk.decode("utf-8", "replace"))
-                sys.stderr.flush()
 
 
 def _cause(status: int, tail: bytes) -> str:

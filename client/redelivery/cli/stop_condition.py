@@ -49,6 +49,11 @@ class StopCondition:
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
+    @property
+    def finite(self) -> bool:
+        """True if the run is to end by itself."""
+        return self._count is not None
+
     def __call__(self, event: Event) -> None:
         """Record an event of the connection."""
         if self._count is None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["CAUSE_LIMIT", "EXPIRED", "UNKNOWN", "Cause"]
 
 # Characters. Artemis refuses headers larger than its minimum large message size (100 KiB).
 CAUSE_LIMIT = 1024
+# Not `kind.__name__`: a metaclass may have its own, which raises.
+_name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +34,12 @@ class Cause:
                 detail = str.__str__(str(error))
             except BaseException:  # noqa: BLE001 - an exception that fails to describe itself must still be charged
                 detail = ""
-            text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+            kind = _name_of(type(error))
+            text = f"{kind}: {detail}" if detail else kind
         else:
-            text = error
+            kind, text = None, error
         # Lone surrogates go too: they have no UTF-8. Any producer may have sent the text: only its beginning is read.
         text = "".join(c if c.isprintable() else " " for c in text[: CAUSE_LIMIT + 1])
-        kind = None if isinstance(error, str) else type(error).__name__
         return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…", kind, place)
 
 

@@ -102,9 +102,11 @@ class Marks:
 
     def leave(self) -> None:
         """Drop the lock. Also called in a child process, which inherits its parent's."""
-        with suppress(OSError):
-            os.close(self._file)
-        self._file = -1
+        file, self._file = self._file, -1
+        # gevent's `close` raises ValueError for a descriptor that is none.
+        if file >= 0:
+            with suppress(OSError):
+                os.close(file)
         self._map.close()  # the map has the file open, too
 
     def remove(self) -> None:

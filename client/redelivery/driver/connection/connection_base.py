@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from abc import abstractmethod
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from redelivery.core.async_callable import is_async_callable
@@ -80,6 +81,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._warned = False
         # True if entering the connection waits for a broker that is down, without limit.
         self._patient = False
+        # True if `run` is stopped when its work is done: a breaker that stays open ends it with an error.
+        self._finite = False
         self._entered = False
         # Id of the process that has entered the connection.
         self._process: int | None = None
@@ -273,9 +276,10 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._check_fresh()
         if not self._listeners:
             raise ConfigurationError("nothing to run: register a handler with listen() first")
-        if until_idle is None:
+        if until_idle is None and not self._finite:
             return None
-        return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock, self._end.fail)
+        idle = inf if until_idle is None else until_idle
+        return IdleWatch(self._dispatchers, idle, lambda: self.connected, self._clock, self._end.fail)
 
     def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - checked later, with the handler
         self._check_fresh()

@@ -1,8 +1,9 @@
-"""Watch for `until_idle`: ends a run when its connection has had nothing to do for long enough."""
+"""Watch for a run that ends by itself: its connection has had nothing to do for long enough, or its breaker is open."""
 
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.errors import BreakerOpen, ConfigurationError
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IdleWatch"]
 
-# Seconds for which a breaker may be open: a run with until_idle would wait for the service for ever.
+# Seconds for which a breaker may be open: a run that ends by itself must not wait for a service for ever. Good messages
+# behind many bad ones are found within a minute.
 OPEN = 60.0
 # Seconds of real time without a change after which a manual clock counts as standing still.
 STANDS = 2.0
@@ -30,7 +32,8 @@ class IdleWatch:
       works on them, dead letters that the broker has not confirmed, and messages that a handler has released and the
       broker does not take back (one of them is dispatched again each second). The drain waits for these, and the
       report counts the rest.
-    - An open breaker is not idle. After a minute, or `seconds` if that is longer, the run ends with an error.
+    - An open breaker is not idle. After a minute, or `seconds` if that is longer, the run ends with an error. It also
+      ends with an error, not with success, if nothing is left here while a breaker is open: the queue may have more.
     - `seconds` are real time, whatever the connection's clock is. If messages are parked by a manual clock, the clock
       jumps if it can do that by itself. If it stands still, the run ends with ConfigurationError.
     """
@@ -43,6 +46,7 @@ class IdleWatch:
         clock: Clock | None = None,
         failed: Callable[[BaseException], None] | None = None,
     ) -> None:
+        """Watch from now on. `seconds`: infinite if idleness does not end the run."""
         self.interval = max(0.001, min(seconds / 10, 0.1))
         self._dispatchers = dispatchers
         self._seconds = seconds
@@ -70,27 +74,30 @@ class IdleWatch:
             sum(held),
             sum(engine.load.unconfirmed for engine in engines),
         )
-        if self._clock is not None and self._failed is not None and not acting:
-            error = self._held_up(engines, self._clock.monotonic())
-            if error is not None:
-                self._failed(error)
-                return True
         now = time.monotonic()
         if self._clock is not None and self._jump is not None:
             self._watch_clock(self._clock, self._jump, now, waiting=parked and not acting)
         if not self._connected() or acting or parked or seen != self._seen:
             self._seen, self._since = seen, now
-        return now - self._since >= self._seconds
+        idle = now - self._since >= self._seconds
+        if self._clock is not None and self._failed is not None and not acting:
+            error = self._held_up(engines, self._clock.monotonic(), idle=idle)
+            if error is not None:
+                self._failed(error)
+                return True
+        return idle
 
-    def _held_up(self, engines: Sequence[Engine], now: float) -> BreakerOpen | None:
-        """Return the error of the run if a breaker has been open for too long."""
+    def _held_up(self, engines: Sequence[Engine], now: float, *, idle: bool) -> BreakerOpen | None:
+        """Return the error of the run if a breaker has been open for too long, or is open at the end of the run."""
+        limit = OPEN if self._seconds == inf else max(OPEN, self._seconds)
         for engine in engines:
             lasted, cause = engine.load.open_for(now), engine.load.open_because
             waits = engine.load.waiting > engine.load.unconfirmed
-            if waits and lasted is not None and lasted >= max(OPEN, self._seconds):
+            if lasted is not None and (idle or (waits and lasted >= limit)):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
-                    f"no message has succeeded for {lasted:.0f} s: {why}; a run until idle does not wait longer"
+                    f"no message has succeeded for {lasted:.0f} s: {why}; "
+                    "a run that ends by itself does not wait longer"
                 )
         return None
 

@@ -145,17 +145,17 @@ async def _attempt(
         # True also for a plain function that returns the coroutine of an async one, as a lambda does.
         if _awaited(result):
             result = await (result if deadline is None else _limited(result, run, deadline))
-    except asyncio.CancelledError as error:
-        if _cancellations() > cancelled:
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        if _ends(run, cancelled):
             message.give_back()
             raise
-        # A task that the handler awaited was cancelled, not this worker.
+        # Something that the handler awaited was cancelled, not this worker: a failure as any other.
         failure = error
     except _Ended as ended:
         answer = ended.job.result()
         if _dropped(answer):
             message.give_back()
-        elif (event := _outcome(message, *answer, watch)) is not None:
+        elif (event := _outcome(message, *answer, run, watch)) is not None:
             # The message has been handled, and must not be redelivered.
             dispatcher.conclude(event, watch)
         raise asyncio.CancelledError from None
@@ -167,9 +167,9 @@ async def _attempt(
     except _NotBegun as refused:
         message.give_back()
         raise HandlerEscape(refused.error) from refused.error
-    except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
+    except BaseException as error:  # noqa: BLE001 - goes to the policy, or ends the worker
         failure = error
-    return _outcome(message, result, failure, watch)
+    return _outcome(message, result, failure, run, watch)
 
 
 def _dropped(answer: _Answer) -> bool:
@@ -197,6 +197,15 @@ def _cancellations() -> int:
     task = asyncio.current_task()
     assert task is not None, "a worker is a task"
     return task.cancelling()
+
+
+def _ends(run: HandlerRun, cancelled: int) -> bool:
+    """True if the worker itself was cancelled since it had been `cancelled` times, or is closed with its loop."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return True
+    return task is None or task is not run.task or task.cancelling() > cancelled
 
 
 def _awaited(result: object) -> bool:
@@ -247,13 +256,17 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
 
 
 def _outcome(
-    message: Message, result: object, failure: BaseException | None, watch: Observation | None
+    message: Message,
+    result: object,
+    failure: BaseException | None,
+    run: HandlerRun,
+    watch: Observation | None,
 ) -> Event | None:
     """Return the result to feed for a handler; None if it settled the message itself. Raises HandlerEscape."""
     if failure is not None:
         if watch is not None:
             watch.error = failure
-        return judged(message, failure)
+        return judged(message, failure, run.dispatcher)
     if result is not None and is_unrun(result):
         raise HandlerEscape(unrun(message, result))
     return message.result(None)

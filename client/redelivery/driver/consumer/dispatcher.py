@@ -75,6 +75,9 @@ WANTED = Wanted()
 class Dispatcher:
     """One consumer of a connection. Any thread may call the public methods."""
 
+    keeps_counts = False
+    """True if a ledger keeps the counts of failures over the end of the process."""
+
     def __init__(
         self,
         subscribe: Subscribe,

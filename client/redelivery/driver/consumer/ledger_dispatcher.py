@@ -40,6 +40,8 @@ WANTED = Wanted()
 class LedgerDispatcher(Dispatcher):
     """One consumer of a connection with a ledger."""
 
+    keeps_counts = True
+
     def __init__(
         self,
         subscribe: Subscribe,

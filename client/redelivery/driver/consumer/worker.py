@@ -31,8 +31,8 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher
     message = message_for(delivery, dispatcher)
     try:
         result = handler(message)
-    except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
-        return judged(message, error)
+    except BaseException as error:  # noqa: BLE001 - goes to the policy, or ends the worker
+        return judged(message, error, dispatcher)
     if result is not None and is_unrun(result):
         raise HandlerEscape(unrun(message, result))
     return message.result(None)

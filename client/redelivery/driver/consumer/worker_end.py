@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Drained
+from redelivery.core.program_end import ends_program
 from redelivery.errors import RedeliveryError
 from redelivery.events import WorkerEnded
 from redelivery.failure_log import log_failure
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HandlerEscape", "judged", "stop_consumer"]
 
+# Stands for an exception that cannot be asked for anything.
+_UNTOLD = RedeliveryError("the handler raised an exception that cannot be described")
+
 
 class HandlerEscape(BaseException):
-    """Ends a worker: its handler raised `error`, which is no `Exception`, or returned something that cannot be run.
+    """Ends a worker: its handler raised `error`, which ends the program, or returned something that cannot be run.
 
-    The message has been released.
+    The message has been settled.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -33,21 +37,27 @@ class HandlerEscape(BaseException):
         self.error = error
 
 
-def judged(message: Message, error: BaseException) -> Event | None:
+def judged(message: Message, error: BaseException, dispatcher: Dispatcher) -> Event | None:
     """Return the result to feed for an exception of a handler; None if the handler settled the message itself.
 
     Raises:
-        HandlerEscape: The exception is no `Exception`; the message is released, and the worker must end.
+        HandlerEscape: The exception ends the program. The message is released, or charged where a ledger keeps the
+            count: the next process would begin with it again. The worker must end.
     """
+    ending = error
     try:
-        if isinstance(error, Exception):
+        if not ends_program(error):
             log_failure(message, error)
             return message.result(error)
-    except BaseException as broken:  # noqa: BLE001 - raised by the handler's exception itself, for example its str()
+    except BaseException as broken:  # noqa: BLE001 - raised by the handler's exception itself, when it is asked
+        if not ends_program(broken):
+            return message.result(_UNTOLD)
+        ending = broken
+    if dispatcher.keeps_counts and dispatcher.session_state is None and message.outcome is None:
+        message.fail(ending)
+    else:
         message.give_back()
-        raise HandlerEscape(broken) from error
-    message.give_back()
-    raise HandlerEscape(error)
+    raise HandlerEscape(ending)
 
 
 def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
