@@ -1,4 +1,4 @@
-"""Cause of a lost connection: the broker's last ERROR, and the message that it may be about.
+"""Cause of a lost connection: the broker's last ERROR, and the message or the queue that it may be about.
 
 Both count for one second only: a connection may be open for days, and an old ERROR does not explain a later loss.
 """
@@ -9,14 +9,16 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from redelivery.core.capabilities import STREAM
 from redelivery.core.delivery import Cause
 from redelivery.core.printable import move_command
+from redelivery.core.protocol_poison import HeadOfQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from redelivery.errors import AdapterError
-    from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.delivery import StompDelivery, Subscription
 
 __all__ = ["StompDisconnectCause", "accused", "named", "said"]
 
@@ -32,6 +34,8 @@ _OTHER_ARGUMENTS = (
     "redelivery.deadLetterArguments), or use AMQP"
 )
 
+_IS_STREAM = "current is 'stream'"
+
 # Artemis' ERROR about a SEND prints the message with all its properties, which may be secrets, and not the reason.
 _DUMP = re.compile(r" \w*Message\w*\[messageID=.*", re.DOTALL)
 _NO_REASON = ": Artemis sends the reason over AMQP only; often a right is missing, or the address is full"
@@ -44,7 +48,7 @@ class StompDisconnectCause:
         self._error: AdapterError | None = None
         self._refuses = False
         self._heard = float("-inf")
-        self._suspect: StompDelivery | None = None
+        self._suspect: tuple[Hashable, int] | tuple[None, None] = None, None
         self._accused = float("-inf")
         # False if the connection was ended here.
         self.by_broker = True
@@ -60,6 +64,7 @@ class StompDisconnectCause:
         no_refusal: re.Pattern[str] | None,
         *,
         refuses: bool = True,
+        takes_back: bool = False,
     ) -> None:
         """Find the suspect of the last ERROR, which names no request.
 
@@ -71,6 +76,7 @@ class StompDisconnectCause:
             arrived: The last message that arrived.
             no_refusal: Matches the broker's texts about something else; None before the log-in.
             refuses: False if this broker names each request that it refuses.
+            takes_back: `StompProfile.takes_back`.
         """
         text = str(self._error)
         culprit = accused(text, acknowledged)
@@ -78,11 +84,26 @@ class StompDisconnectCause:
             self._refuses = refuses
             culprit = acknowledged[-1] if acknowledged else arrived
         if culprit is not None:
-            self.accuse(culprit)
+            self.refused(culprit, takes_back=takes_back)
+
+    def refused(self, delivery: StompDelivery, *, takes_back: bool) -> None:
+        """Suspect a message whose acknowledgement the broker refuses; if it `takes_back` messages, their queue."""
+        if takes_back:
+            self.undelivered(delivery.source)
+        else:
+            self.accuse(delivery)
 
     def accuse(self, delivery: StompDelivery | None) -> None:
         """Suspect a message, in case the broker closes the connection over it."""
-        self._suspect, self._accused = delivery, time.monotonic()
+        self._accuse((None, None) if delivery is None else (delivery.proof, delivery.consumer))
+
+    def undelivered(self, subscription: Subscription) -> None:
+        """Suspect a message that the broker cannot deliver to this subscription: none that was delivered."""
+        cure = f"use AMQP, which delivers it like any other: {move_command(subscription.destination, None)}"
+        self._accuse((HeadOfQueue(subscription.destination, cure), subscription.consumer))
+
+    def _accuse(self, suspect: tuple[Hashable, int] | tuple[None, None]) -> None:
+        self._suspect, self._accused = suspect, time.monotonic()
 
     @property
     def error(self) -> AdapterError | None:
@@ -101,11 +122,8 @@ class StompDisconnectCause:
 
     @property
     def suspect(self) -> tuple[Hashable, int] | tuple[None, None]:
-        """Proof and consumer of the message that was suspected in the last second, or (None, None)."""
-        suspect = self._suspect
-        if suspect is None or time.monotonic() - self._accused >= AT_ONCE:
-            return None, None
-        return suspect.proof, suspect.consumer
+        """The suspect of the last second, as `ConnectionLost` has it, and its consumer; or (None, None)."""
+        return self._suspect if time.monotonic() - self._accused < AT_ONCE else (None, None)
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:
@@ -118,7 +136,9 @@ def said(headers: Mapping[str, str], body: bytes) -> str:
     # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
     text = _DUMP.sub(_NO_REASON, text)
-    return f"{text}; {_OTHER_ARGUMENTS}" if "inequivalent arg" in text else text
+    if "inequivalent arg" not in text:
+        return text
+    return f"{text}; {STREAM if _IS_STREAM in text else _OTHER_ARGUMENTS}"
 
 
 def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery | None:
