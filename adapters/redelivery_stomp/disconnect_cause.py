@@ -38,6 +38,8 @@ _IS_STREAM = "current is 'stream'"
 
 # Artemis' ERROR about a SEND prints the message with all its properties, which may be secrets, and not the reason.
 _DUMP = re.compile(r" \w*Message\w*\[messageID=.*", re.DOTALL)
+# Its ERROR about a consumer that it has ended prints the state of the queue, behind its names.
+_STATE = re.compile(r"(?<=, )postOffice=.* (?=disconnected by server$)")
 _NO_REASON = ": Artemis sends the reason over AMQP only; often a right is missing, or the address is full"
 
 
@@ -135,7 +137,7 @@ def said(headers: Mapping[str, str], body: bytes) -> str:
     message = headers.get("message") or detail or "an error without a text"
     # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
-    text = _DUMP.sub(_NO_REASON, text)
+    text = _STATE.sub("…]] ", _DUMP.sub(_NO_REASON, text))
     if "inequivalent arg" not in text:
         return text
     return f"{text}; {STREAM if _IS_STREAM in text else _OTHER_ARGUMENTS}"
