@@ -158,7 +158,7 @@ def test_a_piece_holds_the_lock_briefly(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("redelivery.ledger.pruning.time", SimpleNamespace(perf_counter=later))
     database, other = Database(tmp_path / "ledger.db", 0), Database(tmp_path / "ledger.db", 0)
     fill(database, *range(20))
-    lost, more = database.prune(KEEP, 10, nobody_told)
+    lost, more = database.prune(KEEP, 10, reports_nothing)
     assert (lost, more) == (4, True)
     fill(other, 50)
     assert left(database, 10) == {*range(11, 20), 50}
@@ -166,19 +166,19 @@ def test_a_piece_holds_the_lock_briefly(tmp_path: Path, monkeypatch: pytest.Monk
     other.close()
 
 
-def nobody_told(_: int) -> None:
-    raise AssertionError("told before the last piece")
+def reports_nothing(_: int) -> None:
+    raise AssertionError("reported before the last piece")
 
 
 def test_the_others_read_all_again_after_the_last_piece(tmp_path: Path) -> None:
-    """What was removed is told once: a process then reads all entries, and drops those that are gone."""
+    """Removed entries are reported once: a process then reads all entries, and drops those that are gone."""
     database = Database(tmp_path / "ledger.db", 0)
     fill(database, *range(9))
     since = database.revision()
-    told: list[int] = []
-    while database.prune(KEEP, 4, told.append)[1]:
+    reported: list[int] = []
+    while database.prune(KEEP, 4, reported.append)[1]:
         assert not database.changes(since, 99).whole
-    assert told == [since + 1]
+    assert reported == [since + 1]
     assert database.changes(since, 99).whole
     assert set(database.changes(since, 99).entries) == {key(n) for n in range(5, 9)}
     database.close()
@@ -224,7 +224,7 @@ class Slow:
 
 
 def test_a_failure_does_not_wait_until_all_is_pruned(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure that comes during a pruning is written after the piece, and one line tells what was removed."""
+    """A failure that comes during a pruning is written after the piece, and one line reports all that was removed."""
     files = Slow()
     files.writer.put(key(1), ENTRY, None)  # type: ignore[arg-type]
     assert files.over.wait(PATIENCE)

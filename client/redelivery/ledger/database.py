@@ -224,13 +224,13 @@ class Database:
 
     # Not inside of `writing`.
 
-    def prune(self, keep: float, limit: int, tell: Callable[[int], None]) -> tuple[int, bool]:
+    def prune(self, keep: float, limit: int, report: Callable[[int], None]) -> tuple[int, bool]:
         """Remove a piece of the entries that are older than `keep` seconds, and of the oldest beyond `limit`.
 
         Args:
             keep: Seconds, by the ledger's clock.
             limit: Most entries, and most causes.
-            tell: Called inside of `writing` with a new revision.
+            report: Called inside of `writing` with a new revision.
 
         Returns:
             The number of counts that were removed beyond `limit`, and whether there may be more to remove.
@@ -246,7 +246,7 @@ class Database:
             # The others read all entries again: after the last piece, not after each one.
             with self.writing() as revision:
                 self._note_pruned(revision)
-                tell(revision)
+                report(revision)
             self._untold = False
         return 0, False
 

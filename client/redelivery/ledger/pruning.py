@@ -19,7 +19,7 @@ __all__ = ["FORGOTTEN", "Stale", "remove", "stale"]
 FORGOTTEN = 3600.0
 # Most rows of a kind that are looked at for one piece, rows that are removed at once, and seconds after which a piece
 # ends.
-PIECE, CHUNK, BRIEF = 1000, 50, 0.02
+PIECE, CHUNK, BRIEF = 1000, 50, 0.01
 
 _FORGOTTEN = """
 SELECT key, revision FROM entries WHERE count = 0 AND poisoned = 0 AND suspect = 0 AND written < ?
