@@ -1,4 +1,4 @@
-"""A message that the broker cannot deliver over a protocol stops the consumer of its queue, and the error names the cure.
+"""A message that the broker cannot deliver over a protocol stops the consumer of its queue; the error has the cure.
 
 The messages beside it are not accused, and are handled over the other protocol.
 """

@@ -19,8 +19,9 @@ from redelivery.ledger.group_commit import GroupCommit
 from redelivery.ledger.sqlite_ledger import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+
+    from redelivery.errors import LedgerError
 
 DAY, KEEP = 86400.0, 30 * 86400.0
 ENTRY = Entry(1, "x", 1.0, 2.0)
@@ -220,13 +221,15 @@ class Slow:
     def written(self, marks: list[int]) -> None:
         """Nothing is marked here."""
 
-    fail: Callable[[BaseException], object]
+    def fail(self, error: BaseException) -> LedgerError:
+        """Nothing fails here."""
+        raise AssertionError(error)
 
 
 def test_a_failure_does_not_wait_until_all_is_pruned(caplog: pytest.LogCaptureFixture) -> None:
     """A failure that comes during a pruning is written after the piece, and one line reports all that was removed."""
     files = Slow()
-    files.writer.put(key(1), ENTRY, None)  # type: ignore[arg-type]
+    files.writer.put(key(1), ENTRY, None)
     assert files.over.wait(PATIENCE)
     files.writer.stop()
     assert files.done == ["write 1", "prune", "write 1", "prune", "prune"]
