@@ -62,7 +62,7 @@ class AmqpAdapter:
         if old is not None:
             old.abandon()
         self._sink = sink
-        link = AmqpConnection(opening, sink)
+        link = AmqpConnection(opening, sink, apart=old is not None and old.undelivered)
         link.open()
         self._link = link
         return replace(link.profile.capabilities, version=link.version)

@@ -48,15 +48,19 @@ E = proton.Event
 class AmqpConnection:
     """Connection to one address."""
 
-    def __init__(self, opening: Opening, sink: Sink) -> None:
+    def __init__(self, opening: Opening, sink: Sink, *, apart: bool = False) -> None:
+        """Prepare it. `apart`: its consumers get their first credit one after another."""
         self.epoch = opening.epoch
         self.version = ""
         self.profile: AmqpProfile
         self.links: LinkRegistry
         # True: nothing more is written or reported.
         self.over = False
+        # True if the broker has ended it over a message that it could not deliver.
+        self.undelivered = False
         self._opening = opening
         self._sink = sink
+        self._apart = apart
         self._container = opening.settings.client_id or f"redelivery-{uuid.uuid4()}"
         self._actions: list[Action] = []
         # Set when the broker has opened, refused or closed the connection.
@@ -134,6 +138,7 @@ class AmqpConnection:
             self.later,
             self._broken,
             self.flush,
+            apart=self._apart,
         )
         self._standing = True
 
@@ -217,9 +222,9 @@ class AmqpConnection:
         """Return the wall-clock time in seconds since the Unix epoch."""
         return self._opening.clock.time()
 
-    def _broken(self, error: RedeliveryError, end: End) -> None:
+    def _broken(self, error: RedeliveryError, end: End, condition: str | None = None) -> None:
         if self._error is None:
-            self._error, self._end = ("", str(error)), end
+            self._error, self._end = (condition or "", str(error)), end
         self._stream.end()
 
     # Events of proton, with the wire's lock held.
@@ -285,7 +290,9 @@ class AmqpConnection:
             error = TransportError(f"{self._opening.endpoint}: {text}")
             suspect: tuple[Hashable | None, int | None] = (None, None)
             if self._standing:
-                suspect = self.links.suspect("garbled" if self._stream.faulty else self._end)
+                condition = None if self._error is None else self._error[0]
+                self.undelivered = self.links.undelivered(condition)
+                suspect = self.links.suspect("garbled" if self._stream.faulty else self._end, condition)
                 self.links.fail(error)
             actions, self._actions = self._actions, []
         self._closed.set()

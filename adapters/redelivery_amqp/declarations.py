@@ -10,13 +10,14 @@ Every method runs under the wire's lock.
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
-from redelivery.core.capabilities import cannot_spare
+from redelivery.core.capabilities import STREAM, cannot_spare
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq4_profile import TOPICS, queue_address
+from redelivery_amqp.rabbitmq4_profile import QUEUES, TOPICS, queue_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,12 +88,16 @@ class Declarations:
             self._queue(name, arguments, found, existing=receiver.command.existing)
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
+        elif name.startswith(QUEUES):
+            self._look(name, lambda facts, error: then(error or _unreadable(receiver, facts)))
         else:
             then(None)
 
     def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
         """Return why the broker cannot do with a consumer's queue what the consumer needs; None: it can."""
         facts = receiver.facts
+        if (unreadable := _unreadable(receiver, facts)) is not None:
+            return unreadable
         if receiver.command.spared:
             return self._unspared(receiver)
         if not receiver.command.rescheduled or (facts is not None and facts.kind == "quorum"):
@@ -149,14 +154,11 @@ class Declarations:
             else:
                 then(None, _refused(f"queue {name}", reply))
 
-        def known(reply: Reply) -> None:
-            if isinstance(reply.error, TransportError):
-                then(None, reply.error)
-            else:
-                # A user who may not look up a queue may be allowed to consume: the answer to the attach decides.
-                then(QueueFacts.of(reply.body) if reply.done else None, None)
-
+        known = partial(_known, then)
         management.ask("GET", path, None, looked)
+
+    def _look(self, path: str, then: Found) -> None:
+        self._management.ask("GET", path, None, partial(_known, then))
 
 
 class _TopicQueue:
@@ -228,6 +230,20 @@ class _TopicQueue:
 def _key(topic: str) -> str:
     """Return the binding key of a topic: `>` at the end becomes `#`, any number of words."""
     return f"{topic[:-1]}#" if topic == ">" or topic.endswith(".>") else topic
+
+
+def _known(then: Found, reply: Reply) -> None:
+    if isinstance(reply.error, TransportError):
+        then(None, reply.error)
+    else:
+        # A user who may not look up a queue may be allowed to consume: the answer to the attach decides.
+        then(QueueFacts.of(reply.body) if reply.done else None, None)
+
+
+def _unreadable(receiver: ReceiverLink, facts: QueueFacts | None) -> AdapterError | None:
+    if facts is None or facts.kind != "stream":
+        return None
+    return AdapterError(f"{receiver.destination} cannot be consumed: {STREAM}")
 
 
 def _refused(what: str, reply: Reply) -> RedeliveryError:

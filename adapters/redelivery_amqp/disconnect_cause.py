@@ -2,7 +2,8 @@
 
 A cut connection names no message, and neither does one that the broker closes for its own reasons. If the broker closes
 with an error right after a message arrived or was settled, that message can be the cause. If the bytes of a message
-cannot be decoded, that message is the cause. Both would end every later connection in the same way.
+cannot be decoded, that message is the cause. Both would end every later connection in the same way, and so would a
+message that the broker cannot deliver: it ends the connection right after it got credit for the queue.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
+
+from redelivery.core.protocol_poison import HeadOfQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -21,6 +24,7 @@ __all__ = ["AmqpDisconnectCause", "End", "end_of"]
 
 End = Literal["cut", "refused", "garbled"]
 # Seconds. A connection that the broker closes within them after a message arrived or was settled closes because of it.
+# The same holds after it got credit (RabbitMQ 4.3.6 on a busy machine: 0.3 s).
 AT_ONCE = 1.0
 # The broker's own reasons: an administrator, a stop, a redirect, missing heart-beats or memory.
 _OWN_REASONS = frozenset({
@@ -67,3 +71,15 @@ class AmqpDisconnectCause:
             name = last.proof or f"a message without an id, from {last.destination}: {_digest(last.body)}"
             return name, last.consumer
         return None, None
+
+    @staticmethod
+    def undelivered(receivers: Sequence[ReceiverLink], cure: str) -> tuple[HeadOfQueue | None, int | None]:
+        """Return the queue whose next message the broker could not deliver; None if it may be one of several.
+
+        It is the queue for which the broker got credit within the last second. What was delivered is innocent.
+        """
+        now = time.monotonic()
+        credited = [each for each in receivers if now - each.credited < AT_ONCE]
+        if len(credited) != 1:
+            return None, None
+        return HeadOfQueue(credited[0].destination, cure), credited[0].consumer

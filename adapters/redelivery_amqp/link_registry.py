@@ -14,6 +14,7 @@ from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived, TakenBack
 from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.browse_links import BrowseLinks
+from redelivery_amqp.credit_turns import CreditTurns
 from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
@@ -61,8 +62,10 @@ class LinkRegistry:
         epoch: int,
         sink: Sink,
         later: Callable[[Action], None],
-        broken: Callable[[RedeliveryError, End], None],
+        broken: Callable[[RedeliveryError, End, str | None], None],
         flush: Callable[[], None],
+        *,
+        apart: bool = False,
     ) -> None:
         self._wire = wire
         self._profile = profile
@@ -80,6 +83,9 @@ class LinkRegistry:
         self._numbers = 0
         self._round_trips = itertools.count(1)
         self._blame = AmqpDisconnectCause()
+        # The consumer whose session or link the broker has ended, and the connection with it.
+        self._ended: ReceiverLink | None = None
+        self._turns = CreditTurns(wire, self._next_turn, apart=apart)
         self.settlements = Settlements(wire, epoch, self._blame)
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
@@ -94,11 +100,16 @@ class LinkRegistry:
 
     def _stuck(self) -> None:
         with self._wire.lock:
-            self._broken(TransportError("the broker did not answer the end of a consumer"), "cut")
+            self._broken(TransportError("the broker did not answer the end of a consumer"), "cut", None)
 
     def _unended(self) -> None:
         with self._wire.lock:
             self.detaches.go_on()
+            self._flush()
+
+    def _next_turn(self) -> None:
+        with self._wire.lock:
+            self._turns.next()
             self._flush()
 
     # Called by the adapter.
@@ -153,7 +164,7 @@ class LinkRegistry:
             if receiver.command.browse:
                 self._browses.ask(receiver)
             else:
-                self._wire.flow(receiver.handle, receiver.credit)
+                self._turns.flow(receiver, receiver.credit)
 
     def flow(self, consumer: int, credit: int) -> None:
         """Change a consumer's credit."""
@@ -166,7 +177,7 @@ class LinkRegistry:
             receiver.credit += credit
             self._browses.ask(receiver)
         else:
-            self._wire.flow(receiver.handle, credit)
+            self._turns.flow(receiver, credit)
 
     def browse_on(self) -> None:
         """Report the browses that have shown all, and end those whose consumer was closed."""
@@ -185,6 +196,7 @@ class LinkRegistry:
             self._leave(receiver)
 
     def _leave(self, receiver: ReceiverLink) -> None:
+        self._turns.forget(receiver)
         self._browses.remove(receiver)
         self.settlements.give_back(receiver)
         self.detaches.leave(receiver)
@@ -335,17 +347,27 @@ class LinkRegistry:
             one.stopped(error)
         # RabbitMQ's consumer timeout, or an administrator: the next connection subscribes again.
         else:
-            self._broken(error, end_of(None if condition is None else condition.name))
+            self._ended = one
+            name = None if condition is None else condition.name
+            self._broken(error, end_of(name), name)
 
-    def suspect(self, end: End) -> tuple[Hashable | None, int | None]:
+    def undelivered(self, condition: str | None) -> bool:
+        """True if the broker ends connections with this condition over messages that it cannot deliver."""
+        return condition is not None and condition == self._profile.undelivered
+
+    def suspect(self, end: End, condition: str | None) -> tuple[Hashable | None, int | None]:
         """Return the message over which the connection ended, and its consumer; None where unknown."""
         receivers = [receiver for receiver in self._receivers.values() if receiver.attached]
+        if self.undelivered(condition):
+            concerned = receivers if self._ended is None else [self._ended]
+            return self._blame.undelivered(concerned, self._profile.deliver_elsewhere)
         partial = [receiver for handle, receiver in self._by_handle.items() if self._wire.begun(handle)]
         return self._blame.suspect(end, receivers, partial)
 
     def fail(self, error: RedeliveryError) -> None:
         """Handle the loss of the connection: all pending answers get the error."""
         self.detaches.fail()
+        self._turns.quiet()
         for one in list(self._named.values()):
             if not isinstance(one, ReceiverLink):
                 one.fail(error)

@@ -35,6 +35,11 @@ class AmqpProfile(ABC):
     """True if the broker maintains the header's `delivery-count`."""
     accepts_shown: ClassVar[bool] = False
     """True if browsed messages are accepted: they stay on the queue, and a released one would be shown again."""
+    undelivered: ClassVar[str | None] = None
+    """Condition with which the broker ends a connection or session over a message that it cannot deliver; None: a
+    condition is about what it delivered, or what was settled."""
+    deliver_elsewhere: ClassVar[str] = ""
+    """The cure for such a message, as the end of a sentence."""
     sessions_in_turn: ClassVar[bool] = False
     """True if a session must have ended before another one begins: the broker still answers on its channel."""
     delay: ClassVar[str | None] = None

@@ -58,6 +58,8 @@ class ReceiverLink:
         self.many = self.names.many
         # Credit given before the link is attached; of a browse: requested and not used up.
         self.credit = 0
+        # When the broker last got credit (monotonic seconds).
+        self.credited = float("-inf")
         # Of a browse: messages that arrived since the last drain.
         self.came = 0
         # True for a browse whose consumer was closed, until its drain is answered.

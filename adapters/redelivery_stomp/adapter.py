@@ -228,7 +228,7 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             if isinstance(error, AdapterError):
                 # The broker refused the acknowledgement; a lost connection accuses no message.
-                link.disconnect_cause.accuse(delivery)
+                link.disconnect_cause.refused(delivery, takes_back=link.profile.takes_back)
             self._confirmed(delivery, error)
 
         return answer

@@ -289,11 +289,25 @@ class StompConnection:
         elif answer is not None:
             answer(error)
         else:
-            no_refusal = self.profile.no_refusal if self._opened else None
-            refuses = not (self._opened and self.profile.names_requests)
-            self.disconnect_cause.unclaimed(
-                self._accepted.all(), self._last_arrived, no_refusal, refuses=refuses
-            )
+            self._find_suspect(words)
+
+    def _find_suspect(self, words: str) -> None:
+        cause, profile = self.disconnect_cause, self.profile if self._opened else None
+        ended = profile.ended_consumer.search(words) if profile and profile.ended_consumer else None
+        if profile is not None and ended is not None:
+            address = ended["address"]
+            names = {address, f"{address}::{ended['queue']}"}
+            found = self.subscriptions.first(lambda destination: profile.pattern(destination) in names)
+            if found is not None:
+                cause.undelivered(found)
+            return
+        cause.unclaimed(
+            self._accepted.all(),
+            self._last_arrived,
+            profile.no_refusal if profile else None,
+            refuses=not (profile and profile.names_requests),
+            takes_back=bool(profile and profile.takes_back),
+        )
 
     def lost(self, reason: str, *, by_broker: bool = True) -> None:
         """Report the end of the connection, once, even if finding its reason raises."""

@@ -1,4 +1,4 @@
-"""Cause of a lost connection: the broker's last ERROR, and the message that it may be about.
+"""Cause of a lost connection: the broker's last ERROR, and the message or the queue that it may be about.
 
 Both count for one second only: a connection may be open for days, and an old ERROR does not explain a later loss.
 """
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from redelivery.adapter_support.refusal_cures import with_cure
 from redelivery.core.delivery import Cause
 from redelivery.core.printable import move_command
+from redelivery.core.protocol_poison import HeadOfQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from redelivery.errors import AdapterError
-    from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.delivery import StompDelivery, Subscription
 
 __all__ = ["StompDisconnectCause", "accused", "named", "said"]
 
@@ -28,6 +29,8 @@ LONGEST_NAME = 120
 
 # Artemis' ERROR about a SEND prints the message with all its properties, which may be secrets, and not the reason.
 _DUMP = re.compile(r" \w*Message\w*\[messageID=.*", re.DOTALL)
+# Its ERROR about a consumer that it has ended prints the state of the queue, behind its names.
+_STATE = re.compile(r"(?<=, )postOffice=.* (?=disconnected by server$)")
 _NO_REASON = ": Artemis sends the reason over AMQP only; often a right is missing, or the address is full"
 
 
@@ -38,7 +41,7 @@ class StompDisconnectCause:
         self._error: AdapterError | None = None
         self._refuses = False
         self._heard = float("-inf")
-        self._suspect: StompDelivery | None = None
+        self._suspect: tuple[Hashable, int] | tuple[None, None] = None, None
         self._accused = float("-inf")
         # False if the connection was ended here.
         self.by_broker = True
@@ -54,6 +57,7 @@ class StompDisconnectCause:
         no_refusal: re.Pattern[str] | None,
         *,
         refuses: bool = True,
+        takes_back: bool = False,
     ) -> None:
         """Find the suspect of the last ERROR, which names no request.
 
@@ -65,6 +69,7 @@ class StompDisconnectCause:
             arrived: The last message that arrived.
             no_refusal: Matches the broker's texts about something else; None before the log-in.
             refuses: False if this broker names each request that it refuses.
+            takes_back: `StompProfile.takes_back`.
         """
         text = str(self._error)
         culprit = accused(text, acknowledged)
@@ -72,11 +77,26 @@ class StompDisconnectCause:
             self._refuses = refuses
             culprit = acknowledged[-1] if acknowledged else arrived
         if culprit is not None:
-            self.accuse(culprit)
+            self.refused(culprit, takes_back=takes_back)
+
+    def refused(self, delivery: StompDelivery, *, takes_back: bool) -> None:
+        """Suspect a message whose acknowledgement the broker refuses; if it `takes_back` messages, their queue."""
+        if takes_back:
+            self.undelivered(delivery.source)
+        else:
+            self.accuse(delivery)
 
     def accuse(self, delivery: StompDelivery | None) -> None:
         """Suspect a message, in case the broker closes the connection over it."""
-        self._suspect, self._accused = delivery, time.monotonic()
+        self._accuse((None, None) if delivery is None else (delivery.proof, delivery.consumer))
+
+    def undelivered(self, subscription: Subscription) -> None:
+        """Suspect a message that the broker cannot deliver to this subscription: none that was delivered."""
+        cure = f"use AMQP, which delivers it like any other: {move_command(subscription.destination, None)}"
+        self._accuse((HeadOfQueue(subscription.destination, cure), subscription.consumer))
+
+    def _accuse(self, suspect: tuple[Hashable, int] | tuple[None, None]) -> None:
+        self._suspect, self._accused = suspect, time.monotonic()
 
     @property
     def error(self) -> AdapterError | None:
@@ -95,11 +115,8 @@ class StompDisconnectCause:
 
     @property
     def suspect(self) -> tuple[Hashable, int] | tuple[None, None]:
-        """Proof and consumer of the message that was suspected in the last second, or (None, None)."""
-        suspect = self._suspect
-        if suspect is None or time.monotonic() - self._accused >= AT_ONCE:
-            return None, None
-        return suspect.proof, suspect.consumer
+        """The suspect of the last second, as `ConnectionLost` has it, and its consumer; or (None, None)."""
+        return self._suspect if time.monotonic() - self._accused < AT_ONCE else (None, None)
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:
@@ -111,7 +128,7 @@ def said(headers: Mapping[str, str], body: bytes) -> str:
     message = headers.get("message") or detail or "an error without a text"
     # Only RabbitMQ's ERROR has the header `version`. The bodies of the others repeat the message in a stack trace.
     text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
-    return with_cure(_DUMP.sub(_NO_REASON, text))
+    return with_cure(_STATE.sub("…]] ", _DUMP.sub(_NO_REASON, text)))
 
 
 def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery | None:

@@ -52,6 +52,12 @@ class StompProfile(ABC):
     no_refusal: ClassVar[re.Pattern[str]]
     """Texts of this broker's ERRORs without a `receipt-id` that refuse no request. Such an ERROR is about the message
     that it names, or about none. The broker sends only the text."""
+    takes_back: ClassVar[bool] = False
+    """True if an ERROR about an acknowledgement means that the broker has ended the consumer, and so has the message no
+    longer: the message is not the cause. Its text may come before the one of `ended_consumer`, or instead of it."""
+    ended_consumer: ClassVar[re.Pattern[str] | None] = None
+    """Text of the ERROR with which the broker ends a consumer, as it does over a message that it cannot deliver; the
+    groups `address` and `queue` name its queue. None: the broker ends the connection only over what it delivered."""
     closes: ClassVar[bool] = False
     """True if the broker closes the connection after every ERROR."""
     names_subscriptions: ClassVar[bool] = False

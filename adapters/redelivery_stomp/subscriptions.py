@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery_stomp.delivery import StompDelivery, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["Subscriptions"]
 
@@ -59,6 +59,10 @@ class Subscriptions(dict[str, Subscription]):
         """Return the `Subscription` that a consumer's subscriptions share, or None. The first may have ended."""
         first = self.get(str(consumer))
         return first or next((each for each in self.values() if each.consumer == consumer), None)
+
+    def first(self, fits: Callable[[str], bool]) -> Subscription | None:
+        """Return the first subscription whose qualified destination fits, or None."""
+        return next((each for each in list(self.values()) if fits(each.destination)), None)
 
     def end(self, consumer: int) -> dict[str, Subscription]:
         """End the subscriptions of a consumer; return those that the broker has, by name."""

@@ -172,6 +172,23 @@ def test_a_queue_that_is_not_there_is_declared(node: Node) -> None:
     assert node.consumers[-1] == (1, path)
 
 
+@pytest.mark.parametrize("destination", ["queue://log", "native:///queues/log"])
+def test_a_stream_is_refused_before_it_is_attached(destination: str) -> None:
+    """A stream is refused with what to do instead: what was sent before the consumer began would not be shown."""
+    with Node(log={"x-queue-type": "stream"}) as node:
+        why = Asked(node).refused(destination)
+        assert why.startswith(f"{destination} cannot be consumed: a stream of RabbitMQ keeps its messages")
+        assert "bind a quorum or classic queue" in why
+        assert [address for _, address in node.consumers if "log" in address] == []
+
+
+def test_a_queue_of_a_native_address_is_consumed(node: Node) -> None:
+    """The address of a queue is looked up and never declared; one that the user may not look up is attached."""
+    assert Asked(node).subscribed("native:///queues/classic").error is None
+    assert Asked(node).subscribed("native:///queues/nobody").error is None
+    assert [method for method, _ in node.requests] == ["GET", "GET"]
+
+
 def test_what_is_sent_to_is_declared_too(node: Node) -> None:
     """The destination of a message is declared too: RabbitMQ refuses a message to a missing queue."""
     assert Asked(node).sent("queue://new") is None

@@ -55,7 +55,7 @@ class Attached:
             1,
             lambda _: None,
             lambda action: action(),
-            lambda error, _: self.lost.append(error),
+            lambda error, _, __: self.lost.append(error),
             lambda: None,
         )
         self.receiver = self.links.add(COMMAND, self.answers.append)

@@ -51,12 +51,12 @@ def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_:
 
 
 def test_a_native_address_is_used_as_it_is(node: Node) -> None:
-    """A native address is not declared; the link reports whether it exists."""
+    """A native address is not declared; a queue's is looked up, and the link reports whether it exists."""
     asked = Asked(node)
     assert asked.sent("native:///exchanges/amq.fanout") is None
     assert asked.subscribed("native:///queues/classic").error is None
-    assert node.requests == []
-    assert node.consumers == [(1, "/queues/classic")]
+    assert node.requests == [("GET", "/queues/classic")]
+    assert [address for _, address in node.consumers] == ["/management", "/queues/classic"]
 
 
 def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) -> None:

@@ -24,7 +24,7 @@ from redelivery.core.events import (
     Succeeded,
 )
 from redelivery.core.pending_confirms import STORED
-from redelivery.core.protocol_poison import ProtocolPoison
+from redelivery.core.protocol_poison import HeadOfQueue, ProtocolPoison
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
@@ -217,6 +217,21 @@ def test_three_closings_over_one_message_stop_the_consumer() -> None:
             bench.connect()
     assert isinstance(commands[0], Stop)
     assert "ID:7" in str(commands[0].error)
+
+
+def test_a_message_that_cannot_be_delivered_stops_the_consumer_of_its_queue() -> None:
+    """Three ends over the head of a queue stop its consumer; the error names the queue, the cure, and no message."""
+    bench, suspects = Bench(), ProtocolPoison()
+    head = HeadOfQueue("queue://orders", "use AMQP")
+    for _ in range(3):
+        stop = suspects.accuse(head, TransportError("disconnected by server\nstack"), bench.now)
+    assert stop is not None
+    text = str(stop.error)
+    assert text.startswith(
+        "the broker ended the consumer of queue://orders 3 times within 60 s: disconnected by server. No"
+    )
+    assert text.endswith("; use AMQP")
+    assert suspects.verdict(["ID:7", ("queue://orders", "ID:7", None)], bench.now) is None
 
 
 def test_closings_far_apart_do_not_stop() -> None:

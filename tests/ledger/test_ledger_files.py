@@ -44,7 +44,7 @@ def test_a_failure_outlives_a_death_in_the_middle_of_its_write(ledger: SqliteLed
     Other(
         ledger.path,
         "import threading; begun = threading.Event()\n"
-        "ledger._writer._write = lambda *_: (begun.set(), threading.Event().wait())\n"
+        "ledger.write = lambda *_: (begun.set(), threading.Event().wait())\n"
         "ledger.end(ledger.begin(A, 0), A, Entry(1, 'x'), failed=True, keep=False); begun.wait()",
     ).kill()
     entry = learned(ledger, A)
@@ -91,14 +91,14 @@ def test_what_waits_to_be_written_is_newer_than_what_others_have_written(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry that this process is about to write is not replaced by another process's change."""
-    begun, go_on, write = threading.Event(), threading.Event(), ledger._writer._write
+    begun, go_on, write = threading.Event(), threading.Event(), ledger.write
 
     def held(*arguments: Any) -> None:
         begun.set()
         assert go_on.wait(PATIENCE)
         write(*arguments)
 
-    monkeypatch.setattr(ledger._writer, "_write", held)
+    monkeypatch.setattr(ledger, "write", held)
     ours = Entry(3, "ours", 1.0, 2.0)
     ledger.end(None, A, ours, failed=True, keep=False)
     assert begun.wait(PATIENCE)

@@ -12,6 +12,7 @@ from tests.stomp.peer import opening
 from redelivery import AdapterError, TransportError
 from redelivery.core.commands import Subscribe
 from redelivery.core.events import ConnectionLost
+from redelivery.core.protocol_poison import HeadOfQueue
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.disconnect_cause import AT_ONCE, said
@@ -149,6 +150,80 @@ def test_a_loss_out_of_the_blue_names_nobody(opened: Opened) -> None:
     assert (lost.consumer, lost.suspect) == (None, None)
 
 
+# As Artemis 2.40.0 sends it, over a body that it cannot convert.
+ENDED = (
+    "consumer with ID ServerConsumerImpl [id=137, filter=null, binding=LocalQueueBinding [address={0}, queue=QueueImpl["
+    "name={1}, postOffice=PostOfficeImpl [server=ActiveMQServerImpl::name=127.0.0.1], temp=false]@161b7e82, "
+    "filter=null, name={1}, clusterName={1}7434b56c], closed=true] disconnected by server"
+)
+
+
+def on_artemis(opened: Opened, consumer: int, destination: str) -> StompDelivery:
+    """Make the connection one to Artemis with a consumer; return a message of it that was acknowledged."""
+    opened.link.profile = profile = StompArtemis()
+    subscription = Subscription(Subscribe(consumer, destination, window=10), 1, profile, "1.2")
+    opened.link.subscriptions.begin(str(consumer), subscription)
+    address = profile.address(destination)
+    head = f"MESSAGE\ndestination:{address}\nmessage-id:32,{consumer}\nack:32,{consumer}"
+    delivery = StompDelivery(subscription, head.encode(), b"x")
+    opened.link.accepted([delivery])
+    opened.link._last_arrived = delivery
+    return delivery
+
+
+@pytest.mark.parametrize(
+    ("destination", "address", "queue"),
+    [
+        ("queue://orders", "orders", "orders"),
+        ("topic://orders", "orders", "client.name"),
+        ("topic://a.>", "a.#", "client.name"),
+        ("native://orders::eu", "orders", "eu"),
+    ],
+)
+def test_a_consumer_that_artemis_ends_names_its_queue_and_no_message(
+    opened: Opened, destination: str, address: str, queue: str
+) -> None:
+    """The end of a consumer is about the head of the queue of that consumer, and refuses no SUBSCRIBE."""
+    on_artemis(opened, 1, "queue://other")
+    on_artemis(opened, 2, destination)
+    on_artemis(opened, 3, "queue://another")
+    receipts: list[Any] = []
+    opened.link.receipt(receipts.append, "q")
+    opened.link.on_error(Frame("ERROR", {}, ENDED.format(address, queue).encode()))
+    (lost,) = opened.events
+    assert isinstance(lost, ConnectionLost)
+    assert isinstance(lost.suspect, HeadOfQueue)
+    assert (lost.consumer, lost.suspect.destination) == (2, destination)
+    assert "use AMQP" in lost.suspect.cure
+    assert [type(answer) for answer in receipts] == [TransportError]
+
+
+def test_a_consumer_of_nobody_accuses_nobody(opened: Opened) -> None:
+    """The end of a consumer that has ended here accuses neither a message nor a queue."""
+    on_artemis(opened, 1, "queue://other")
+    opened.link.on_error(Frame("ERROR", {}, ENDED.format("orders", "orders").encode()))
+    (lost,) = opened.events
+    assert isinstance(lost, ConnectionLost)
+    assert (lost.consumer, lost.suspect) == (None, None)
+
+
+@pytest.mark.parametrize("with_receipt", [False, True])
+def test_an_acknowledgement_that_comes_after_the_end_of_its_consumer_accuses_the_queue(
+    opened: Opened, with_receipt: bool
+) -> None:
+    """A message that Artemis has taken back before its ACK is not the cause; the head of its queue is."""
+    delivery = on_artemis(opened, 1, "queue://orders")
+    if with_receipt:
+        opened.link.disconnect_cause.refused(delivery, takes_back=StompArtemis.takes_back)
+        opened.link.lost("the broker closed the connection")
+    else:
+        opened.link.on_error(Frame("ERROR", {"message": "AMQ339018 Error acknowledging message 32,1"}, b""))
+    (lost,) = opened.events
+    assert isinstance(lost, ConnectionLost)
+    assert isinstance(lost.suspect, HeadOfQueue)
+    assert (lost.consumer, lost.suspect.destination) == (1, "queue://orders")
+
+
 ABOUT_NOTHING = [
     (StompArtemis, "AMQ339025 failed to ack because no message with id 9,1"),
     (StompArtemis, "AMQ339018 Error acknowledging message 10,12"),
@@ -228,6 +303,18 @@ def test_an_error_with_a_name_after_one_without_refuses_nothing_else(opened: Ope
     opened.error(**{"receipt-id": named})
     opened.lose()
     assert [type(answer) for answer in receipts] == [TransportError]
+
+
+def test_a_stream_is_not_sent_to_the_other_protocol() -> None:
+    """RabbitMQ's refusal of a stream says what to do instead; AMQP, which refuses it too, is not named."""
+    text = said(
+        {
+            "message": "inequivalent arg 'x-queue-type' for queue 'log': received 'classic' but current is 'stream'"
+        },
+        b"",
+    )
+    assert "bind a quorum or classic queue" in text
+    assert "AMQP" not in text
 
 
 def test_no_property_of_a_message_is_in_the_text_of_an_error() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+from redelivery.core.capabilities import STREAM
+
 __all__ = ["with_cure"]
 
 _CURES = (
+    # RabbitMQ: a queue of another type has other arguments, too.
+    (re.compile("inequivalent arg .*current is 'stream'"), STREAM),
     # RabbitMQ: each SUBSCRIBE and SEND declares its queue, and so does each link to 3.x.
     (
         re.compile(r"inequivalent arg .*for queue '([^']*)'"),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CONSUMER_TIMEOUT", "DELIVERY_LIMIT", "HOLDABLE", "Capabilities", "cannot_browse", "cannot_spare"]
+__all__ = [
+    "CONSUMER_TIMEOUT",
+    "DELIVERY_LIMIT",
+    "HOLDABLE",
+    "STREAM",
+    "Capabilities",
+    "cannot_browse",
+    "cannot_spare",
+]
 
 # Seconds. RabbitMQ's default `consumer_timeout`: a consumer may keep a message unsettled for so long.
 CONSUMER_TIMEOUT = 1800.0
@@ -13,6 +21,11 @@ CONSUMER_TIMEOUT = 1800.0
 DELIVERY_LIMIT = 20
 # Share of a broker's limits that parked messages may use; the rest is for prefetched messages and handlers.
 HOLDABLE = 0.8
+STREAM = (
+    "a stream of RabbitMQ keeps its messages, has no dead letters, and shows a new consumer only what is sent from "
+    "then on; bind a quorum or classic queue to the exchange that feeds it, and consume that queue"
+)
+"""Why a stream is refused, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class ConnectionLost:
     Args:
         epoch: Epoch of the connection.
         error: Why it ended.
-        suspect: Message over which the broker closed it, as `Delivery.proof`; None: not known.
+        suspect: Message over which the broker closed it, as `Delivery.proof`, or a `HeadOfQueue`; None: not known.
         consumer: Consumer that received it; it alone stops if that happens too often. None: every consumer stops.
         closed: True if only this consumer closes; the broker is still there.
         stop: Ends consumers over it, as decided by `ProtocolPoison`; None: they reconnect.

@@ -1,7 +1,8 @@
-"""Protocol poison: messages over which the broker closes the connection."""
+"""Protocol poison: messages over which the broker closes the connection, or which it cannot deliver."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from redelivery.core.commands import Stop
@@ -12,10 +13,23 @@ if TYPE_CHECKING:
 
     from redelivery.errors import RedeliveryError
 
-__all__ = ["ProtocolPoison"]
+__all__ = ["HeadOfQueue", "ProtocolPoison"]
 
 # Closings over the same message within so many seconds after which its consumer stops.
 TIMES, WITHIN = 3, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOfQueue:
+    """Suspect where the broker ends a consumer over a message that it has not delivered, whose id is unknown here.
+
+    Args:
+        destination: Qualified destination of the consumer.
+        cure: What the operator can do about that message, as the end of a sentence.
+    """
+
+    destination: str
+    cure: str
 
 
 class ProtocolPoison:
@@ -38,13 +52,7 @@ class ProtocolPoison:
         times.append(now)
         if len(times) < TIMES:
             return None
-        stop = Stop(
-            AdapterError(
-                f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
-                f"its acknowledgement ({_named(suspect)}): {error}. The message stays on its queue, until it is moved, "
-                "or removed with the broker's console"
-            )
-        )
+        stop = Stop(AdapterError(_sentence(suspect, error)))
         self.convicted = {**self.convicted, suspect: stop}
         return stop
 
@@ -60,6 +68,23 @@ class ProtocolPoison:
             if (recent := [t for t in times if now - t < WITHIN])
         }
         self.convicted = {key: stop for key, stop in self.convicted.items() if key in self._closings}
+
+
+def _sentence(suspect: Hashable, error: RedeliveryError) -> str:
+    # RabbitMQ's text has a stack trace behind its first line; the log of the loss has it.
+    reason = str(error).partition("\n")[0]
+    often = f"{TIMES} times within {WITHIN:.0f} s"
+    if isinstance(suspect, HeadOfQueue):
+        return (
+            f"the broker ended the consumer of {suspect.destination} {often}: {reason}. No message that was delivered "
+            "is the cause: one at the head of the queue cannot be delivered over this protocol; "
+            f"{suspect.cure}"
+        )
+    return (
+        f"the broker closed the connection {often} right after the same message or its acknowledgement "
+        f"({_named(suspect)}): {error}. The message stays on its queue, until it is moved, or removed with the "
+        "broker's console"
+    )
 
 
 def _named(suspect: Hashable) -> str:

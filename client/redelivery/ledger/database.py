@@ -1,4 +1,8 @@
-"""SQLite file of a ledger: entries by key, causes of dead letters, names of processes with marks."""
+"""SQLite file of a ledger: entries by key, causes of dead letters, names of processes with marks.
+
+The age of an entry counts by a clock of the ledger's own. It goes on with the system's clock at each write, by a day at
+most, and never back. A system clock that was wrong for a while therefore ages nothing by more than a day.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,10 @@ from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
 from redelivery.ledger.files import make_private
 from redelivery.ledger.marks import COUNT_LIMIT
+from redelivery.ledger.pruning import remove, stale
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
     from pathlib import Path
 
 __all__ = ["APPLICATION", "Changes", "Database", "buried_in", "explained"]
@@ -28,10 +33,11 @@ CREATE TABLE IF NOT EXISTS entries (
     poisoned INTEGER NOT NULL, suspect INTEGER NOT NULL, revision INTEGER NOT NULL, written REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS entries_by_revision ON entries (revision);
+CREATE INDEX IF NOT EXISTS entries_forgotten ON entries (revision) WHERE count = 0 AND poisoned = 0 AND suspect = 0;
 CREATE TABLE IF NOT EXISTS owners (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, destination TEXT NOT NULL, message_id TEXT, cause TEXT NOT NULL,
-    count INTEGER NOT NULL, at REAL NOT NULL, first REAL, last REAL
+    count INTEGER NOT NULL, at REAL NOT NULL, first REAL, last REAL, written REAL
 );
 CREATE INDEX IF NOT EXISTS dead_letters_by_message ON dead_letters (destination, message_id);
 INSERT OR IGNORE INTO meta VALUES ('revision', 0), ('pruned', 0);
@@ -47,8 +53,8 @@ UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned 
     revision = ?, written = ? WHERE key = ?
 """
 _BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
-# Seconds for which other processes can read that a message was forgotten.
-FORGOTTEN = 3600.0
+# Seconds by which the ledger's clock goes on at most, between two writes.
+LONGEST_STEP = 86400
 # Seconds since the Unix epoch: the year 9999, past which Python has no dates.
 _LAST = 253402300800.0
 
@@ -68,6 +74,10 @@ class Database:
     def __init__(self, path: Path, timeout: float) -> None:
         """Open it, and create missing tables. Raises sqlite3.Error, LedgerError."""
         self._path = path
+        # The ledger's clock at the last write, in seconds.
+        self._clock = 0
+        # True while what other processes have read of the removed entries is not taken back.
+        self._untold = False
         make_private(path)
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
         # A ledger can stay open for ever: with the mark of a handler whose event loop was closed, which never ends.
@@ -92,10 +102,11 @@ class Database:
         try:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
-            # Older ledgers do not have these columns.
-            for name in _BURIED[-2:]:
+            # Older ledgers do not have these columns, and no clock.
+            for name in ("first", "last", "written"):
                 if name not in _columns(self._sql):
                     self._sql.execute(f"ALTER TABLE dead_letters ADD COLUMN {name} REAL")
+            self._start_clock()
             self._sql.execute(f"PRAGMA application_id = {APPLICATION}")
             self._sql.execute("COMMIT")
         except BaseException:
@@ -105,23 +116,50 @@ class Database:
         if found != "ok":
             raise _damaged(self._path)
 
+    def _start_clock(self) -> None:
+        """Begin the clock of a new ledger, or of an older one, whose times are of a system clock that may be wrong."""
+        if self._sql.execute("SELECT 1 FROM meta WHERE name = 'clock'").fetchone() is not None:
+            return
+        now = int(time.time())
+        newest = self._sql.execute("SELECT max(written) FROM entries").fetchone()[0]
+        clock = now if newest is None else min(now, int(newest))
+        self._sql.execute("INSERT INTO meta VALUES ('clock', ?), ('seen', ?)", (clock, now))
+        self._sql.execute("UPDATE entries SET written = ? WHERE written > ?", (clock, clock))
+        self._sql.execute("UPDATE dead_letters SET written = min(at, ?)", (clock,))
+
+    def _tick(self) -> None:
+        now, clock, seen = int(time.time()), self._meta("clock"), self._meta("seen")
+        if now != seen:
+            clock += min(max(now - seen, 0), LONGEST_STEP)
+            self._sql.execute(
+                "UPDATE meta SET value = CASE name WHEN 'clock' THEN ? ELSE ? END WHERE name IN ('clock', 'seen')",
+                (clock, now),
+            )
+        self._clock = clock
+
     def _rollback(self) -> None:
         with suppress(sqlite3.Error):
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
 
     @contextmanager
-    def writing(self) -> Generator[int]:
-        """Write as the only process that does; the value of the block is the new revision."""
+    def _alone(self) -> Generator[None]:
         self._sql.execute("BEGIN IMMEDIATE")
         try:
-            revision = self.revision() + 1
-            self._sql.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
-            yield revision
+            yield
             self._sql.execute("COMMIT")
         except BaseException:
             self._rollback()
             raise
+
+    @contextmanager
+    def writing(self) -> Generator[int]:
+        """Write as the only process that does; the value of the block is the new revision."""
+        with self._alone():
+            self._tick()
+            revision = self.revision() + 1
+            self._sql.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
+            yield revision
 
     def revision(self) -> int:
         """Return the number of the last change."""
@@ -131,14 +169,15 @@ class Database:
         value: int = self._sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0]
         return value
 
-    def changes(self, since: int) -> Changes:
-        """Return the changes since a revision; all entries, if a change after it has been pruned."""
+    def changes(self, since: int, limit: int) -> Changes:
+        """Return the changes since a revision, the newest `limit`; all entries, if a change after it was pruned."""
         self._sql.execute("BEGIN")
         try:
             whole = since < self._meta("pruned")
             rows = self._sql.execute(
-                "SELECT key, count, cause, first, last, poisoned, suspect FROM entries WHERE revision > ?",
-                (0 if whole else since,),
+                "SELECT key, count, cause, first, last, poisoned, suspect FROM entries WHERE revision > ? "
+                "ORDER BY revision DESC LIMIT ?",
+                (0 if whole else since, limit),
             )
             entries = {key: self._entry(key, values) for key, *values in rows}
             owners = [name for (name,) in self._sql.execute("SELECT name FROM owners")]
@@ -156,20 +195,19 @@ class Database:
 
     def write(self, key: bytes, entry: Entry | None, revision: int) -> None:
         """Write an entry; None: forget the message."""
-        now = time.time()
         if entry is None:
-            self._sql.execute(_FORGET, (revision, now, key))
+            self._sql.execute(_FORGET, (revision, self._clock, key))
             return
         values = (entry.count, entry.cause, entry.first, entry.last, entry.poisoned, entry.suspect)
-        self._sql.execute(_UPSERT, (key, *values, revision, now))
+        self._sql.execute(_UPSERT, (key, *values, revision, self._clock))
 
     def bury(self, buried: Buried) -> None:
         """Keep the cause of a dead letter."""
         values = (getattr(buried, name) for name in _BURIED)
-        marks = ", ".join("?" * len(_BURIED))
+        marks = ", ".join("?" * (len(_BURIED) + 1))
         self._sql.execute(
-            f"INSERT INTO dead_letters ({', '.join(_BURIED)}) VALUES ({marks})",  # noqa: S608 - names of our own
-            tuple(values),
+            f"INSERT INTO dead_letters ({', '.join(_BURIED)}, written) VALUES ({marks})",  # noqa: S608 - names of our own
+            (*values, self._clock),
         )
 
     def own(self, name: str) -> None:
@@ -184,26 +222,36 @@ class Database:
         """Return the names of all marks."""
         return [name for (name,) in self._sql.execute("SELECT name FROM owners")]
 
-    def prune(self, keep: float, limit: int) -> int:
-        """Remove entries older than `keep` seconds, and the oldest beyond `limit`; return the latter's number."""
-        now = time.time()
-        gone = "count = 0 AND poisoned = 0 AND suspect = 0"
-        aged = f"written < {now - FORGOTTEN} AND {gone}"
-        last = self._sql.execute(f"SELECT max(revision) FROM entries WHERE {aged}").fetchone()[0]  # noqa: S608
-        lost = self._sql.execute("DELETE FROM entries WHERE written < ?", (now - keep,)).rowcount
-        self._sql.execute(f"DELETE FROM entries WHERE {aged}")  # noqa: S608 - numbers of our own
-        cut = self._sql.execute(
-            "DELETE FROM entries WHERE key IN (SELECT key FROM entries ORDER BY written DESC LIMIT -1 OFFSET ?)",
-            (limit,),
-        ).rowcount
-        if last is not None or lost or cut:
-            last = self.revision() if lost or cut else last
-            self._sql.execute("UPDATE meta SET value = max(value, ?) WHERE name = 'pruned'", (last,))
-        self._sql.execute("DELETE FROM dead_letters WHERE at < ?", (now - keep,))
-        self._sql.execute(
-            "DELETE FROM dead_letters WHERE number <= (SELECT max(number) FROM dead_letters) - ?", (limit,)
-        )
-        return cut
+    # Not inside of `writing`.
+
+    def prune(self, keep: float, limit: int, report: Callable[[int], None]) -> tuple[int, bool]:
+        """Remove a piece of the entries that are older than `keep` seconds, and of the oldest beyond `limit`.
+
+        Args:
+            keep: Seconds, by the ledger's clock.
+            limit: Most entries, and most causes.
+            report: Called inside of `writing` with a new revision.
+
+        Returns:
+            The number of counts that were removed beyond `limit`, and whether there may be more to remove.
+        """
+        rows = stale(self._sql, self._meta("clock"), keep, limit)
+        if any(rows):
+            with self._alone():
+                removed = remove(self._sql, rows)
+                self._note_pruned(removed.revision)
+            self._untold = self._untold or bool(removed.old or removed.beyond)
+            return removed.beyond, True
+        if self._untold:
+            # The others read all entries again: after the last piece, not after each one.
+            with self.writing() as revision:
+                self._note_pruned(revision)
+                report(revision)
+            self._untold = False
+        return 0, False
+
+    def _note_pruned(self, revision: int) -> None:
+        self._sql.execute("UPDATE meta SET value = max(value, ?) WHERE name = 'pruned'", (revision,))
 
     def buried(self, destination: str | None) -> list[Buried]:
         """Return the causes that are kept, oldest first."""

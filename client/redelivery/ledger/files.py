@@ -1,4 +1,4 @@
-"""Creation of a ledger's files: for their owner only, and never through a symbolic link.
+"""Files of a ledger: created for their owner only, never through a symbolic link, and watched while it is open.
 
 They contain message ids and texts of exceptions. The database of a new ledger gets mode 0600. The files
 beside it get the mode of the database, as SQLite does for its own. To share a ledger in a group, set the mode
@@ -11,10 +11,13 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from redelivery.errors import LedgerError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["make_private", "open_beside"]
+__all__ = ["OpenFiles", "make_private", "open_beside"]
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
@@ -52,3 +55,31 @@ def open_beside(path: Path, database: Path, *, new: bool = False) -> int:
     if mode != 0o600:
         os.fchmod(file, mode)
     return file
+
+
+class OpenFiles:
+    """Files of an open ledger. If one is removed, this process goes on writing to a file that no other one sees."""
+
+    def __init__(self, ledger: Path, paths: Iterable[Path]) -> None:
+        """Note which files these are. Raises OSError."""
+        self._ledger = ledger
+        self._files = {path: _identity(path) for path in paths}
+
+    def check(self) -> None:
+        """Raise LedgerError if one of them was removed or replaced."""
+        for path, known in self._files.items():
+            try:
+                same = _identity(path) == known
+            except FileNotFoundError:
+                same = False
+            if not same:
+                raise LedgerError(
+                    f"the ledger {self._ledger} cannot count: its file {path.name} was removed or replaced while it "
+                    "was in use; end all processes that use it, and start them with a ledger in a directory that no "
+                    "clean-up empties"
+                )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    known = os.stat(path)
+    return known.st_dev, known.st_ino

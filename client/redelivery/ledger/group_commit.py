@@ -16,8 +16,8 @@ __all__ = ["CommittedFiles", "GroupCommit"]
 
 # Seconds that the first entry of a batch waits for others.
 COMPANY = 0.002
-# Seconds between two prunings, while anything is written.
-PRUNE = 300.0
+# Seconds between two prunings, while anything is written, and between two pieces of one: others take the lock then.
+PRUNE, PAUSE = 300.0, 0.02
 
 
 class CommittedFiles(Protocol):
@@ -25,8 +25,11 @@ class CommittedFiles(Protocol):
 
     limit: int
 
-    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
-        """Write in one transaction; return the number of counts that were removed."""
+    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried]) -> None:
+        """Write in one transaction."""
+
+    def prune(self) -> tuple[int, bool]:
+        """Remove a piece of what is old; return the number of counts removed too early, and if there may be more."""
         ...
 
     def written(self, marks: list[int]) -> None:
@@ -50,7 +53,9 @@ class GroupCommit:
         self._buried: list[Buried] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._pruned = time.monotonic()
+        # A process that lives for a short time prunes too.
+        self._pruned = float("-inf")
+        self._lost = 0
 
     def put(self, key: bytes, entry: Entry | None, mark: int | None, buried: Buried | None = None) -> None:
         """Queue an entry; clear its mark after it is written."""
@@ -109,21 +114,34 @@ class GroupCommit:
                 buried, self._buried = self._buried, []
                 self._in_hand = entries
             try:
-                self._write(entries, buried)
+                self._ledger.write(entries, buried)
+                self._in_hand = {}
+                self._ledger.written(marks)
+                self._prune()
             except Exception as error:  # noqa: BLE001 - reported to all consumers
                 # The marks of failed attempts stay: they are charged when this process ends.
                 self._ledger.fail(error)
                 with self._lock:
                     self._thread = None
                 return
-            self._in_hand = {}
-            self._ledger.written(marks)
 
-    def _write(self, entries: dict[bytes, Entry | None], buried: list[Buried]) -> None:
-        prune = time.monotonic() - self._pruned > PRUNE
-        lost = self._ledger.write(entries, buried, prune=prune)
-        if prune:
-            self._pruned = time.monotonic()
+    def _prune(self) -> None:
+        """Prune if it is time: a piece at least, and more until there is something to write."""
+        if time.monotonic() - self._pruned <= PRUNE:
+            return
+        more = True
+        while more:
+            lost, more = self._ledger.prune()
+            self._lost += lost
+            with self._lock:
+                if more and not self._entries and not self._stopping:
+                    self._turn.wait(PAUSE)
+                if self._entries or self._stopping:
+                    break
+        if more:
+            return
+        self._pruned = time.monotonic()
+        lost, self._lost = self._lost, 0
         if lost:
             logger.warning(
                 "%s is full (%d messages): removed the counts of the %d oldest; they start at 0 if redelivered",

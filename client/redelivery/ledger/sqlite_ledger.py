@@ -21,7 +21,7 @@ from redelivery.core.ledger_entry import after_death, counted
 from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
 from redelivery.ledger.database import Database, explained
-from redelivery.ledger.files import open_beside
+from redelivery.ledger.files import OpenFiles, open_beside
 from redelivery.ledger.filesystems import check_local
 from redelivery.ledger.group_commit import GroupCommit
 from redelivery.ledger.interface import Behind
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SqliteLedger"]
 
+# Seconds between two looks at the files while no failure is written.
+_LOOK = 1.0
 _BY_PATH: weakref.WeakValueDictionary[tuple[int, str], SqliteLedger] = weakref.WeakValueDictionary()
 
 
@@ -77,6 +79,8 @@ class SqliteLedger:
         self._board: mmap.mmap | None = None
         self._marks: Marks | None = None
         self._database: Database | None = None
+        self._files: OpenFiles | None = None
+        self._looked = 0.0
         self._writer = GroupCommit(self)
         self._opening = threading.Lock()
         self._users: list[Callable[[], None]] = []
@@ -210,10 +214,16 @@ class SqliteLedger:
             count: Redeliveries charged so far.
 
         Raises:
-            LedgerError: The ledger is closed, or too many attempts are open.
+            LedgerError: The ledger is closed, one of its files was removed, or too many attempts are open.
         """
         if self._marks is None:
             raise LedgerError(f"the ledger {self.path} is closed")
+        if time.monotonic() - self._looked > _LOOK:
+            self._looked = time.monotonic()
+            try:
+                self._check()
+            except LedgerError as error:
+                raise self.fail(error) from None
         return self._marks.begin(key, count)
 
     def end(self, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool) -> None:
@@ -298,15 +308,24 @@ class SqliteLedger:
                 settled = [self._settle(name, revision) for name in self._database.owners()]
                 settled += self._strays()
                 self._database.own(self._marks.path.name)
-                self._database.prune(self.keep, self.limit)
                 self._tell(revision)
             _remove(settled)
+            # A piece, for processes that never write; the writer thread removes the rest.
+            self._database.prune(self.keep, self.limit, self._tell)
+            beside = [Path(f"{self.path}{end}") for end in ("-wal", "-shm", "-board")]
+            self._files = OpenFiles(self.path, [self.path, *beside, self._marks.path])
             self._synchronise()
+
+    def _check(self) -> None:
+        """Raise LedgerError if a file was removed under the ledger."""
+        if self._files is not None:
+            self._files.check()
 
     def _shut(self) -> None:
         with self.database_lock:
             if self._database is not None and self._marks is not None and self.error is None:
                 try:
+                    self._check()
                     with self._database.writing() as revision:
                         self._database.disown(self._marks.path.name)
                         self._tell(revision)
@@ -316,7 +335,7 @@ class SqliteLedger:
             self._others = {}
             if self._database is not None:
                 self._database.close()
-            self._database = self._board = None
+            self._database = self._board = self._files = None
             if self._marks is not None:
                 self._marks.leave()
             self._marks = None
@@ -366,7 +385,7 @@ class SqliteLedger:
         """Read the changes, and the names of other processes' marks."""
         if self._database is None or self._marks is None:
             raise LedgerError(f"the ledger {self.path} is closed")
-        changes = self._database.changes(self._revision)
+        changes = self._database.changes(self._revision, self.limit)
         if changes.whole:
             self._entries = {}
         for key, entry in changes.entries.items():
@@ -392,28 +411,36 @@ class SqliteLedger:
         holders = [name for name, other in self._others.items() if other.has(key)]
         if holders:
             assert self._database is not None
+            self._check()
             with self._database.writing() as revision:
                 settled = [self._settle(name, revision) for name in holders]
                 self._tell(revision)
             _remove(settled)
             self._synchronise()
 
-    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
-        """Write entries in one transaction; return the number of counts removed. For the writer thread."""
+    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried]) -> None:
+        """Write entries in one transaction. For the writer thread."""
         with self.database_lock:
             if self._database is None:
                 raise LedgerError(f"the ledger {self.path} is closed")
+            self._check()
             with self._database.writing() as revision:
                 for key, entry in entries.items():
                     self._database.write(key, entry, revision)
                 for one in buried:
                     self._database.bury(one)
-                lost = self._database.prune(self.keep, self.limit) if prune else 0
                 self._tell(revision)
             # No other process has written: there is nothing to read.
             if revision == self._revision + 1:
                 self._revision, self._seen = revision, revision.to_bytes(8, "little")
-            return lost
+
+    def prune(self) -> tuple[int, bool]:
+        """Remove a piece of what is old or too much; see `Database.prune`. For the writer thread."""
+        with self.database_lock:
+            if self._database is None:
+                raise LedgerError(f"the ledger {self.path} is closed")
+            self._check()
+            return self._database.prune(self.keep, self.limit, self._tell)
 
     def written(self, marks: list[int]) -> None:
         """Clear the marks of failures that have been written."""
