@@ -19,6 +19,7 @@ from redelivery_spark.api.wal_location import marked
 from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, rows_of
 from redelivery_spark.schema import stream_schema
 from redelivery_spark.wal.arrow_files import written
+from redelivery_spark.wal.checked_file import publish_checked
 from redelivery_spark.wal.places import place, tag_of
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table, segment_name, stored_table
@@ -98,10 +99,10 @@ def fill(wal: str) -> None:
     ]
     bodies = [b"{" if n == 7 else b"[%d]" % n for n in range(ROWS)]
     facts = SegmentFacts(AT, "ab" * 16, (WIRE,))
-    store.publish(segment_name(1, 1), written(stored_table(heads, bodies, facts)))
+    publish_checked(store, segment_name(1, 1), *written(stored_table(heads, bodies, facts)))
     origin = place(1, tag_of(wal), 1, 99)
     again = redelivered_table([heads[0]], [b"[99]"], [origin], [2], [0], [AT], facts)
-    store.publish(segment_name(0, 1), written(again))
+    publish_checked(store, segment_name(0, 1), *written(again))
 
 
 def check(row: Row) -> object:

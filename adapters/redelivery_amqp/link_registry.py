@@ -303,7 +303,7 @@ class LinkRegistry:
             # Replies arrive settled. proton reports such a message as an update of a delivery.
             self._management.take()
         elif isinstance(one, ManagementLink) and not one.on_outcome(event.delivery, self._wire.masked):
-            self._broken(TransportError("the broker could not take a request to its management"), "cut")
+            self._broken(TransportError("the broker could not take a request to its management"), "cut", None)
 
     def taken_back(self) -> None:
         """Report the deliveries that the broker has released itself."""
@@ -321,7 +321,7 @@ class LinkRegistry:
             error = refusal("the broker ended its management link", condition, self._wire.masked)
             if one.broken_off:
                 # The next connection asks again.
-                self._broken(TransportError(str(error)), "cut")
+                self._broken(TransportError(str(error)), "cut", None)
             else:
                 self._management.ended(one, error)
             return

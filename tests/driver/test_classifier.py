@@ -121,7 +121,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     wrong: list[tuple[Any, str]] = [
         (lambda: Classifier().poison(), r"poison\(\) needs an exception type"),
         (lambda: Classifier().poison(ValueError("x")), "types of exceptions.*give the class itself"),  # type: ignore[arg-type]
-        (lambda: Classifier().retry(KeyboardInterrupt), "types of exceptions.*ends the program"),  # type: ignore[arg-type]
+        (lambda: Classifier().retry(KeyboardInterrupt), "types of exceptions.*ends the program"),
         (lambda: Classifier().trip((OSError, KeyError)), "types of exceptions.*give each type by itself"),  # type: ignore[arg-type]
         (lambda: Classifier().discard(Poison), "redelivery.Poison decides by itself; leave it out"),
         (lambda: Classifier().retry(OSError, policy=3), "must be a redelivery policy"),  # type: ignore[arg-type]
