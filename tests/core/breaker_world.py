@@ -211,7 +211,8 @@ class BreakerWorld:
 
     def advance(self) -> bool:
         """Advance to the next moment at which something happens, and end the handlers that are done then."""
-        due = self.engine.load.next_due() if len(self.running) < self.workers else None
+        asks = len(self.running) < self.workers and not self.engine.load.exhausted
+        due = self.engine.load.next_due() if asks else None
         at_once = [self.running[0][0]] if self.running else []
         at_once += [self.events[0][0]] if self.events else []
         at_once += [self.late[0][0]] if self.late else []
