@@ -58,7 +58,7 @@ EXCEPTIONS = {
         "Look at the stack of the handler in the log. Give its own calls a time-out that is shorter.",
     ),
     "BreakerOpen": Help(
-        "No message succeeded for longer than `redelivery.breakerMaximumOpen`, and `breakerAtMaximum` is `stop`.",
+        "No message succeeded for the longest time that the breaker may be open, and its `at_maximum` is `stop`; or for a minute in a run that ends when idle.",
         "It stays on the broker. No redelivery was charged since the breaker opened.",
         "Repair the service that the handler needs, then start the consumer again.",
     ),

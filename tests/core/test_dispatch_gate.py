@@ -258,13 +258,14 @@ def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> N
 
 
 def test_nothing_is_asked_for_in_vain_while_all_room_is_taken() -> None:
-    """With as many parked as allowed, a fresh message waits until a parked one is due; the engine reports that time."""
+    """With one more parked than allowed, a fresh message waits until a parked one is due; the engine reports that."""
     bench = Bench(able=NATIVE, breaker=ONE, max_parked=1)
-    bad, _ = bench.arrive(Letter(0), Letter(1))
+    bad, behind, _ = bench.arrive(Letter(0), Letter(1), Letter(2))
     bench.want()
     bench.fail(bad)
     bench.now += 1
-    assert bench.want() is bad
-    bench.feed(Deferred(bad, 600.0, CAUSE))
+    for each in (behind, bad):
+        assert bench.want() is each
+        bench.feed(Deferred(each, 600.0, CAUSE))
     assert bench.want() is None
     assert bench.engine.load.next_due() == bench.now + 600

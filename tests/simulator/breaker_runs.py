@@ -7,7 +7,6 @@ too: what that run does is what the breaker may delay, and for how long.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
@@ -18,9 +17,11 @@ from tests.core.breaker_world import BreakerWorld
 from redelivery.core.commands import Accept
 
 if TYPE_CHECKING:
-    from redelivery.core.commands import Command
+    import random
 
     from tests.core.breaker_world import Mail
+
+    from redelivery.core.commands import Command
 
 __all__ = ["BreakerRun", "broken", "random_run"]
 
@@ -123,7 +124,7 @@ def broken(run: BreakerRun) -> str | None:
 
 def _unhandled(run: BreakerRun, on: _World) -> str | None:
     left = set(on.calls) - set(on.accepted_at) - set(run.bad)
-    return f"left: {sorted(left)[0]} is not handled after the outage" if left else None
+    return f"left: {min(left)} is not handled after the outage" if left else None
 
 
 def _late(run: BreakerRun, on: _World, off: _World) -> str | None:

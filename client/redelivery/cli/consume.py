@@ -65,8 +65,7 @@ Exit codes:
        letters were not confirmed; or a message was set aside
   69   broker unreachable
   70   a handler is stuck (--timeout)
-  75   the breaker was open for too long (redelivery.breakerAtMaximum=stop;
-       with --idle, a minute)
+  75   with --idle: the breaker was open for a minute
   77   log-in refused
   78   bad configuration
   130, 143  interrupted before it was connected""",

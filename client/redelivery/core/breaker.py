@@ -83,8 +83,9 @@ class Breaker:
 
     failures: int = 200
     """Failures in a row, with no success between, that open the breaker. 0: only `Classifier.trip` failures open it."""
-    messages: int = 100
-    """Least number of different messages among those failures. Fewer may be bad messages and follow their policy."""
+    messages: int | None = None
+    """Least number of different messages among those failures. Fewer may be bad messages and follow their policy.
+    None: half of `failures`, 100 by default."""
     named: int = 3
     """Failures in a row of exceptions registered with `Classifier.trip` that open the breaker."""
     probe: float | timedelta = 1.0
@@ -106,6 +107,8 @@ class Breaker:
     consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
 
     def __post_init__(self) -> None:
+        if self.messages is None and isinstance(self.failures, int):
+            object.__setattr__(self, "messages", max(1, (self.failures + 1) // 2))
         for name, low in (
             ("failures", 0),
             ("messages", 1),
@@ -146,8 +149,8 @@ class Circuit:
     __slots__ = (
         "_allowed", "_before", "_began", "_bits", "_closed_at", "_delay", "_ended", "_extra", "_left", "_longest",
         "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random", "_round", "_round_failed",
-        "_row_began", "_rules", "_service", "_shortest", "_size", "_strict", "_successes", "alert", "charging", "cut_short",
-        "failures", "messages", "opened", "since", "spared", "state", "until",
+        "_row_began", "_rules", "_service", "_shortest", "_size", "_strict", "_successes", "alert", "charging",
+        "cut_short", "failures", "messages", "opened", "since", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -259,6 +262,8 @@ class Circuit:
         if self.state == "closed":
             spared = self._failed_closed(now, named=named, own=own, first=first)
         else:
+            # In an outage of a named service, unnamed failures are no part of it once a message has succeeded.
+            own = own or (self._service and beside)
             spared = self._failed_open(delivery, now, named=named, own=own)
         if spared and may:
             record.uncharged += beside
@@ -266,10 +271,11 @@ class Circuit:
         return False
 
     def _failed_closed(self, now: float, *, named: bool, own: bool, first: bool) -> bool:
-        if self.charging and self._service:
+        # A breaker that was open for too long charges named failures until a success.
+        if own or (self.charging and self._service):
             return False
-        if own or (not named and (self._off or not self._rules.failures)):
-            return named
+        if not named and (self._off or not self._rules.failures):
+            return False
         self.failures += 1
         self.messages += first
         self._named += named
@@ -282,7 +288,7 @@ class Circuit:
         if self.over(now) and not self.stops:
             self._charge_again(now)
             return False
-        spared = named or not (own or self._lasts(now) >= self._most_unnamed)
+        spared = named or not (own or (self._service and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
         if self.state == "ramp":
             self.failures += 1
@@ -413,8 +419,8 @@ class Circuit:
 
     def _is_outage(self) -> bool:
         rules = self._rules
-        enough = not self._off and self.failures >= rules.failures > 0 and self.messages >= rules.messages
-        return enough or self._named >= rules.named
+        enough = self.failures >= rules.failures > 0 and self.messages >= (rules.messages or 1)
+        return (enough and not self._off) or self._named >= rules.named
 
     def _open(self, now: float) -> None:
         again = self.tries

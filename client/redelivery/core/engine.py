@@ -420,12 +420,13 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
+        withheld, tries = NOTHING, self._gate.tries
         spared, changed = self._gate.failed(delivery, event, now)
-        if spared:
-            withheld = [*self._flow.withdrawn(), *self._returns.fresh()] if changed else NOTHING
-            commands = [*self._spared(delivery, event.cause, policy, now), *changed, *withheld]
-        else:
-            commands = [*self._charged(delivery, event.cause, policy, now), *changed]
+        held = (self._spared if spared else self._charged)(delivery, event.cause, policy, now)
+        if self._gate.tries and not tries:
+            # The breaker has opened. What is here for its rounds of tries stays.
+            withheld = [*self._flow.withdrawn(), *self._returns.fresh()]
+        commands = [*held, *changed, *withheld]
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
