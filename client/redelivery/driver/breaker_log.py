@@ -64,6 +64,7 @@ def _opened(change: BreakerChanged, cause: str) -> str:
     other = f"errors=Classifier().retry({name}, outage=False) or " if name.isidentifier() else ""
     return (
         f"{change.failures} failures in a row, of {change.messages} messages ({cause}): handling pauses, growing "
-        "numbers of messages are tried at growing intervals, nothing is charged; if the messages are the cause and not a service, use "
+        "numbers of messages are tried at growing intervals, nothing is charged; if the messages are the cause and "
+        "not a service, use "
         f"{other}redelivery.breaker=off"
     )
