@@ -62,6 +62,7 @@ def late(bad: int, *, on: bool, weight: str = "maybe", flow: bool = False) -> li
     return [world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(40)]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case",
     some(
@@ -70,7 +71,7 @@ def late(bad: int, *, on: bool, weight: str = "maybe", flow: bool = False) -> li
             for bad in (250, 1000, 2000, 5000, 20_000)
             for weight in ("maybe", "outage")
             for flow in (False, True)
-            if weight == "maybe" or bad <= 1000
+            if (weight == "maybe" or bad <= 1000) and not (flow and bad > 5000)
         ],
         [(1000, "maybe", False, 60.0)],
         why="thousands of bad messages: 1 to 60 s each",
@@ -118,7 +119,7 @@ def test_three_bad_messages_beside_good_ones_end() -> None:
     ),
 )
 def test_an_outage_dead_letters_nothing(case: tuple[int, str, int, bool]) -> None:
-    """An outage of 8 minutes by exceptions that nobody named, or of an hour by named ones, leaves no dead letter."""
+    """An outage of 8 minutes by exceptions without a name, or of an hour by named ones, leaves no dead letter."""
     queued, weight, minutes, flow = case
     scenario = {
         "messages": [{"at": 0.0, "names": f"m1..m{queued}"}],

@@ -39,7 +39,7 @@ BROKERS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class BreakerRun:
-    """What happens in one run: a scenario of `BreakerWorld`, without its handler."""
+    """Events of one run: a scenario of `BreakerWorld`, without its handler."""
 
     bad: dict[str, str]
     """Name and weight of each bad message."""
@@ -48,7 +48,7 @@ class BreakerRun:
     outage: tuple[float, float, str] | None
     """Begin, end and weight of an outage; None: the good messages always succeed."""
     seconds: float
-    """What a handler takes."""
+    """Duration of a handler."""
     rest: dict[str, Any]
     """The other fields of the scenario."""
 

@@ -25,7 +25,7 @@ The rule:
    message that failed in it succeeds later.
 3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes. Their
-   time counts from the first; so does the size of the rounds. After the longest time the breaker closes and failures
+   time counts from the first, as does the size of the rounds. After the longest time the breaker closes and failures
    are charged. Then unnamed failures do not open it before most of the last 200 results are successes.
 """
 
