@@ -169,19 +169,17 @@ class Circuit:
         """True if the breaker was open for too long, and nothing has succeeded since it closed."""
         self.failures = self.messages = self._named = 0
         """Failures in a row; number of different messages among them."""
-        # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
-        self._ended = -inf
-        # Number of such successes.
-        self._successes = 0
-        # Start of the present failures in a row; and the earlier times in which the breaker was not closed.
+        # Time of the last success after a failure, and number of them. A message that failed before it and fails again
+        # causes that itself.
+        self._ended, self._successes = -inf, 0
+        # Start of the present failures in a row; the earlier times in which the breaker was not closed; and True if a
+        # message that failed in the present opening has succeeded in it.
         self._row_began = 0.0
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
-        # True if a message that failed in the present opening has succeeded in it.
-        self._proven = False
-        self.cut_short = False
-        """True if the opening counts as too long already, because the broker does not allow more deliveries."""
+        self._proven = self.cut_short = False
+        """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
         # Openings that follow each other count as one: when the first began (None: it is over), if a named exception
-        # was seen, the last results as bits (1: a success), and if unnamed failures do not open the breaker again.
+        # was seen, if unnamed failures do not open the breaker again, and the last results as bits (1: a success).
         self._began: float | None = None
         self._service = self._off = False
         self._bits = 0
@@ -190,9 +188,8 @@ class Circuit:
         self._size, self._left = 1, 0
         self._round: set[Delivery] = set()
         self._round_failed = -inf
-        self._closed_at = self._delay = 0.0
-        self.until = 0.0
-        """When the next round is due. In other states: when a handler that has not ended allows one more."""
+        self._closed_at = self._delay = self.until = 0.0
+        """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
         """Failures not charged since `since`, the last time it was closed. `opened`: time of the last success."""
