@@ -95,6 +95,23 @@ class Case:
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
+class BesideSuccesses:
+    """Uncharged failures of a message at a consumer, on one connection, after another message has succeeded there."""
+
+    def __init__(self) -> None:
+        self.successes: Counter[int] = Counter()
+        # How many successes there were at the first failure.
+        self._first: dict[tuple[str, int, int], int] = {}
+        self._tries: Counter[tuple[str, int, int]] = Counter()
+
+    def failed(self, key: tuple[str, int, int], *, spared: bool) -> int:
+        """Note a failure of a message (name, consumer, epoch); return how many were not charged so far."""
+        successes = self.successes[key[1]]
+        if self._first.setdefault(key, successes) < successes:
+            self._tries[key] += spared
+        return self._tries[key]
+
+
 class World:
     """State of everything."""
 
@@ -135,11 +152,7 @@ class World:
         self.outcomes = case.outcomes
         # Messages open when a process died; and whether the next dispatch must be exclusive.
         self.suspects: set[str] = set()
-        # Successes at each consumer; how many there were at the first failure of a message there, on one connection;
-        # and its uncharged failures since another one.
-        self.successes: Counter[int] = Counter()
-        self.first_failed: dict[tuple[str, int, int], int] = {}
-        self.uncharged: Counter[tuple[str, int, int]] = Counter()
+        self.beside = BesideSuccesses()
         self.alone = False
         self.crashed = False
         # Messages that handlers had when the connection was lost.
@@ -319,7 +332,7 @@ class World:
             self.suspects.discard(name)
         event: Event = Released(delivery)
         if outcome == "ok":
-            self.successes[delivery.consumer] += 1
+            self.beside.successes[delivery.consumer] += 1
             truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
         elif outcome in ("fail", "trip"):
@@ -359,14 +372,10 @@ class World:
 
     def _bounded(self, delivery: SimDelivery, *, spared: bool) -> None:
         """Check that uncharged failures beside successes have a bound. In strict order only named ones count."""
-        key = delivery.message.name, delivery.consumer, delivery.epoch
-        successes = self.successes[delivery.consumer]
-        if self.first_failed.setdefault(key, successes) == successes or not spared:
-            return
-        self.uncharged[key] += 1
-        if self.uncharged[key] > BREAKER.uncharged and not self.broker.nameless(delivery.message):
+        tries = self.beside.failed((delivery.message.name, delivery.consumer, delivery.epoch), spared=spared)
+        if tries > BREAKER.uncharged and not self.broker.nameless(delivery.message):
             raise Violation(
-                f"for ever: {key[0]} is tried {self.uncharged[key]} times uncharged beside successes"
+                f"for ever: {delivery.message.name} is tried {tries} times uncharged beside successes"
             )
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
