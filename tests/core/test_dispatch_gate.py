@@ -107,6 +107,19 @@ def test_credit_is_granted_again_when_it_has_closed() -> None:
     assert out == 8
 
 
+def test_as_many_are_asked_for_as_the_next_round_may_try() -> None:
+    """After a round of one that failed, credit for four untried messages is there, and they are tried."""
+    bench, arrivals = opened(many=2, credit=100)
+    bench.now += 2
+    assert bench.want() is arrivals[1]
+    asked = granted(bench.commands)
+    asked += granted(bench.fail(arrivals[1]))
+    assert sum(asked) == 4
+    bench.arrive(*(Letter(n) for n in range(2, 6)))
+    bench.now += 3
+    assert all(bench.want() is not None for _ in range(4))
+
+
 def test_a_pause_withdraws_all_and_ends_with_all() -> None:
     """A pause releases all fresh messages; its end grants the whole credit."""
     bench = Bench(able=FLOW, credit=8)
