@@ -58,7 +58,7 @@ EXCEPTIONS = {
         "Look at the stack of the handler in the log. Give its own calls a time-out that is shorter.",
     ),
     "BreakerOpen": Help(
-        "No message succeeded for longer than `redelivery.breakerMaximumOpen`, and `breakerAtMaximum` is `stop`. Or a run "
+        "No message succeeded for the longest time that the breaker may be open, and its `at_maximum` is `stop`. Or a run "
         "with `until_idle` found the breaker open for a minute, or at its end.",
         "It stays on the broker. No redelivery was charged since the breaker opened.",
         "Repair the service that the handler needs, then start the consumer again.",

@@ -48,8 +48,6 @@ _UNITS = {
     ".credit": "messages",
     ".maxParked": "messages",
     ".maximumSetAside": "messages",
-    ".breakerMessages": "messages",
-    ".breakerRamp": "messages",
     ".reportInterval": "messages",
     ".rate": "messages a second",
     ".maximumRedeliveries": "redeliveries",
@@ -58,8 +56,6 @@ _UNITS = {
     "Percent": "percent",
     "Attempts": "rounds",
     ".breakerFailures": "failures",
-    ".breakerNamed": "failures",
-    ".breakerReopen": "failures",
 }
 _INDIVIDUAL, _DISCARDING = "`individualDeadLetterStrategy` {}", "`discardingDLQBrokerPlugin` {}"
 # What the Java client or `activemq.xml` calls an option that has another name here.

@@ -30,8 +30,6 @@ async def handle_async(message):
 
 number = 7
 """
-# The breaker opens for the named exceptions only, and its first probe is at once.
-FAST = "&redelivery.breakerNamed=3&redelivery.breakerProbeDelay=1&redelivery.breakerRamp=1"
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +41,7 @@ def handlers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("handler", ["handle", "handle_async"])
 def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: str) -> None:
     """Failures with the exceptions of --trip are not charged: no message is dead-lettered, whatever the policy."""
-    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0") + FAST
+    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
     named = ("--trip", "handlers:Down", "--trip", "handlers:Busy")
     ended = cli("consume", once, "orders", "--handler", f"handlers:{handler}", "--count", "3", *named,
                 "--output", "json")  # fmt: skip
@@ -54,7 +52,7 @@ def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: s
 
 def test_exit_statuses_that_trip(cli: Any, shop: MemoryBroker, uri: str) -> None:
     """An exit status of --trip-on is not charged, any other one is."""
-    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0") + FAST
+    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
     down = 'echo x >> tries; test $(wc -l < tries) -gt 3 || exit 75; test "$REDELIVERY_HEADER_number" = 2 && exit 1'
     ended = cli("consume", once, "orders", "--exec", f"{down}; exit 0", "--count", "3", "--trip-on", "75,69",
                 "--output", "json")  # fmt: skip

@@ -126,6 +126,7 @@ class BreakerWorld:
         self.done: list[str] = []
         self.dead: list[str] = []
         self.back: list[str] = []
+        self.returned: set[str] = set()
         self.states: list[list[Any]] = []
         self.log: list[list[Any]] = []
         self.stopped: str | None = None
@@ -211,7 +212,8 @@ class BreakerWorld:
 
     def advance(self) -> bool:
         """Advance to the next moment at which something happens, and end the handlers that are done then."""
-        due = self.engine.load.next_due() if len(self.running) < self.workers else None
+        asks = len(self.running) < self.workers and not self.engine.load.exhausted
+        due = self.engine.load.next_due() if asks else None
         at_once = [self.running[0][0]] if self.running else []
         at_once += [self.events[0][0]] if self.events else []
         at_once += [self.late[0][0]] if self.late else []
@@ -289,6 +291,7 @@ class BreakerWorld:
             case Release():
                 for each in command.deliveries:
                     self.back.append(str(each.message_id))
+                    self.returned.add(str(each.message_id))
                     self.queue.append((str(each.message_id), each.group))
                 self.say("released", len(command.deliveries))
             case Credit():
@@ -315,14 +318,18 @@ class BreakerWorld:
         if self.engine.epoch != self.epoch:
             return
         window = max(0, self.granted) if self.able.flow else len(self.queue)
+        if not (self.queue and window):
+            return
         take, self.queue = self.queue[:window], self.queue[window:]
         if take:
             self.granted -= len(take)
             self.arrive(take)
 
     def arrive(self, sent: list[tuple[str, str | None]]) -> None:
-        seen = set(self.calls) | set(self.back)
-        mails = [Mail(self.epoch, name, group, redelivered=name in seen) for name, group in sent]
+        calls, back = self.calls, self.returned
+        mails = [
+            Mail(self.epoch, name, group, redelivered=name in calls or name in back) for name, group in sent
+        ]
         self.feed(Arrived(1, mails))
 
     def say(self, what: str, *details: Any) -> None:

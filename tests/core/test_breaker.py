@@ -14,7 +14,7 @@ from tests.core.breaker_world import BreakerWorld, Mail
 from tests.matrix import some
 from tests.tiers import amount
 
-from redelivery.core.breaker import OWN, PATIENCE, Breaker, Circuit, Weight
+from redelivery.core.breaker import FORGET, OWN, PATIENCE, RESULTS, Breaker, Circuit, Weight
 from redelivery.core.delivery import Record
 from redelivery.errors import ConfigurationError
 
@@ -26,7 +26,8 @@ SCENARIOS: list[dict[str, Any]] = json.loads(
 LONG = {
     "default_mixture_90", "default_mixture_99", "default_outage_flow", "default_outage_release_counted",
     "default_thirteen_hours", "default_thirteen_hours_told", "default_two_hundred_and_fifty", "mixture_90",
-    "outage_default_flow", "outage_off", "outage_twenty_minutes_8_workers", "stop_after_twelve_hours",
+    "default_thousand_bad", "default_two_thousand_bad", "one_good_in_a_thousand", "outage_default",
+    "outage_default_flow", "outage_eight_minutes_8_workers", "outage_off", "stop_after_twelve_hours",
     "told_mixture_90", "told_mixture_half",
 }  # fmt: skip
 CASES = some(
@@ -141,7 +142,7 @@ def test_probes_are_doubled_up_to_the_longest() -> None:
     for _ in range(6):
         waited.append(breaker.until - now)
         now = breaker.until
-        assert not breaker.admits(now - 0.001)
+        assert breaker.left or not breaker.admits(now - 0.001)
         probe = mail()
         breaker.dispatched(probe, now)
         fail(breaker, probe, now)
@@ -160,28 +161,161 @@ def test_the_ramp_lets_one_more_for_each_success() -> None:
 
 
 def test_failures_in_the_ramp_open_it_again() -> None:
-    """A few failures in the ramp open the breaker, with the first delay; each opening doubles the thresholds."""
+    """A few failures in the ramp open the breaker, with the first delay; one less does not, at each opening."""
     breaker = circuit(reopen=2)
     opened(breaker)
-    breaker.succeeded(mail("other"), 2.0, [mail(f"r{n}") for n in range(0)])
-    assert [fail(breaker, mail(f"n{n}"), 2.0) for n in range(2)] == [True, True]
-    assert (breaker.state, breaker.until) == ("open", 3.0)
-    breaker.succeeded(mail("other"), 4.0, [mail(f"r{n}") for n in range(0)])
-    assert [fail(breaker, mail(f"o{n}"), 4.0) for n in range(3)] == [True] * 3
-    assert breaker.most == 2
-    assert fail(breaker, mail("p"), 4.0)
-    assert breaker.most == 0
+    for n in range(3):
+        breaker.succeeded(mail("other"), 2.0 + n, ())
+        assert fail(breaker, mail("a"), 2.0 + n)
+        assert breaker.state == "ramp"
+        assert fail(breaker, mail("b"), 2.0 + n)
+        assert (breaker.state, breaker.until) == ("open", 3.0 + n)
 
 
-def test_thresholds_fall_back_after_ten_minutes() -> None:
-    """Within ten minutes of closing, twice the failures open the breaker again; later the plain number."""
+def tried(breaker: Circuit, now: float, most: int = 10_000) -> int:
+    """Dispatch as many as the breaker admits at once; all of them fail. Return their number."""
+    mails = [mail(f"t{n}") for n in range(most)]
+    taken = 0
+    while taken < most and breaker.admits(now):
+        breaker.dispatched(mails[taken], now)
+        taken += 1
+    for each in mails[:taken]:
+        fail(breaker, each, now)
+    return taken
+
+
+def test_rounds_grow() -> None:
+    """A round tries 1, 4, 16, 64, 256 messages that were not yet tried, and a thousand are passed within a minute."""
+    breaker = circuit()
+    rounds: list[int] = []
+    opened(breaker)
+    while sum(rounds) < 1000:
+        now = breaker.until
+        rounds.append(tried(breaker, now))
+        assert not breaker.admits(now)
+    assert rounds == [1, 4, 16, 64, 256, 1024]
+    assert now == 35.0
+
+
+def test_what_a_round_leaves_is_for_messages_that_come() -> None:
+    """A round without enough untried messages lets those try that come before the next round."""
     breaker = circuit()
     opened(breaker)
-    for n in range(3):
-        breaker.succeeded(mail("other"), 1.0 + n, [mail(f"r{n}") for n in range(0)])
-    assert not any(fail(breaker, mail(f"n{n}"), 100.0) for n in range(7))
-    breaker.succeeded(mail("other"), 101.0, [mail(f"r{n}") for n in range(0)])
-    assert [fail(breaker, mail(f"o{n}"), 700.0) for n in range(4)] == [False, False, False, True]
+    for _ in range(3):
+        tried(breaker, breaker.until)
+    assert tried(breaker, breaker.until, most=3) == 3
+    assert (breaker.state, breaker.left) == ("open", 61)
+    late = mail("late")
+    now = breaker.until - 5
+    assert breaker.admits(now)
+    breaker.dispatched(late, now)
+    assert (breaker.state, breaker.left, breaker.until) == ("open", 60, now + 5)
+    assert fail(breaker, late, now)
+    assert (breaker.state, breaker.until) == ("open", now + 5)
+
+
+def test_the_size_of_rounds_is_kept_when_it_opens_again() -> None:
+    """After a success and new failures the next round is as large as it would have been."""
+    breaker = circuit(reopen=1)
+    opened(breaker)
+    for _ in range(3):
+        tried(breaker, breaker.until)
+    breaker.succeeded(mail("other"), 20.0, ())
+    fail(breaker, mail("bad"), 20.0)
+    assert breaker.until == 21.0
+    assert tried(breaker, 21.0) == 64
+
+
+def test_an_unnamed_failure_beside_successes_is_charged_while_it_is_open() -> None:
+    """A message that fails, and fails again although another one succeeded in the round, is charged."""
+    breaker, bad = circuit(), mail("bad")
+    opened(breaker)
+    breaker.dispatched(bad, 1.0)
+    assert fail(breaker, bad, 1.0)
+    breaker.dispatched(mail("good"), 3.0)
+    breaker.succeeded(mail("good"), 3.0, ())
+    assert not fail(breaker, bad, 4.0)
+    # No other success since: no evidence.
+    assert fail(breaker, bad, 5.0)
+
+
+def test_an_outage_that_is_proven_charges_nobody_for_it() -> None:
+    """A message that failed in the outage succeeds: then the failures of others in it are no evidence."""
+    breaker, bad = circuit(), mail("bad")
+    first, *_ = opened(breaker)
+    breaker.dispatched(bad, 1.0)
+    fail(breaker, bad, 1.0)
+    breaker.succeeded(first, 3.0, ())
+    assert fail(breaker, bad, 4.0)
+
+
+@pytest.mark.parametrize("most", [0, 1, 20])
+def test_named_failures_beside_successes_are_bounded(most: int) -> None:
+    """After another message has succeeded, so many named failures of a message are spared as the rules say."""
+    breaker, bad = circuit(uncharged=most, ramp=1000, named=1), mail("bad")
+    assert fail(breaker, bad, 0.0, "outage")
+    # Nothing has succeeded: the time alone is the bound.
+    assert all(fail(breaker, bad, 1.0 + n, "outage") for n in range(50))
+    spared = 0
+    for n in range(50):
+        breaker.succeeded(mail(f"g{n}"), 100.0 + n, ())
+        spared += fail(breaker, bad, 100.5 + n, "outage")
+    assert spared == most
+
+
+def test_a_message_that_is_spared_beside_successes_waits_longer_and_longer() -> None:
+    """In the ramp a spared message waits 1, 2, 4, 8, 10 s: with 20 tries a partial outage of three minutes passes."""
+    breaker, record = circuit(), Record()
+    waits = []
+    for record.uncharged in range(20):
+        waits.append(breaker.pause(record))
+    assert waits[:6] == [1, 2, 4, 8, 10, 10]
+    assert sum(waits) == 175
+
+
+def test_openings_are_one_until_most_results_are_successes() -> None:
+    """Unnamed failures charge after the longest time since the first opening, and do not open it meanwhile."""
+    breaker = circuit(maximum_unnamed=60, ramp=1, reopen=1)
+    opened(breaker)
+    for n in range(5):
+        breaker.succeeded(mail("other"), 10.0 * n + 2, ())
+        assert breaker.state == "closed"
+        opened(breaker, 10.0 * n + 3)
+    assert not fail(breaker, mail("late"), 60.0)
+    assert (breaker.state, breaker.charging) == ("closed", True)
+    breaker.succeeded(mail("other"), 61.0, ())
+    assert not breaker.charging
+    assert not any(fail(breaker, mail(f"x{n}"), 62.0) for n in range(400))
+    for _ in range(RESULTS // 2):
+        breaker.succeeded(mail("other"), 63.0, ())
+    assert breaker.alert
+    assert not any(fail(breaker, mail(f"y{n}"), 64.0) for n in range(4))
+    for _ in range(RESULTS // 2 + 1):
+        breaker.succeeded(mail("other"), 65.0, ())
+    opened(breaker, 66.0)
+    assert not breaker.over(66.0 + 59)
+
+
+def test_named_failures_open_it_after_the_unnamed_end() -> None:
+    """After the end by unnamed failures, three named ones open it, and are spared; 12 hours are left."""
+    breaker = circuit(maximum_unnamed=60, named=3)
+    opened(breaker)
+    fail(breaker, mail("late"), 60.0)
+    assert [fail(breaker, mail(f"n{n}"), 61.0, "outage") for n in range(3)] == [True] * 3
+    assert breaker.state == "open"
+    assert not breaker.over(3600.0)
+
+
+def test_an_opening_after_a_while_is_a_new_one() -> None:
+    """When it has been closed for ten minutes, its time counts anew, and so do the rounds."""
+    breaker = circuit(maximum_unnamed=60, ramp=1)
+    opened(breaker)
+    for _ in range(3):
+        tried(breaker, breaker.until)
+    breaker.succeeded(mail("other"), 20.0, ())
+    opened(breaker, 21.0 + FORGET)
+    assert not breaker.over(21.0 + FORGET + 59)
+    assert tried(breaker, breaker.until) == 1
 
 
 def test_a_hung_probe_makes_room_after_a_minute() -> None:
@@ -229,29 +363,53 @@ def test_probes_of_several_processes_spread() -> None:
 
 def test_after_the_longest_time_open_failures_are_charged_until_a_success() -> None:
     """With `charge`, the breaker closes after its longest time, and charges all failures until a success."""
-    breaker = circuit(maximum_open=60)
-    opened(breaker)
-    assert not fail(breaker, mail("late"), 60.0)
+    breaker = circuit(maximum_open=60, named=1)
+    fail(breaker, mail("first"), 0.0, "outage")
+    assert not fail(breaker, mail("late"), 60.0, "outage")
     assert (breaker.state, breaker.charging) == ("closed", True)
     assert not any(fail(breaker, mail(f"x{n}"), 61.0, "outage") for n in range(20))
-    breaker.succeeded(mail("other"), 62.0, [mail(f"r{n}") for n in range(0)])
+    breaker.succeeded(mail("other"), 62.0, ())
     assert not breaker.charging
-    assert [fail(breaker, mail(f"y{n}"), 63.0) for n in range(8)][-1]
+    assert fail(breaker, mail("y"), 63.0, "outage")
 
 
-def test_the_longest_time_counts_from_the_last_success() -> None:
-    """A success starts the longest time again, also if the breaker opens again before it was closed."""
+def test_the_longest_time_counts_from_the_first_opening() -> None:
+    """A success does not start the longest time again, if the breaker opens again before it was closed."""
     breaker = circuit(maximum_open=60)
     opened(breaker)
-    breaker.succeeded(mail("other"), 50.0, [mail(f"r{n}") for n in range(0)])
+    breaker.succeeded(mail("other"), 50.0, ())
     for n in range(2):
         fail(breaker, mail(f"n{n}"), 51.0)
     assert breaker.state == "open"
-    assert not breaker.over(100.0)
-    assert breaker.over(111.0)
+    assert not breaker.over(59.0)
+    assert breaker.over(60.0)
 
 
-RESULTS = st.lists(
+def test_a_named_failure_makes_the_longer_time_count() -> None:
+    """A named failure in the opening makes it an outage of a service; unnamed ones are charged after their time."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=600)
+    opened(breaker)
+    assert fail(breaker, mail("n"), 1.0, "outage")
+    assert not fail(breaker, mail("m"), 61.0)
+    assert fail(breaker, mail("n"), 62.0, "outage")
+    assert breaker.tries
+    assert not fail(breaker, mail("n"), 600.0, "outage")
+    assert breaker.state == "closed"
+
+
+def test_it_stops_only_if_nothing_has_succeeded() -> None:
+    """With `stop`, an opening in which messages have succeeded ends by charging, not by stopping the consumer."""
+    breaker = circuit(maximum_unnamed=60, at_maximum="stop", reopen=1)
+    opened(breaker)
+    assert breaker.stops
+    breaker.succeeded(mail("other"), 2.0, ())
+    fail(breaker, mail("bad"), 3.0)
+    assert not breaker.stops
+    assert not fail(breaker, mail("late"), 61.0)
+    assert breaker.state == "closed"
+
+
+ANY = st.lists(
     st.tuples(
         st.sampled_from(["success", "maybe", "outage", "own", "ended", "go", "lost"]),
         st.integers(0, 5),
@@ -262,7 +420,7 @@ RESULTS = st.lists(
 
 
 @settings(max_examples=amount(quick=30, ci=100, full=300))
-@given(RESULTS, st.booleans())
+@given(ANY, st.booleans())
 def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float]], blocking: bool) -> None:
     """After any order of results, one message may be dispatched within a minute; a value's error is never spared."""
     breaker = Circuit(
@@ -304,6 +462,8 @@ def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float
         ({"probe": 0}, "Breaker.probe must be more than 0 seconds"),
         ({"maximum_probe": "10"}, "Breaker.maximum_probe must be a number of seconds"),
         ({"maximum_open": 0}, "Breaker.maximum_open must be more than 0 seconds"),
+        ({"maximum_unnamed": 0}, "Breaker.maximum_unnamed must be more than 0 seconds"),
+        ({"uncharged": -1}, "Breaker.uncharged must be a whole number from 0"),
         ({"at_maximum": "stopp"}, "did you mean 'stop'"),
     ],
 )
@@ -320,13 +480,14 @@ def test_times_may_be_timedeltas() -> None:
 
 
 def test_the_defaults_are_as_documented() -> None:
-    """The defaults are 200 failures of 100 messages, 3 registered ones, 12 hours, then charged."""
+    """The defaults are 200 failures of 100 messages, 3 registered ones, 10 minutes and 12 hours, then charged."""
     made = Breaker()
-    assert (made.failures, made.messages, made.named, made.maximum_open) == (200, 100, 3, 43200.0)
-    assert (made.probe, made.maximum_probe, made.ramp, made.reopen, made.at_maximum) == (
-        1.0,
-        10.0,
-        8,
-        3,
-        "charge",
-    )
+    assert (made.failures, made.messages, made.named, made.uncharged) == (200, 100, 3, 20)
+    assert (made.maximum_unnamed, made.maximum_open, made.at_maximum) == (600.0, 43200.0, "charge")
+    assert (made.probe, made.maximum_probe, made.ramp, made.reopen) == (1.0, 10.0, 8, 3)
+
+
+@pytest.mark.parametrize(("failures", "messages"), [(0, 1), (1, 1), (4, 2), (5, 3), (200, 100)])
+def test_half_as_many_messages_are_enough(failures: int, messages: int) -> None:
+    """Without a number of its own, the least number of messages is half of the failures."""
+    assert Breaker(failures=failures).messages == messages

@@ -107,6 +107,19 @@ def test_credit_is_granted_again_when_it_has_closed() -> None:
     assert out == 8
 
 
+def test_as_many_are_asked_for_as_the_next_round_may_try() -> None:
+    """After a round of one that failed, credit for four untried messages is there, and they are tried."""
+    bench, arrivals = opened(many=2, credit=100)
+    bench.now += 2
+    assert bench.want() is arrivals[1]
+    asked = granted(bench.commands)
+    asked += granted(bench.fail(arrivals[1]))
+    assert sum(asked) == 4
+    bench.arrive(*(Letter(n) for n in range(2, 6)))
+    bench.now += 3
+    assert all(bench.want() is not None for _ in range(4))
+
+
 def test_a_pause_withdraws_all_and_ends_with_all() -> None:
     """A pause releases all fresh messages; its end grants the whole credit."""
     bench = Bench(able=FLOW, credit=8)
@@ -258,13 +271,14 @@ def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> N
 
 
 def test_nothing_is_asked_for_in_vain_while_all_room_is_taken() -> None:
-    """With as many parked as allowed, a fresh message waits until a parked one is due; the engine reports that time."""
+    """With one more parked than allowed, a fresh message waits until a parked one is due; the engine reports that."""
     bench = Bench(able=NATIVE, breaker=ONE, max_parked=1)
-    bad, _ = bench.arrive(Letter(0), Letter(1))
+    bad, behind, _ = bench.arrive(Letter(0), Letter(1), Letter(2))
     bench.want()
     bench.fail(bad)
     bench.now += 1
-    assert bench.want() is bad
-    bench.feed(Deferred(bad, 600.0, CAUSE))
+    for each in (behind, bad):
+        assert bench.want() is each
+        bench.feed(Deferred(each, 600.0, CAUSE))
     assert bench.want() is None
     assert bench.engine.load.next_due() == bench.now + 600

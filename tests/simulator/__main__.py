@@ -1,7 +1,8 @@
 """Explore schedules of the engine under an adversarial broker.
 
 `python -m tests.simulator --minutes 30` runs for that time; `--schedules N` ends after N schedules; `--depth N` goes
-through all schedules of one case instead; `--replay FILE` prints a saved one. Exit status 1: something was found.
+through all schedules of one case instead; `--replay FILE` prints a saved one; `--breaker` goes through runs of a
+breaker in virtual time. Exit status 1: something was found.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.simulator.breaker_runs import broken as broken_run
+from tests.simulator.breaker_runs import random_run
 from tests.simulator.driver_runs import (
     DriverRun,
     driver_case_of,
@@ -63,6 +66,11 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     add("--depth", type=int, help="go through all schedules of so many actions, of one case")
     add(
         "--drivers", action="store_true", help="whole connections over the embedded broker, not engines alone"
+    )
+    add(
+        "--breaker",
+        action="store_true",
+        help="one engine with a breaker, in virtual time, over minutes and hours",
     )
     add("--save", type=Path, metavar="FOLDER", help="write what was found to this folder")
     add("--replay", type=Path, metavar="FILE", help="tell the story of a saved schedule")
@@ -129,6 +137,25 @@ def connections(options: argparse.Namespace) -> int:
     return 1 if found.kinds else 0
 
 
+def breakers(options: argparse.Namespace) -> int:
+    """Go through random runs of a breaker: bad messages, good ones, outages."""
+    started, runs, kinds = time.monotonic(), 0, Counter[str]()
+    while time.monotonic() - started < options.minutes * 60 and len(kinds) < options.kinds:
+        if options.schedules is not None and runs >= options.schedules:
+            break
+        run = random_run(random.Random(options.seed + runs))
+        runs += 1
+        if (found := broken_run(run)) is not None:
+            kinds[kind_of(found)] += 1
+            print(f"FOUND {found}, seed {options.seed + runs - 1}\n{run}", flush=True)
+    took = time.monotonic() - started
+    print(
+        f"{runs:,} runs of a breaker, {took:.1f} s, {runs / took:,.0f}/s, seed {options.seed}; "
+        f"failures: {dict(kinds) or 'none'}"
+    )
+    return 1 if kinds else 0
+
+
 def histogram(what: str, seen: Counter[str]) -> None:
     """Print how often each feature was seen: a missing one was not tested."""
     print(f"{what}: " + ", ".join(f"{name} {many:,}" for name, many in sorted(seen.items())))
@@ -151,6 +178,8 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     if options.drivers:
         return connections(options)
+    if options.breaker:
+        return breakers(options)
     return engines(options)
 
 

@@ -62,7 +62,15 @@ def _policies(delay: float) -> RedeliveryPolicyMap:
 
 # Quick to open and quick to give up: all of it happens within a schedule.
 BREAKER = Breaker(
-    failures=2, messages=1, named=2, probe=0.5, maximum_probe=1.0, ramp=2, reopen=2, maximum_open=4.0
+    failures=2,
+    messages=1,
+    named=2,
+    probe=0.5,
+    maximum_probe=1.0,
+    ramp=2,
+    reopen=2,
+    uncharged=2,
+    maximum_open=4.0,
 )
 POLICIES, LONG_POLICIES = _policies(DELAY), _policies(LONG_DELAY)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.choices import choices, free, next_time
 from tests.simulator.leftovers import leftovers
 from tests.simulator.order import out_of_order
-from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
+from tests.simulator.process import BREAKER, DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
 from tests.simulator.quorum import QuorumBroker, all_noted, noted_count, noted_due
 from tests.simulator.takebacks import Takebacks
@@ -95,6 +95,23 @@ class Case:
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
+class BesideSuccesses:
+    """Uncharged failures of a message at a consumer, on one connection, after another message has succeeded there."""
+
+    def __init__(self) -> None:
+        self.successes: Counter[int] = Counter()
+        # How many successes there were at the first failure.
+        self._first: dict[tuple[str, int, int], int] = {}
+        self._tries: Counter[tuple[str, int, int]] = Counter()
+
+    def failed(self, key: tuple[str, int, int], *, spared: bool) -> int:
+        """Note a failure of a message (name, consumer, epoch); return how many were not charged so far."""
+        successes = self.successes[key[1]]
+        if self._first.setdefault(key, successes) < successes:
+            self._tries[key] += spared
+        return self._tries[key]
+
+
 class World:
     """State of everything."""
 
@@ -135,6 +152,7 @@ class World:
         self.outcomes = case.outcomes
         # Messages open when a process died; and whether the next dispatch must be exclusive.
         self.suspects: set[str] = set()
+        self.beside = BesideSuccesses()
         self.alone = False
         self.crashed = False
         # Messages that handlers had when the connection was lost.
@@ -314,6 +332,7 @@ class World:
             self.suspects.discard(name)
         event: Event = Released(delivery)
         if outcome == "ok":
+            self.beside.successes[delivery.consumer] += 1
             truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
         elif outcome in ("fail", "trip"):
@@ -347,7 +366,17 @@ class World:
             )
         if spared and (record is None or record.count > count):
             raise Violation(f"charged: {message.name} is charged although the breaker spares it")
+        if outage or self.case.ordering != "blocking":
+            self._bounded(delivery, spared=spared)
         return True
+
+    def _bounded(self, delivery: SimDelivery, *, spared: bool) -> None:
+        """Check that uncharged failures beside successes have a bound. In strict order only named ones count."""
+        tries = self.beside.failed((delivery.message.name, delivery.consumer, delivery.epoch), spared=spared)
+        if tries > BREAKER.uncharged and not self.broker.nameless(delivery.message):
+            raise Violation(
+                f"for ever: {delivery.message.name} is tried {tries} times uncharged beside successes"
+            )
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
         """Return True if the breaker spares a failure, as a copy of the breaker answers."""
@@ -356,6 +385,7 @@ class World:
             return False
         circuit = copy(real)
         circuit._past, circuit._before = deepcopy(real._past), set(real._before)
+        circuit._round = set(real._round)
         record = Record() if delivery.record is None else delivery.record.apart()
         if record.failed_at is not None and record.failed_at[0] is real:
             record.failed_at = circuit, record.failed_at[1]

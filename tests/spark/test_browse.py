@@ -173,7 +173,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"mode": "browse", "decode": "text", "onDecodeError": "poison"}, "a batch read dead-letters nothing"),
     ({"incomplete": "never"}, "incomplete=never: must be one of fail, accept"),
     ({"redelivery.ledger": "sqlite:///x"}, "redelivery.ledger: not supported here"),
-    ({"redelivery.breakerNamed": "2"}, "redelivery.breaker: not supported here"),
+    ({"redelivery.breakerFailures": "2"}, "redelivery.breaker: not supported here"),
     ({"redelivery.rate": "2"}, "redelivery.rate: not supported here"),
     ({"url": "stomp://b:1", "jms.userName": "app", "jms.password": "hush"}, "url: it has credentials"),
     ({"url": "amqp://app:hush@b:1"}, "url: it has credentials, .* credentialsFile, or set REDELIVERY_USER"),

@@ -92,7 +92,7 @@ def test_contradictions_of_options_that_are_right_alone_are_listed() -> None:
     """Several contradictions of one URI are all reported; one that follows from a wrong value is not."""
     error = refused(
         "stomp://u@h?jms.userName=v&jms.prefetchPolicy.all=3&jms.prefetchPolicy.topicPrefetch=4"
-        "&redelivery.breaker=off&redelivery.breakerRamp=1&redelivery.deadLetter=ack&redelivery.scheduler=broker"
+        "&redelivery.breaker=off&redelivery.breakerFailures=1&redelivery.deadLetter=ack&redelivery.scheduler=broker"
     )
     assert len(error.errors) == 4
     error = refused("stomp://h?redelivery.deadLetterStrategy=indvidual&redelivery.queuePrefix=x")

@@ -67,7 +67,7 @@ Exit codes:
   69   broker unreachable
   70   a handler is stuck (--timeout)
   75   the breaker was open for too long: a service is down (with --idle or
-       --count, a minute; else only with redelivery.breakerAtMaximum=stop)
+       --count: for a minute)
   77   log-in refused
   78   bad configuration
   130, 143  interrupted before it was connected""",

@@ -4,20 +4,29 @@ Sans-IO: `now` is an argument. The module knows no exceptions: the classifier gi
 
 | weight | the exception |
 |---|---|
-| `outage` | registered with `Classifier.trip`: a service that handlers need is down |
-| `maybe` | caused by an outage or by the message itself |
+| `outage` | named: registered with `Classifier.trip`; a service that handlers need is down |
+| `maybe` | unnamed: caused by an outage or by the message itself |
 | `own` | about a value: caused by the message itself |
 
 | state | may be dispatched | a success | a failure `maybe` or `outage` |
 |---|---|---|---|
 | closed | all | ends the failures in a row | counted; the last of a row opens the breaker |
-| open | nothing, until the next probe is due | begins the ramp | spared |
-| probing | nothing: one message is tried | begins the ramp | spared; open again, for twice as long |
+| open | what the last round has left, of messages not yet tried | begins the ramp | spared |
+| probing | a round: one message, and messages not yet tried | begins the ramp | spared; with the last one: open |
 | ramp | n + 1 at a time after n successes | one more; the last closes the breaker | spared; several in a row open it |
 
-A spared failure is not charged. An outage differs from many bad messages as follows. A message that fails, and fails
-again although others succeeded in between, causes its failures itself. From then on it is charged, no longer counted.
-Failures during an outage are no such evidence. An outage is proven when a message that failed in it succeeds later.
+The rule:
+
+1. A round tries one message, and more that were not yet tried, as its size allows: 1, 4, 16, 64 and so on. So a run
+   of bad messages is passed within a minute; during an outage each message is tried once, and then one in each round,
+   the one that was tried least recently.
+2. A spared failure is not charged. An unnamed one is charged in every state once there is evidence: other messages have
+   succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
+   message that failed in it succeeds later.
+3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
+4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes. Their
+   time counts from the first, as does the size of the rounds. After the longest time the breaker closes and failures
+   are charged. Then unnamed failures do not open it before most of the last 200 results are successes.
 """
 
 from __future__ import annotations
@@ -43,16 +52,18 @@ Weight = Literal["outage", "maybe", "own"]
 
 # `Record.failed_at` of a message that is known to cause its failures itself.
 OWN = -inf
-# Seconds. When the breaker has been closed for longer, earlier openings no longer raise its thresholds.
+# Seconds. After the breaker has been closed for longer, the next opening is a new one.
 FORGET = 600.0
-# Each opening doubles the threshold of failures of weight `maybe`, up to 2 ** 8 = 256 times: a queue of mostly bad
-# messages must not stand still. Failures that `Classifier.trip` names need no such caution.
-MOST_DOUBLED = 8
-# In the ramp the threshold doubles up to 2 ** 3 = 8 times.
-MOST_DOUBLED_REOPEN = 3
+# Number of results of which most must be successes before an opening is over.
+RESULTS = 200
+ALL_RESULTS = (1 << RESULTS) - 1
+# Each round may try so many times the messages of the one before. With the times between rounds, 1 to 10 s, a thousand
+# messages are passed within 35 s, and twenty thousand within a minute.
+GROWTH = 4
+MOST_TRIES = GROWTH**7
 # Number of outages that are remembered. A message can wait untried through this many.
 MOST_OUTAGES = 16
-# Seconds until a probe that has not ended no longer delays the next one: a handler may hang for ever.
+# Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
 # Share by which the time between probes varies: several processes must not probe together.
 SPREAD = 0.1
@@ -62,9 +73,9 @@ SPREAD = 0.1
 class Breaker:
     """Rules of the circuit breaker: when a consumer pauses because everything fails, and how it resumes.
 
-    While the breaker is open, one message at a time is tried, and failures are not charged: no redelivery is used up.
-    Only failures that the message itself causes (a `ValueError` and its like, `Poison`) still dead-letter it.
-    Times are seconds, or a `timedelta`.
+    While the breaker is open, messages are tried in rounds, and failures are not charged: no redelivery is used up.
+    Failures that the message itself causes (a `ValueError` and its like, `Poison`) still dead-letter it, and so do
+    failures of a message while others succeed. Times are seconds, or a `timedelta`.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -72,28 +83,42 @@ class Breaker:
 
     failures: int = 200
     """Failures in a row, with no success between, that open the breaker. 0: only `Classifier.trip` failures open it."""
-    messages: int = 100
-    """Least number of different messages among those failures. Fewer may be bad messages and follow their policy."""
+    messages: int | None = None
+    """Least number of different messages among those failures. Fewer may be bad messages and follow their policy.
+    None: half of `failures`, 100 by default."""
     named: int = 3
     """Failures in a row of exceptions registered with `Classifier.trip` that open the breaker."""
     probe: float | timedelta = 1.0
-    """Time from the opening to the first probe. It doubles for each further probe."""
+    """Time from the opening to the first round of tries. It doubles for each further round."""
     maximum_probe: float | timedelta = 10.0
-    """Longest time between two probes."""
+    """Longest time between two rounds."""
     ramp: int = 8
     """Successes in the ramp until the breaker closes. After n of them n + 1 messages are handled at a time."""
     reopen: int = 3
     """Failures in a row in the ramp that open the breaker again."""
+    uncharged: int = 20
+    """Failures of one message that are not charged, at most, after another message has succeeded since its first."""
     maximum_open: float | timedelta | None = 12 * 3600.0
-    """Time without a success after which `at_maximum` applies. None: no limit."""
+    """Time since the first opening after which `at_maximum` applies. None: no limit."""
+    maximum_unnamed: float | timedelta = 600.0
+    """The same if no exception registered with `Classifier.trip` was seen; `maximum_open` if that is shorter."""
     at_maximum: Literal["charge", "stop"] = "charge"
-    """`charge`: failures are charged by the policy again, until one message succeeds. `stop`: the consumer stops with
-    `BreakerOpen`, and its messages stay on the broker."""
+    """`charge`: failures are charged by the policy again. `stop`: if nothing has succeeded since the first opening, the
+    consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
 
     def __post_init__(self) -> None:
-        for name, low in (("failures", 0), ("messages", 1), ("named", 1), ("ramp", 1), ("reopen", 1)):
+        if self.messages is None and isinstance(self.failures, int):
+            object.__setattr__(self, "messages", max(1, (self.failures + 1) // 2))
+        for name, low in (
+            ("failures", 0),
+            ("messages", 1),
+            ("named", 1),
+            ("ramp", 1),
+            ("reopen", 1),
+            ("uncharged", 0),
+        ):
             whole(getattr(self, name), f"Breaker.{name}", low)
-        for name in ("probe", "maximum_probe", "maximum_open"):
+        for name in ("probe", "maximum_probe", "maximum_open", "maximum_unnamed"):
             value: object = getattr(self, name)
             if value is None and name == "maximum_open":
                 continue
@@ -122,9 +147,10 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_before", "_closed_at", "_delay", "_ended", "_extra", "_longest", "_most_open", "_named",
-        "_openings", "_past", "_proven", "_random", "_row_began", "_rules", "_shortest", "_strict", "alert",
-        "charging", "cut_short", "failures", "messages", "opened", "probe", "since", "spared", "state", "until",
+        "_allowed", "_before", "_began", "_bits", "_closed_at", "_delay", "_ended", "_extra", "_left", "_longest",
+        "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random", "_round", "_round_failed",
+        "_row_began", "_rules", "_service", "_shortest", "_size", "_strict", "_successes", "alert", "charging",
+        "cut_short", "failures", "messages", "opened", "since", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -135,31 +161,38 @@ class Circuit:
         self._shortest = min(seconds(rules.probe, "Breaker.probe"), self._longest)
         most = rules.maximum_open
         self._most_open = inf if most is None else seconds(most, "Breaker.maximum_open")
+        self._most_unnamed = min(seconds(rules.maximum_unnamed, "Breaker.maximum_unnamed"), self._most_open)
         self.state: BreakerState = "closed"
         self.alert = False
         """True if a success changes the breaker."""
         self.charging = False
-        """True if the breaker was open for too long: every failure is charged until one message succeeds."""
+        """True if the breaker was open for too long, and nothing has succeeded since it closed."""
         self.failures = self.messages = self._named = 0
         """Failures in a row; number of different messages among them."""
-        # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
-        self._ended = -inf
-        # Start of the present failures in a row; and the earlier times in which the breaker was not closed.
+        # Time of the last success after a failure, and number of them. A message that failed before it and fails again
+        # causes that itself.
+        self._ended, self._successes = -inf, 0
+        # Start of the present failures in a row; the earlier times in which the breaker was not closed; and True if a
+        # message that failed in the present opening has succeeded in it.
         self._row_began = 0.0
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
-        # True if a message that failed in the present opening has succeeded in it.
-        self._proven = False
-        self.cut_short = False
-        """True if the opening counts as too long already, because the broker does not allow more deliveries."""
-        # Openings that ended with a success. Each has doubled the threshold of failures.
-        self._openings = 0
-        self._closed_at = self._delay = 0.0
-        self.until = 0.0
-        """When the next probe is due. In other states: when a handler that has not ended allows one more."""
+        self._proven = self.cut_short = False
+        """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
+        # Openings that follow each other count as one: when the first began (None: it is over), if a named exception
+        # was seen, if unnamed failures do not open the breaker again, and the last results as bits (1: a success).
+        self._began: float | None = None
+        self._service = self._off = False
+        self._bits = 0
+        # Messages that the next round may try; those that it may still try; the tries that have not ended; and when
+        # the last of them failed.
+        self._size, self._left = 1, 0
+        self._round: set[Delivery] = set()
+        self._round_failed = -inf
+        self._closed_at = self._delay = self.until = 0.0
+        """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
         """Failures not charged since `since`, the last time it was closed. `opened`: time of the last success."""
-        self.probe: Delivery | None = None
         # In the ramp: the number of successes, and of deliveries allowed because others took too long; and the
         # deliveries whose handlers ran when the ramp began, which may never end.
         self._allowed = self._extra = 0
@@ -167,22 +200,45 @@ class Circuit:
 
     @property
     def most(self) -> float:
-        """How many deliveries may run at once."""
+        """How many deliveries may run at once, beside the tries of a round."""
         if self.state == "closed":
             return inf
         return len(self._before) + self._extra + self._allowed + 1 if self.state == "ramp" else 0
 
+    @property
+    def tries(self) -> bool:
+        """True if what is dispatched is a try: a message not yet tried, if there is one."""
+        return self.state in ("open", "probing")
+
+    @property
+    def left(self) -> int:
+        """How many messages not yet tried may be dispatched at once, before the next round."""
+        return self._left
+
+    @property
+    def next_tries(self) -> int:
+        """How many messages not yet tried should be here: for the next round, or for the rest of this one."""
+        return max(1, self._left if self.state == "probing" else self._size)
+
     def admits(self, now: float) -> bool:
-        """True if one more than `most` may run: a probe is due, or a handler takes too long."""
-        return self.state != "closed" and now >= self.until
+        """True if one more than `most` may run: it is a try, or a handler takes too long."""
+        return self.state != "closed" and (now >= self.until or self._left > 0)
 
     def dispatched(self, delivery: Delivery, now: float) -> None:
         """Record a dispatch. Called while the breaker is not closed."""
-        if self.state != "ramp":
-            self.state, self.probe = "probing", delivery
-        elif now >= self.until:
-            self._extra += 1
-        self.until = now + PATIENCE
+        begins = now >= self.until
+        if self.state == "ramp":
+            self._extra += begins
+            self.until = now + PATIENCE
+            return
+        if begins:
+            self._round.clear()
+            self._left, self._round_failed = self._size, -inf
+        self._left = max(0, self._left - 1)
+        if begins or self.state == "probing":
+            self.state = "probing"
+            self._round.add(delivery)
+            self.until = now + PATIENCE
 
     def failed(self, delivery: Delivery, record: Record, weight: Weight, now: float) -> bool:
         """Record a failure. Return True if it is spared (not charged)."""
@@ -193,83 +249,119 @@ class Circuit:
         if not self.failures and self.state == "closed":
             self._row_began = now
         own, first = self._is_own(record), self.is_first(record)
-        record.failed_at = self, OWN if own else now
+        beside = self._beside_successes(record)
+        may = not beside or record.uncharged < self._rules.uncharged
+        self._bits = self._bits << 1 & ALL_RESULTS
+        record.failed_at = self, OWN if own and self.state == "closed" else now
         if not own:
             self.alert = True
+        named = weight == "outage"
         if self.state == "closed":
-            if own or self.charging or (weight == "maybe" and not self._rules.failures):
-                return False
-            self.failures += 1
-            self.messages += 1 if first else 0
-            self._named += 1 if weight == "outage" else 0
-            opens = self._is_outage(now)
-            if opens:
-                self._open(now)
-            return opens or weight == "outage"
-        if self.over(now) and self._rules.at_maximum == "charge":
+            spared = self._failed_closed(now, named=named, own=own, first=first)
+        else:
+            # In an outage of a named service, unnamed failures are no part of it once a message has succeeded.
+            own = own or (self._service and beside)
+            spared = self._failed_open(delivery, now, named=named, own=own)
+        if spared and may:
+            record.uncharged += beside
+            return True
+        return False
+
+    def _failed_closed(self, now: float, *, named: bool, own: bool, first: bool) -> bool:
+        # A breaker that was open for too long charges named failures until a success.
+        if own or (self.charging and self._service):
+            return False
+        if not named and (self._off or not self._rules.failures):
+            return False
+        self.failures += 1
+        self.messages += first
+        self._named += named
+        if opens := self._is_outage():
+            self._open(now)
+        return opens or named
+
+    def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
+        self._service = self._service or named
+        if self.over(now) and not self.stops:
             self._charge_again(now)
             return False
-        self.spared += 1
+        spared = named or not (own or (self._service and self._lasts(now) >= self._most_unnamed))
+        self.spared += spared
         if self.state == "ramp":
             self.failures += 1
-            # The first ramp for a while has the threshold of the rules, not doubled.
-            if self.failures >= self._rules.reopen << min(self._openings - 1, MOST_DOUBLED_REOPEN):
+            if self.failures >= self._rules.reopen:
                 self._open(now)
-        elif delivery is self.probe:
-            self._open(now)
-        return True
+        elif delivery in self._round:
+            self._round.discard(delivery)
+            self._round_failed = now
+            if not self._round:
+                self._open(now)
+        return spared
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
         """Record a success. `running`: the deliveries whose handlers run, this one included."""
         self.failures = self.messages = self._named = 0
         self._before.discard(delivery)
         self._exculpate(delivery.record)
+        self._ended = now
+        self._successes += 1
+        self._bits = (self._bits << 1 | 1) & ALL_RESULTS
         if self.state == "closed":
-            if self.charging:
-                self._openings += 1
-                self._closed_at = now
-            self._ended = now
             self.charging = False
+            self._forget(now)
             # The later success of a message that failed in the last opening would prove an outage.
             unproven = bool(self._past) and not self._past[-1].proven
-            self.alert = unproven and now - self._closed_at < FORGET
+            self.alert = self._began is not None or (unproven and now - self._closed_at < FORGET)
             return
         if self.state != "ramp":
-            self.state, self.probe = "ramp", None
-            self._openings += 1
-            self._allowed = self._extra = 0
+            self.state = "ramp"
+            self._round.clear()
+            self._left = self._allowed = self._extra = 0
             self._before = {each for each in running if each is not delivery}
         self._allowed += 1
         self.opened = self.until = now
         self.until += PATIENCE
         if self._allowed >= self._rules.ramp:
             self._close(now)
-            self._ended = now
+
+    def _forget(self, now: float) -> None:
+        """End the opening, once most of the last results are successes, or after a while without another."""
+        most = self._bits.bit_count() > RESULTS // 2
+        if most or (not self._off and now - self._closed_at > FORGET):
+            self._began, self._off = None, False
 
     def _close(self, now: float) -> None:
-        self.state, self.probe, self._closed_at = "closed", None, now
+        self.state, self._closed_at = "closed", now
         self._past.append(_Opening(self._row_began, now, proven=self._proven))
-        self.alert = not self._proven
+        self.alert = True
         self._proven = False
-        self._allowed = 0
+        self._round.clear()
+        self._allowed = self._left = 0
         self._before.clear()
         self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
         """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
         self._before.discard(delivery)
-        if delivery is self.probe:
-            self.lost()
+        if delivery in self._round:
+            self._round.discard(delivery)
+            if not self._round:
+                # If no try has failed, the next round is due at once.
+                self.state, self._left, self.until = "open", 0, self._round_failed + self._delay
 
     def lost(self) -> None:
-        """Stop waiting for the probe. The next probe is due at once."""
+        """Stop waiting for the tries of a round. The next round is due at once."""
         if self.state == "probing":
-            self.state, self.probe, self.until = "open", None, -inf
+            self._round.clear()
+            self.state, self._left, self.until = "open", 0, -inf
+
+    def _lasts(self, now: float) -> float:
+        return 0.0 if self._began is None else now - self._began
 
     def over(self, now: float) -> bool:
-        """True if nothing has succeeded for longer than `maximum_open`."""
-        lasts = self.cut_short or now - self.opened >= self._most_open
-        return self.state in ("open", "probing") and lasts
+        """True if the breaker is not closed, and the longest time since its first opening has passed."""
+        most = self._most_open if self._service else self._most_unnamed
+        return self.state != "closed" and (self.cut_short or self._lasts(now) >= most)
 
     def kept(self, after: float, now: float) -> float:
         """Return for how many seconds after `after` the breaker was not closed; only the last opening counts."""
@@ -278,8 +370,12 @@ class Circuit:
 
     @property
     def stops(self) -> bool:
-        """True if the consumer must stop when `over` is true."""
-        return self._rules.at_maximum == "stop"
+        """True if the consumer must stop when `over` is true: nothing has succeeded since the first opening."""
+        return self._rules.at_maximum == "stop" and self._began is not None and self._ended < self._began
+
+    def pause(self, record: Record) -> float:
+        """Return how long a message waits at least, in seconds, that is spared while no round is planned."""
+        return min(self._shortest * 2.0 ** min(record.uncharged, 60), self._longest)
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
@@ -287,8 +383,17 @@ class Circuit:
             # Another consumer's breaker noted the failure: its successes do not count here.
             return False
         at = record.failed_at[1]
-        outage = any(each.proven and each.began <= at <= each.ended for each in self._past)
-        return at == OWN or (at < self._ended and not outage)
+        if at == OWN:
+            return True
+        proven = self._proven and at >= self._row_began
+        proven = proven or any(each.proven and each.began <= at <= each.ended for each in self._past)
+        return at < self._ended and not proven
+
+    def _beside_successes(self, record: Record) -> bool:
+        """True if another message has succeeded since this one failed for the first time."""
+        if record.failed_at is None or record.failed_at[0] is not self:
+            record.failed_first = self._successes
+        return record.failed_first < self._successes
 
     def _exculpate(self, record: Record | None) -> None:
         """Note that a message succeeds which failed before: an outage caused the failures of that time.
@@ -309,29 +414,32 @@ class Circuit:
         at = record.failed_at
         return at is None or at[0] is not self or at[1] < self._row_began
 
-    def _is_outage(self, now: float) -> bool:
-        if self._openings and now - self._closed_at > FORGET:
-            self._openings = 0
-        rules, doubled = self._rules, min(self._openings, MOST_DOUBLED)
-        if self._named >= rules.named:
-            return True
-        most = rules.failures << doubled
-        return 0 < most <= self.failures and self.messages >= rules.messages
+    def _is_outage(self) -> bool:
+        rules = self._rules
+        enough = self.failures >= rules.failures > 0 and self.messages >= (rules.messages or 1)
+        return (enough and not self._off) or self._named >= rules.named
 
     def _open(self, now: float) -> None:
+        again = self.tries
         if self.state == "closed":
             self.since, self.spared = now, 1
-        again = self.state in ("open", "probing")
+            self._forget(now)
+            if self._began is None:
+                self._began, self._service, self._size, self._bits = now, False, 1, 0
+            self._service = self._service or self._named > 0
         if not again:
             self.opened = now
+        else:
+            self._size = min(self._size * GROWTH, MOST_TRIES)
         self._delay = min(self._delay * 2, self._longest) if again else self._shortest
         spread = 0.0 if self._random is None else SPREAD * (2 * self._random.random() - 1)
         self.until = now + self._delay * (1 + spread)
-        self.state, self.probe = "open", None
+        self.state = "open"
         self.failures = self.messages = self._named = 0
 
     def _charge_again(self, now: float) -> None:
-        """Close, and charge every failure until one message succeeds: bad messages must not be retried for ever."""
+        """Close, and charge failures: bad messages must not be retried for ever."""
         self._close(now)
-        self.charging = self.alert = True
+        self.charging = self._off = True
+        self._bits = 0
         self.failures = self.messages = self._named = 0

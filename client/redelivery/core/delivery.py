@@ -52,8 +52,8 @@ class Record:
 
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
-        "elsewhere", "exhausted", "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned",
-        "returns", "runner", "spared", "strong", "succeeded", "tries",
+        "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure", "name",
+        "poisoned", "returns", "runner", "spared", "strong", "succeeded", "tries", "uncharged",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -64,6 +64,8 @@ class Record:
         self.spared = False  # parked, uncharged, for a retry
         self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
+        self.failed_first = 0  # after how many successes at that breaker, for the first time
+        self.uncharged = 0  # failures spared although others succeeded
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker
@@ -98,6 +100,7 @@ class Record:
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle
+        other.failed_first, other.uncharged = self.failed_first, self.uncharged
         return other
 
 

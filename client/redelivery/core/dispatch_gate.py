@@ -91,11 +91,11 @@ class DispatchGate:
 
     @property
     def wanted(self) -> int:
-        """Number of fresh messages that may be here while it withholds: one for a probe, or as many as may run."""
+        """Number of fresh messages that may be here while it withholds: for a round of tries, or as many as may run."""
         circuit = self.circuit
         if self.paused or circuit is None:
             return 0
-        return int(min(max(1, circuit.most), self._credit))
+        return int(min(circuit.next_tries if circuit.tries else max(1, circuit.most), self._credit))
 
     def holds_until(self, most_delay: float, held: float) -> float:
         """Return when withheld messages must be released to a broker that limits how long they may stay unsettled.
@@ -124,8 +124,17 @@ class DispatchGate:
 
     @property
     def tries(self) -> bool:
-        """True if the next dispatch is a probe."""
-        return self.state == "open"
+        """True if the next dispatch is a try of the breaker: a fresh message, if there is one."""
+        return self.circuit is not None and self.circuit.tries
+
+    def only_fresh(self, now: float) -> bool:
+        """True if the breaker admits fresh messages only: the next round is not due."""
+        return self.circuit is not None and self.circuit.tries and now < self.circuit.until
+
+    @property
+    def left(self) -> int:
+        """Number of fresh messages that the breaker lets try at once."""
+        return 0 if self.closed or self.paused or self.circuit is None else self.circuit.left
 
     def slots(self, running: int) -> int:
         """Return how many may be dispatched at once, as far as that is known without the time."""
@@ -146,7 +155,8 @@ class DispatchGate:
         circuit, token = self.circuit, None if self._bucket is None else self._bucket.next
         opens, kept = -inf if token is None else token, token is not None
         if circuit is not None and circuit.state != "closed" and running >= circuit.most:
-            opens, kept = max(opens, circuit.until), True
+            at_once = ready and circuit.left > 0
+            opens, kept = opens if at_once else max(opens, circuit.until), True
         if ready and kept:
             # At once, if the last probe proved nothing.
             return opens
@@ -167,9 +177,13 @@ class DispatchGate:
 
     @property
     def next_probe(self) -> float | None:
-        """When the next probe is due; None: the breaker is not open."""
+        """When the next round of tries is due; None: the breaker is not open, or a round runs."""
         circuit = self.circuit
         return circuit.until if circuit is not None and circuit.state == "open" else None
+
+    def spared_for(self, record: Record) -> float:
+        """Return how long a spared message waits at least, in seconds, if no round of tries is planned."""
+        return 0.0 if self.circuit is None else self.circuit.pause(record)
 
     def failed(self, delivery: Delivery, event: Failed, now: float) -> tuple[bool, Sequence[Command]]:
         """Record a failure. Return True if it is spared (not charged), and the breaker's commands."""

@@ -236,7 +236,8 @@ class Engine:
         if self._gate.closed or not (flow.active or flow.grows):
             return commands
         if self._gate.withholds and flow.by_command:
-            credit = flow.limited(self._schedule.ready(), self._gate.wanted)
+            # Untried messages that cannot be tried for want of room are better left to others.
+            credit = flow.limited(self._schedule.ready(), min(self._gate.wanted, max(1, self.load.room)))
         else:
             due = flow.settled >= flow.due_at or now >= flow.due_by
             if due and not self._gate.withholds and flow.look(now, self._schedule.ready()):
@@ -347,8 +348,10 @@ class Engine:
             if not gate.admits(now, len(self._running)):
                 return False
             if gate.tries:
-                # A probe is a fresh message if there is one: the parked ones have failed before.
+                # A try is of a fresh message if there is one: the parked ones have failed before.
                 self._schedule.favour_fresh()
+                if gate.only_fresh(now) and not self.load.fresh:
+                    return False
         if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
             gate.suspect_waits()
             return False
@@ -419,12 +422,13 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
+        withheld, tries = NOTHING, self._gate.tries
         spared, changed = self._gate.failed(delivery, event, now)
-        if spared:
-            withheld = [*self._flow.withdrawn(), *self._returns.fresh()] if changed else NOTHING
-            commands = [*self._spared(delivery, event.cause, policy, now), *changed, *withheld]
-        else:
-            commands = [*self._charged(delivery, event.cause, policy, now), *changed]
+        held = (self._spared if spared else self._charged)(delivery, event.cause, policy, now)
+        if self._gate.tries and not tries:
+            # The breaker has opened. What is here for its rounds of tries stays.
+            withheld = [*self._flow.withdrawn(), *self._returns.fresh()]
+        commands = [*held, *changed, *withheld]
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
@@ -435,10 +439,13 @@ class Engine:
         return self._hold(delivery, record, delay, now, "redelivered")
 
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        """Park a failed delivery, uncharged: until the next probe, or for its policy's delay if none is planned."""
+        """Park a failed delivery, uncharged: until the next round of tries, or for a delay if none is planned."""
         record, until = delivery.record or Record(), self._gate.next_probe
         record.cause = cause
-        delay = self._policies.delay(policy, record.count + 1) if until is None else max(until - now, 0.0)
+        if until is None:
+            delay = max(self._policies.delay(policy, record.count + 1), self._gate.spared_for(record))
+        else:
+            delay = max(until - now, 0.0)
         return self._hold(delivery, record, delay, now, "spared")
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:

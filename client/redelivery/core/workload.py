@@ -168,7 +168,7 @@ class Workload:
             return None if asked else self._gate.next_due(None, ready=True, running=len(self._running))
         due = self._held.next_due(self._schedule.next_due())
         # No fresh message is dispatched while too many are parked; and a requested suspect already waits for its turn.
-        ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
+        ready = self.fresh
         # As in `_admits`: while others are parked, a suspect is requested when the first of them is due.
         alone = self._gate.withholds and self._suspects and not (self._gate.yields or self._schedule)
         ready = ready or bool(alone)
@@ -183,7 +183,12 @@ class Workload:
     def _dispatchable(self) -> int:
         """Return how many of those ready may be dispatched now."""
         ready, gate = self._schedule.ready(), self._gate
-        return min(ready, gate.slots(len(self._running))) if gate.watches else ready
+        return min(ready, max(gate.slots(len(self._running)), gate.left)) if gate.watches else ready
+
+    @property
+    def fresh(self) -> bool:
+        """True if a fresh message is here, and there is room to park it."""
+        return self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
 
     @property
     def working(self) -> int:
@@ -193,8 +198,11 @@ class Workload:
 
     @property
     def room(self) -> int:
-        """Number of deliveries that may still be parked."""
-        return self._asides.most_parked - self.parked
+        """Number of deliveries that may still be parked.
+
+        One more while the breaker is not closed: the message behind as many bad ones as may be parked must be tried.
+        """
+        return self._asides.most_parked + (self._gate.state != "closed") - self.parked
 
     @property
     def full(self) -> bool:

@@ -21,20 +21,20 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
             level = logging.WARNING
             text = (
                 f"the breaker has been open for {change.seconds:.0f} s ({cause}); {change.spared} failures were not "
-                f"charged; the next message is tried in {change.delay:.1f} s"
+                f"charged; the next try is in {change.delay:.1f} s"
             )
         case "ramp", "open":
             level = logging.WARNING
-            text = f"failures again ({cause}): handling pauses, a message is tried in {change.delay:.1f} s"
+            text = f"failures again ({cause}): handling pauses, the next try is in {change.delay:.1f} s"
         case _, "open" if change.delay <= 0:
             level, text = (
                 logging.DEBUG,
-                "the result of the message that was tried is no proof; another one is tried",
+                "the results of the messages that were tried are no proof; another one is tried",
             )
         case _, "open":
             level, text = (
                 logging.INFO,
-                f"a tried message has failed ({cause}); the next try is in {change.delay:.1f} s",
+                f"what was tried has failed ({cause}); the next try is in {change.delay:.1f} s",
             )
         case _, "ramp":
             level = logging.INFO
@@ -42,8 +42,8 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
         case _, "closed" if change.charging:
             level = logging.WARNING
             text = (
-                f"no message has succeeded for {change.seconds:.0f} s ({cause}); failures are charged as the policy "
-                "says, until one succeeds (redelivery.breakerMaximumOpen)"
+                f"the breaker has been open for too long, {change.seconds:.0f} s now ({cause}): failures are charged "
+                "as the policy says (redelivery.breakerMaximumOpen; 10 minutes without exceptions of trip)"
             )
         case _, "closed":
             # A warning, as its opening: a log without INFO shows the end, too.
@@ -57,13 +57,14 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
 def _opened(change: BreakerChanged, cause: str) -> str:
     if change.named:
         return (
-            f"{change.failures} failures in a row ({cause}): handling pauses, one message is tried at growing "
-            "intervals, nothing is charged"
+            f"{change.failures} failures in a row ({cause}): handling pauses, growing numbers of messages are "
+            "tried at growing intervals, nothing is charged"
         )
     name = cause.partition(":")[0]
     other = f"errors=Classifier().retry({name}, outage=False) or " if name.isidentifier() else ""
     return (
-        f"{change.failures} failures in a row, of {change.messages} messages ({cause}): handling pauses, one message "
-        "is tried at growing intervals, nothing is charged; if the messages are the cause and not a service, use "
+        f"{change.failures} failures in a row, of {change.messages} messages ({cause}): handling pauses, growing "
+        "numbers of messages are tried at growing intervals, nothing is charged; if the messages are the cause and "
+        "not a service, use "
         f"{other}redelivery.breaker=off"
     )

@@ -109,7 +109,7 @@ class BreakerChanged(ConsumerEvent):
     seconds: float
     """Seconds since it was last closed."""
     charging: bool
-    """True if it has closed because nothing succeeded for `breakerMaximumOpen`: failures are charged again."""
+    """True if it has closed because its longest time has passed since the first opening: failures are charged again."""
     named: bool
     """True if `Classifier.trip` names the exception as an outage."""
     reminds: bool

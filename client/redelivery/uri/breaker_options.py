@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict
 
 from redelivery.core.breaker import Breaker
 from redelivery.errors import ConfigurationError
@@ -30,27 +30,18 @@ def breaker(read: OptionsReader) -> BreakerFields:
     values = [name for name in given if name != SWITCH]
     if switch == "off" and values:
         raise ConfigurationError(f"{SWITCH}=off contradicts {values[0]}", option=values[0])
-    counted = [name for name in values if name in (f"{SWITCH}Failures", f"{SWITCH}Messages")]
-    if switch == "named" and counted:
+    counted = f"{SWITCH}Failures"
+    if switch == "named" and counted in values:
         raise ConfigurationError(
-            f"{SWITCH}=named contradicts {counted[0]}: with it, only exceptions of Classifier().trip() open the "
+            f"{SWITCH}=named contradicts {counted}: with it, only exceptions of Classifier().trip() open the "
             "breaker; remove one of the two",
-            option=counted[0],
+            option=counted,
         )
     return {"breaker": None if switch == "off" else _read(read, switch), "has_breaker": bool(given)}
 
 
 def _read(read: OptionsReader, switch: str) -> Breaker:
-    plain = Breaker()
     longest = read.seconds(f"{SWITCH}MaximumOpen", 43200.0)
-    made = Breaker(
-        failures=0 if switch == "named" else read.whole(f"{SWITCH}Failures", plain.failures),
-        messages=read.whole(f"{SWITCH}Messages", plain.messages),
-        named=read.whole(f"{SWITCH}Named", plain.named),
-        probe=read.seconds(f"{SWITCH}ProbeDelay", 1.0),
-        maximum_probe=read.seconds(f"{SWITCH}MaximumProbeDelay", 10.0),
-        ramp=read.whole(f"{SWITCH}Ramp", plain.ramp),
-        reopen=read.whole(f"{SWITCH}Reopen", plain.reopen),
-        at_maximum=cast("Literal['charge', 'stop']", read.choice(f"{SWITCH}AtMaximum", "charge")),
-    )
+    failures = read.whole(f"{SWITCH}Failures", Breaker().failures)
+    made = Breaker(failures=0 if switch == "named" else failures)
     return replace(made, maximum_open=longest or None)

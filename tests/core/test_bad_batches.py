@@ -1,0 +1,132 @@
+"""Bad messages in one go with good ones behind them, and outages, by default options in virtual time."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.core.breaker_world import BreakerWorld
+from tests.matrix import some
+
+from redelivery.core.commands import Accept
+
+if TYPE_CHECKING:
+    from tests.core.breaker_world import Mail
+
+    from redelivery.core.commands import Command
+
+FLOW = {"flow": True, "release": True}
+# Good messages come so many seconds apart.
+APART = 20.0
+
+
+class World(BreakerWorld):
+    """Messages b… always fail, others while an outage lasts; notes when each good one was accepted."""
+
+    def __init__(self, scenario: dict[str, Any], weight: str, outage: float = 0.0) -> None:
+        super().__init__({"handler": [], "consumer": {"workers": 4}, **scenario})
+        self.weight, self.outage = weight, outage
+        self.accepted_at: dict[str, float] = {}
+        self.uncharged = 0
+
+    def rule(self, name: str) -> dict[str, Any]:
+        fails = name.startswith("b") or self.now < self.outage
+        return {"result": self.weight if fails else "success", "seconds": 0.01}
+
+    def say(self, what: str, *details: Any) -> None:
+        """Keep no log."""
+
+    def finish(self, mail: Mail) -> None:
+        before = self.charges[mail.key]
+        super().finish(mail)
+        self.uncharged += self.charges[mail.key] == before and mail.key.startswith("b")
+
+    def carry_out(self, command: Command) -> None:
+        super().carry_out(command)
+        if isinstance(command, Accept):
+            self.accepted_at.update((str(each.message_id), self.now) for each in command.deliveries)
+
+
+def late(bad: int, *, on: bool, weight: str = "maybe", flow: bool = False) -> list[float]:
+    """Return how late each of 40 good messages is; the first comes with the bad ones."""
+    good = [{"at": APART * n, "names": f"g{n}"} for n in range(40)]
+    scenario: dict[str, Any] = {
+        "messages": [{"at": 0.0, "names": f"b1..b{bad}"}, *good],
+        "until": 3000.0,
+        "capabilities": FLOW if flow else {},
+        "breaker": {} if on else "off",
+    }
+    world = World(scenario, weight)
+    world.run()
+    return [world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(40)]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "case",
+    some(
+        [
+            (bad, weight, flow, 60.0 if bad <= 1000 else 660.0)
+            for bad in (250, 1000, 2000, 5000, 20_000)
+            for weight in ("maybe", "outage")
+            for flow in (False, True)
+            if (weight == "maybe" or bad <= 1000) and not (flow and bad > 5000)
+        ],
+        [(1000, "maybe", False, 60.0)],
+        why="thousands of bad messages: 1 to 60 s each",
+    ),
+)
+def test_good_messages_behind_bad_ones_are_not_late(case: tuple[int, str, bool, float]) -> None:
+    """Each is a minute later at most than without a breaker if the bad ones may be parked, else eleven minutes."""
+    bad, weight, flow, longest = case
+    with_it, without = (
+        late(bad, on=True, weight=weight, flow=flow),
+        late(bad, on=False, weight=weight, flow=flow),
+    )
+    assert max(a - b for a, b in zip(with_it, without, strict=True)) <= longest
+
+
+def test_three_bad_messages_beside_good_ones_end() -> None:
+    """Three messages with a named exception, beside good ones, are dead after their policy and 20 tries at most."""
+    good = [{"at": 1.0 * n, "names": f"g{n}"} for n in range(300)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b3"}, *good],
+        "until": 400.0,
+        "policy": {"maximumRedeliveries": 1, "redeliveryDelay": 0.1},
+    }
+    world = World(scenario, "outage")
+    world.run()
+    assert sorted(world.dead) == ["b1", "b2", "b3"]
+    assert world.uncharged <= 3 * 20
+    assert max(world.accepted_at[f"g{n}"] - n for n in range(300)) < 15
+
+
+@pytest.mark.parametrize(
+    "case",
+    some(
+        [
+            *((5000, "maybe", minutes, flow) for minutes in (1, 8) for flow in (False, True)),
+            *((queued, "outage", 60, flow) for queued in (1, 10, 160, 5000) for flow in (False, True)),
+        ],
+        [
+            (5000, "maybe", 8, False),
+            (1, "outage", 60, False),
+            (10, "outage", 60, True),
+            (160, "outage", 60, False),
+        ],
+        why="5,000 messages: 1 to 8 s each",
+    ),
+)
+def test_an_outage_dead_letters_nothing(case: tuple[int, str, int, bool]) -> None:
+    """An outage of 8 minutes by exceptions without a name, or of an hour by named ones, leaves no dead letter."""
+    queued, weight, minutes, flow = case
+    scenario = {
+        "messages": [{"at": 0.0, "names": f"m1..m{queued}"}],
+        "until": 60.0 * minutes + 300.0,
+        "capabilities": FLOW if flow else {},
+    }
+    world = World(scenario, weight, outage=60.0 * minutes)
+    world.run()
+    assert (len(world.accepted_at), world.dead) == (queued, [])
+    assert world.charges.total() == (199 if weight == "maybe" else 0)

@@ -1,0 +1,77 @@
+"""The breaker in random runs: no message is tried for ever, and none waits long for bad ones."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.simulator.__main__ import main
+from tests.simulator.breaker_runs import broken, random_run
+from tests.tiers import amount
+
+from redelivery.core import breaker
+from redelivery.core.breaker import Circuit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUNS = amount("REDELIVERY_BREAKER_RUNS", quick=40, ci=600, full=10_000, kind="schedules")
+# Runs within which each planted fault must be found.
+MOST = 400
+
+
+def test_no_run_breaks_an_invariant() -> None:
+    """Tries beside successes are bounded, good messages late by a minute or eleven at most; an outage kills none."""
+    for seed in range(RUNS):
+        run = random_run(random.Random(seed))
+        assert (found := broken(run)) is None, f"seed {seed}: {found}\n{run}"
+
+
+def test_the_command_goes_through_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--breaker` prints how many runs there were, and what was found."""
+    assert main(["--breaker", "--schedules", "3"]) == 0
+    assert "3 runs of a breaker" in capsys.readouterr().out
+
+
+def no_growth(patch: pytest.MonkeyPatch) -> None:
+    """Restore the old rule: each round tries one message."""
+    patch.setattr(breaker, "GROWTH", 1)
+
+
+def no_bound(patch: pytest.MonkeyPatch) -> None:
+    """Restore the old rule: uncharged tries beside successes have no bound."""
+    patch.setattr(Circuit, "_beside_successes", lambda *_: False)
+
+
+def never_over(patch: pytest.MonkeyPatch) -> None:
+    """Leave it open for as long as nothing succeeds."""
+    patch.setattr(Circuit, "over", lambda *_: False)
+
+
+def charged_in_outages(patch: pytest.MonkeyPatch) -> None:
+    """Charge what fails while it is open."""
+    plain: Any = Circuit.failed
+    patch.setattr(
+        Circuit, "failed", lambda my, *given: plain(my, *given) and not (my.tries and my.since < given[-1])
+    )
+
+
+@pytest.mark.ci("hundreds of runs for each fault: 10 s each")
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (no_growth, "late"),
+        (no_bound, "for ever"),
+        (never_over, "late"),
+        (charged_in_outages, "outage"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_planted_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], kind: str
+) -> None:
+    """Some run breaks the invariant that the fault is about."""
+    fault(monkeypatch)
+    found = (broken(random_run(random.Random(seed))) for seed in range(MOST))
+    assert any(each is not None and each.startswith(kind) for each in found)
