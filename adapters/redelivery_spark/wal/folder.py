@@ -55,7 +55,8 @@ class Folder:
         """
         path = Path(self.path) / _LOCK
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE)
-        with contextlib.suppress(OSError):  # another user's, or a file system without permissions
+        # Another user's, or a file system without permissions.
+        with contextlib.suppress(OSError):
             os.fchmod(handle, _modes(path.parent)[0])
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +141,8 @@ def make_folder(path: Path) -> None:
 def _close(path: Path) -> None:
     wanted = _modes(path.parent)[1]
     if stat.S_IMODE(path.stat().st_mode) != wanted:
-        with contextlib.suppress(OSError):  # another user's, or a file system without permissions
+        # Another user's, or a file system without permissions.
+        with contextlib.suppress(OSError):
             path.chmod(wanted)
 
 

@@ -64,8 +64,10 @@ class Record:
         self.spared = False  # parked, uncharged, for a retry
         self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
-        self.failed_first = 0  # after how many successes at that breaker, for the first time
-        self.uncharged = 0  # failures spared although others succeeded
+        # After how many successes at that breaker it failed for the first time.
+        self.failed_first = 0
+        # Failures that were spared although others succeeded.
+        self.uncharged = 0
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker

@@ -202,7 +202,8 @@ class Workload:
 
         One more while the breaker is not closed: the message behind as many bad ones as may be parked must be tried.
         """
-        return self._asides.most_parked + (self._gate.state != "closed") - self.parked
+        room = self._asides.most_parked - self.parked
+        return room if self._gate.state == "closed" else room + 1
 
     @property
     def full(self) -> bool:
