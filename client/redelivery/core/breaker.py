@@ -107,7 +107,7 @@ class Breaker:
     consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
 
     def __post_init__(self) -> None:
-        if self.messages is None and isinstance(self.failures, int):
+        if self.messages is None and isinstance(self.failures, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             object.__setattr__(self, "messages", max(1, (self.failures + 1) // 2))
         for name, low in (
             ("failures", 0),

@@ -377,7 +377,6 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
-        self._refuse_several("purge", selection)
         self._refuse_patterns("purge", selection)
         plan = partial(RemovalPlan, selection=selection, redrive=None, topics=True)
         return cast("Purged", self._done(plan, selection, None, progress, dry_run=dry_run))
@@ -392,7 +391,6 @@ class DeadLetterQueue:
         native: bool,
     ) -> Redrive:
         """Return where dead letters go. Raises ConfigurationError."""
-        self._refuse_several("redrive", selection)
         if to is not None:
             self._refuse_patterns("redrive to one destination", selection)
         places = self._other("to", to, selection), self._other("quarantine", quarantine, selection)
@@ -401,28 +399,26 @@ class DeadLetterQueue:
             raise ConfigurationError(what, option="maximum_redrives")
         return Redrive(new_run(), *places, maximum_redrives, native=native)
 
-    def _found(self, selection: Selection = EVERYTHING) -> DeadLetterPlaces:
-        """Return the places of the dead letters that can match. Raises ConfigurationError."""
+    def _found(self, selection: Selection = EVERYTHING, *, removes: bool = False) -> DeadLetterPlaces:
+        """Return the places of the dead letters that can match. Raises ConfigurationError.
+
+        `removes`: they are to be removed. The broker's own settings name queues with others' dead letters, too: from
+        these only letters of named origins or ids are removed.
+        """
         if self._given is None:
             able = self._reading.capabilities
             places = dead_letter_places(self._reading.settings, able, selection.origins)
             if places.own:
-                places = places.and_own(*self._reading.own_queues(selection.origins))
+                own, unknown = self._reading.own_queues(selection.origins)
+                more = [each for each in own if each not in places.queues]
+                if removes and more and not (selection.origins or selection.ids):
+                    own, unknown = (
+                        (),
+                        f"{', '.join(more)}: not touched; name the queue, or the origin (--destination)",
+                    )
+                places = places.and_own(own, unknown)
             self._places = places
         return self._places
-
-    def _refuse_several(self, what: str, selection: Selection) -> None:
-        """Refuse to remove from all queues that the broker's own settings name: they have others' dead letters too.
-
-        Raises ConfigurationError.
-        """
-        found = self._found(selection)
-        if self._given is None and found.own and len(found.queues) > 1 and not selection.origins:
-            raise ConfigurationError(
-                f"{what}: dead letters are in {', '.join(found.queues)}, by the broker's own settings, and others' may "
-                "be among them; name the queue, or the origin (--destination)",
-                option="queue",
-            )
 
     def _refuse_patterns(self, what: str, selection: Selection) -> None:
         """Refuse to take all messages of queues that only the settings name by a pattern: others may be among them.
@@ -438,11 +434,13 @@ class DeadLetterQueue:
                 option="queue",
             )
 
-    def _browsers(self, selection: Selection) -> Sequence[QueueBrowser]:
+    def _browsers(self, selection: Selection, *, removes: bool = False) -> Sequence[QueueBrowser]:
         """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
         self._refused = []
         queues = dict.fromkeys(
-            queue for place in self._found(selection).queues for queue in self._reading.queues(place)
+            queue
+            for place in self._found(selection, removes=removes).queues
+            for queue in self._reading.queues(place)
         )
         self._looked = [
             QueueBrowser(self._reading, queue, self._memories, take=self._take, idle=self._idle)
@@ -488,7 +486,7 @@ class DeadLetterQueue:
                 progress(sum(each.destinations.total() for each in plans))
 
         done = plan_of("").report(None, dry_run=dry_run)
-        for browser in self._browsers(selection):
+        for browser in self._browsers(selection, removes=True):
             plans.append(plan_of(browser.queue))
             try:
                 part = self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
