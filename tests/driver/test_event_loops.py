@@ -72,7 +72,7 @@ def test_a_loop_that_is_supported(broker: MemoryBroker, loop: str) -> None:
 
     async def main() -> redelivery.Report:
         async with redelivery.connect_async(broker.uri, policies=ONCE) as connection:
-            connection.listen("orders", handle, workers=2, timeout=0.05)
+            connection.listen("orders", handle, workers=2, timeout=0.5)
             connection.listen("plain", plain)
             for destination in ("orders", "plain"):
                 for text in ("good", "bad", "good"):
