@@ -46,7 +46,10 @@ def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Fin
     elif found.caution:
         yield warn("dead letters", found.caution)
     elif found.own_dead_letters:
-        yield ok("dead letters", f"go to {found.dead_letter_destination}, by {found.own_dead_letters}")
+        yield ok(
+            "dead letters",
+            f"go to {found.dead_letter_destination}, by {found.own_dead_letters}; it takes messages of this user",
+        )
     else:
         place = found.dead_letter_destination
         yield note(
