@@ -121,10 +121,10 @@ class LinkRegistry:
     def capabilities_of(self, consumer: int) -> Capabilities | None:
         """Return the capabilities of a consumer's queue; None: unknown, or those of the broker."""
         receiver = self._receivers.get(consumer)
-        if receiver is not None and receiver.able is not None:
-            return receiver.able
-        if receiver is None or receiver.facts is None:
+        if receiver is None:
             return None
+        if receiver.able is not None or receiver.facts is None:
+            return receiver.able
         return self._profile.for_queue(receiver.facts, receiver.command)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:

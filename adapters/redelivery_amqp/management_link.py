@@ -83,6 +83,9 @@ class RabbitNode:
 
     most: ClassVar[int] = 1
 
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
     def describe(self, sender: Any, receiver: Any) -> None:
         """See ManagementNode."""
         for link, ours, theirs in (
@@ -92,9 +95,6 @@ class RabbitNode:
             link.properties = {proton.symbol("paired"): True}
             link.snd_settle_mode = proton.Link.SND_SETTLED
             ours.address, theirs.address = "redelivery", "/management"
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
 
     def mark(self) -> str:
         """See ManagementNode."""
@@ -178,7 +178,7 @@ class ManagementLink:
             self._wire.forget(handle)
             message = proton.Message()
             message.decode(data)
-            self._answer(str(message.correlation_id), self._node.read, message)
+            self._answer(str(message.correlation_id), self._node.read(message))
 
     def on_outcome(self, delivery: proton.Delivery, masked: Callable[[str], str]) -> bool:
         """Handle the outcome of a request that was not sent settled; return False if the broker could not take it."""
@@ -189,14 +189,14 @@ class ManagementLink:
         delivery.settle()
         if state == proton.Delivery.REJECTED and (condition is None or condition.name != FULL):
             error = refusal("the broker rejected a request to its management", condition, masked)
-            self._answer(mark, lambda _: Reply(0, error=error), None)
+            self._answer(mark, Reply(0, error=error))
             return True
         return state in (None, 0, proton.Delivery.ACCEPTED)
 
-    def _answer(self, mark: str, reply: Callable[[Any], Reply], message: Any) -> None:
+    def _answer(self, mark: str, reply: Reply) -> None:
         request = self._asked.pop(mark, None)
         if request is not None:
-            request.answer(reply(message))
+            request.answer(reply)
             self.pump()
 
     @property

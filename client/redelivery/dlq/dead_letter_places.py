@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from redelivery.core.dead_lettering.dead_letter_strategy import follows_broker
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import check_wildcards, covers, is_pattern
 from redelivery.errors import ConfigurationError
@@ -60,7 +61,7 @@ def dead_letter_places(
     for source, strategy in _sources(settings, origins):
         if strategy.keeps_nothing:
             continue
-        own = own or (able.tells_dead_letters and not strategy.individual and strategy.destination is None)
+        own = own or follows_broker(strategy, able)
         if strategy.individual:
             place = strategy.individual_place(source, able, None)
         else:

@@ -276,8 +276,7 @@ class DeadLetterQueue:
     ) -> Redriven:
         """Send dead letters back to where they came from. Each leaves only after the broker has confirmed its copy.
 
-        After a kill, call it again: redriven messages are gone from here, and at most one (or `in_flight`) is at its
-        destination twice.
+        After a kill, call it again: what was redriven is gone; at most one message (or `in_flight`) arrives twice.
 
         Args:
             to: Destination for all of them; None: the origin of each.
@@ -303,10 +302,11 @@ class DeadLetterQueue:
             TransportError: The connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        redrive = self._routing(to, quarantine, maximum_redrives, selection, native=native)
-        check_in_flight(in_flight, self._reading.capabilities)
+        self._check_redrive(rate, maximum_redrives, in_flight)
+        found = self._found(selection)
+        redrive = self._routing(to, quarantine, maximum_redrives, found, native=native)
         plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=topics or to is not None)
-        done = self._done(plan, selection, rate, progress, dry_run=dry_run, in_flight=in_flight)
+        done = self._done(plan, found, rate, progress, dry_run=dry_run, in_flight=in_flight)
         return cast("Redriven", done)
 
     def resend(
@@ -377,55 +377,64 @@ class DeadLetterQueue:
             TransportError: The connection was lost.
         """
         selection = Selection.of(filters)
-        self._refuse_patterns("purge", selection)
+        found = self._found(selection)
+        self._refuse_patterns("purge", found)
         plan = partial(RemovalPlan, selection=selection, redrive=None, topics=True)
-        return cast("Purged", self._done(plan, selection, None, progress, dry_run=dry_run))
+        return cast("Purged", self._done(plan, found, None, progress, dry_run=dry_run))
+
+    def _check_redrive(self, rate: float | None, maximum_redrives: int, in_flight: int | None) -> None:
+        """Refuse numbers that make no sense, before the broker is asked. Raises ConfigurationError."""
+        _checked_rate(rate)
+        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
+            what = f"maximum_redrives must be 1 or more, not {maximum_redrives!r}"
+            raise ConfigurationError(what, option="maximum_redrives")
+        check_in_flight(in_flight, self._reading.capabilities)
 
     def _routing(
         self,
         to: str | None,
         quarantine: str | None,
         maximum_redrives: int,
-        selection: Selection,
+        found: DeadLetterPlaces,
         *,
         native: bool,
     ) -> Redrive:
         """Return where dead letters go. Raises ConfigurationError."""
         if to is not None:
-            self._refuse_patterns("redrive to one destination", selection)
-        places = self._other("to", to, selection), self._other("quarantine", quarantine, selection)
-        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
-            what = f"maximum_redrives must be 1 or more, not {maximum_redrives!r}"
-            raise ConfigurationError(what, option="maximum_redrives")
+            self._refuse_patterns("redrive to one destination", found)
+        places = self._other("to", to, found), self._other("quarantine", quarantine, found)
         return Redrive(new_run(), *places, maximum_redrives, native=native)
 
-    def _found(self, selection: Selection = EVERYTHING, *, removes: bool = False) -> DeadLetterPlaces:
-        """Return the places of the dead letters that can match. Raises ConfigurationError.
-
-        `removes`: they are to be removed. The broker's own settings name queues with others' dead letters, too: from
-        these only letters of named origins or ids are removed.
-        """
+    def _found(self, selection: Selection = EVERYTHING) -> DeadLetterPlaces:
+        """Return the places of the dead letters that can match; the broker is asked. Raises ConfigurationError."""
         if self._given is None:
-            able = self._reading.capabilities
-            places = dead_letter_places(self._reading.settings, able, selection.origins)
-            if places.own:
-                own, unknown = self._reading.own_queues(selection.origins)
-                more = [each for each in own if each not in places.queues]
-                if removes and more and not (selection.origins or selection.ids):
-                    own, unknown = (
-                        (),
-                        f"{', '.join(more)}: not touched; name the queue, or the origin (--destination)",
-                    )
-                places = places.and_own(own, unknown)
-            self._places = places
+            self._places = self._by_options(selection)
+            if self._places.own:
+                self._places = self._places.and_own(*self._reading.own_queues(selection.origins))
         return self._places
 
-    def _refuse_patterns(self, what: str, selection: Selection) -> None:
+    def _removable(self, found: DeadLetterPlaces, selection: Selection) -> DeadLetterPlaces:
+        """Return the places whose dead letters may be removed.
+
+        The broker's own settings name queues with others' dead letters, too: from these only letters of named origins
+        or ids are removed.
+        """
+        if found.own and not (selection.origins or selection.ids):
+            named = self._by_options(selection)
+            more = ", ".join(each for each in found.queues if each not in named.queues)
+            if more:
+                why = f"{more}: not touched; name the queue, or the origin (--destination)"
+                self._places = found = named.and_own((), why)
+        return found
+
+    def _by_options(self, selection: Selection) -> DeadLetterPlaces:
+        return dead_letter_places(self._reading.settings, self._reading.capabilities, selection.origins)
+
+    def _refuse_patterns(self, what: str, found: DeadLetterPlaces) -> None:
         """Refuse to take all messages of queues that only the settings name by a pattern: others may be among them.
 
         Raises ConfigurationError.
         """
-        found = self._found(selection)
         wide = [name for name in found.queues if is_pattern(Destination.parse(name))]
         if self._given is None and wide:
             raise ConfigurationError(
@@ -434,14 +443,10 @@ class DeadLetterQueue:
                 option="queue",
             )
 
-    def _browsers(self, selection: Selection, *, removes: bool = False) -> Sequence[QueueBrowser]:
+    def _browsers(self, places: DeadLetterPlaces) -> Sequence[QueueBrowser]:
         """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
         self._refused = []
-        queues = dict.fromkeys(
-            queue
-            for place in self._found(selection, removes=removes).queues
-            for queue in self._reading.queues(place)
-        )
+        queues = dict.fromkeys(queue for place in places.queues for queue in self._reading.queues(place))
         self._looked = [
             QueueBrowser(self._reading, queue, self._memories, take=self._take, idle=self._idle)
             for queue in queues
@@ -449,7 +454,7 @@ class DeadLetterQueue:
         return self._looked
 
     def _look(self, selection: Selection, *, take: bool = False) -> Iterator[tuple[Delivery, DeadLetter]]:
-        for browser in self._browsers(selection):
+        for browser in self._browsers(self._found(selection)):
             with self._absent(browser):
                 yield from browser.look(selection, take=take)
 
@@ -470,7 +475,7 @@ class DeadLetterQueue:
     def _done(
         self,
         plan_of: Callable[[str], RemovalPlan],
-        selection: Selection,
+        found: DeadLetterPlaces,
         rate: float | None,
         progress: Progress | None,
         *,
@@ -478,7 +483,6 @@ class DeadLetterQueue:
         in_flight: int | None = None,
     ) -> Redriven | Purged:
         """Carry out the plan of each queue, one queue after the other; return the sums."""
-        _checked_rate(rate)
         plans: list[RemovalPlan] = []
 
         def tell(_: int) -> None:
@@ -486,7 +490,7 @@ class DeadLetterQueue:
                 progress(sum(each.destinations.total() for each in plans))
 
         done = plan_of("").report(None, dry_run=dry_run)
-        for browser in self._browsers(selection, removes=True):
+        for browser in self._browsers(self._removable(found, plan_of("").selection)):
             plans.append(plan_of(browser.queue))
             try:
                 part = self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
@@ -533,12 +537,12 @@ class DeadLetterQueue:
                 plan.left[verdict] += 1
         return plan.report(browser.limit, dry_run=True)
 
-    def _other(self, option: str, destination: str | None, selection: Selection) -> str | None:
+    def _other(self, option: str, destination: str | None, found: DeadLetterPlaces) -> str | None:
         """Return a destination for dead letters, which is not this queue itself. Raises ConfigurationError."""
         if destination is None:
             return None
         parsed = str(single(destination))
-        if any(parsed == browser.queue for browser in self._browsers(selection)):
+        if any(parsed == browser.queue for browser in self._browsers(found)):
             raise ConfigurationError(
                 f"{option}={destination} is the dead-letter queue itself, or one of them: name another queue",
                 option=option,

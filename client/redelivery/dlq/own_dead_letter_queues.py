@@ -6,7 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.artemis_management import Question, rights
-from redelivery.core.dead_lettering.artemis_own_place import DeadLetterSettings, own_place, qualified_queue
+from redelivery.core.dead_lettering.artemis_own_place import (
+    DeadLetterSettings,
+    own_place,
+    qualified_queue,
+    settings_of,
+)
 from redelivery.core.destination import Destination
 from redelivery.dlq.broker_management import holds_messages, managed
 from redelivery.errors import AdapterError
@@ -59,7 +64,7 @@ def own_dead_letter_queues(port: ConnectionPort, origins: Sequence[str] = ()) ->
 
 def _dead_letter_addresses(management: BrokerManagement, addresses: Iterable[str]) -> Iterator[str]:
     for address in addresses:
-        told = json.loads(management.ask(Question("getAddressSettingsAsJSON", (address,))))
+        told = json.loads(management.ask(settings_of(address)))
         found = DeadLetterSettings.of(address, told)
         if found is not None:
             yield found.address

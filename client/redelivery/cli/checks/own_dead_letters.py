@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redelivery.cli.checks.visit import Visit
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
+    from redelivery.errors import RedeliveryError
 
 __all__ = ["beside", "followed", "unasked"]
 
@@ -34,9 +35,8 @@ _UNASKED = {
 
 def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
     """Yield where the broker's own settings put the dead letters of a queue, and whether they can go there."""
-    error = visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
-    found = visit.of_queue or able
-    visit.unsubscribe(ASKING)
+    told, error = _told(asked, visit)
+    found = told or able
     if isinstance(error, TransportError):
         yield fail("dead letters", f"{error}: run it again, and look at the broker's log", UNREACHABLE)
     elif error is not None:
@@ -66,9 +66,7 @@ def beside(
 ) -> Iterator[Finding]:
     """Yield what the broker's own settings say, where the options decide; `reported`: by the broker, of the queue."""
     if able.tells_dead_letters:
-        visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
-        reported = visit.of_queue
-        visit.unsubscribe(ASKING)
+        reported, _ = _told(asked, visit)
         own = "" if reported is None else reported.own_dead_letters
         if reported is not None and own and reported.dead_letter_destination not in targets:
             yield note(
@@ -84,6 +82,14 @@ def beside(
         )
     else:
         yield from unasked(targets, able)
+
+
+def _told(asked: Subscribe, visit: Visit) -> tuple[Capabilities | None, RedeliveryError | None]:
+    """Return what a consumer that asks for the broker's own place gets: its capabilities, or the error."""
+    error = visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
+    told = visit.of_queue
+    visit.unsubscribe(ASKING)
+    return told, error
 
 
 def unasked(targets: tuple[str, ...], able: Capabilities) -> Iterator[Finding]:

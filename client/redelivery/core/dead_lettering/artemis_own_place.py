@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Asking = Generator[tuple[Question, ...], Sequence[Any], "OwnPlace | None"]
     Queue = Mapping[str, str]
 
-__all__ = ["ORIGIN", "DeadLetterSettings", "OwnPlace", "own_place", "qualified_queue"]
+__all__ = ["ORIGIN", "DeadLetterSettings", "OwnPlace", "own_place", "qualified_queue", "settings_of"]
 
 # Artemis' default prefix of the queues that it makes for dead letters.
 PREFIX = "DLQ."
@@ -109,18 +109,23 @@ def qualified_queue(queue: Queue) -> str:
     return f"queue://{name}" if plain else f"native://{address}::{name}"
 
 
+def settings_of(address: str) -> Question:
+    """Return the question for the settings of an address; `DeadLetterSettings.of` reads the answer."""
+    return Question("getAddressSettingsAsJSON", (address,))
+
+
 def _found(source: Destination) -> Asking:
     address, _, queue = source.name.partition("::")
     if queue or source.kind == "topic":
-        (told,) = yield (_settings_of(address),)
+        (told,) = yield (settings_of(address),)
     else:
         queue = address
-        told, listed = yield (_settings_of(address), _listing("name", queue))
+        told, listed = yield (settings_of(address), _listing("name", queue))
         # A queue is found by its own name, and can belong to an address with another one, whose settings count.
         for found in _queues(listed, "name", queue):
             if found["address"] != address:
                 address = found["address"]
-                (told,) = yield (_settings_of(address),)
+                (told,) = yield (settings_of(address),)
     settings = DeadLetterSettings.of(address, json.loads(told))
     if settings is None:
         return None
@@ -138,10 +143,6 @@ def _found(source: Destination) -> Asking:
         make=make,
         problem=_problem(target, settings, address),
     )
-
-
-def _settings_of(address: str) -> Question:
-    return Question("getAddressSettingsAsJSON", (address,))
 
 
 def _listing(field: str, value: str) -> Question:

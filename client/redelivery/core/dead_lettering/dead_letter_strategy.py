@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
 
-__all__ = ["DeadLetterRoute", "DeadLetterStrategy", "dead_letter_place", "problems"]
+__all__ = ["DeadLetterRoute", "DeadLetterStrategy", "dead_letter_place", "follows_broker", "problems"]
 
 DeadLetterRoute = Literal["auto", "ack", "forward", "discard"]
 Kind = Literal["shared", "individual", "discarding"]
@@ -180,6 +180,11 @@ _DEFAULTS: dict[str, object] = {one.name: one.default for one in fields(DeadLett
 def _sampled(part: str, rest: str) -> str:
     """Return a name that a part of a pattern matches."""
     return {"*": "x", ">": rest}.get(part, part)
+
+
+def follows_broker(strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
+    """Return True if no option names a place, and the broker can be asked for its own."""
+    return capabilities.tells_dead_letters and not strategy.individual and strategy.destination is None
 
 
 def dead_letter_place(text: object, name: str) -> Destination:

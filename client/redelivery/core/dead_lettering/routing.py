@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
 from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import follows_broker
 from redelivery.core.dead_lettering.origin import CONTROLS, comes_with_origin
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
@@ -169,11 +170,9 @@ class DeadLetterRouting:
     def follows(self, strategy: DeadLetterStrategy, capabilities: Capabilities) -> bool:
         """Return True if no option names a place, and the broker can be asked: for one queue or topic."""
         source = self.source
-        if not capabilities.tells_dead_letters or strategy.individual or strategy.destination is not None:
+        if source is None or not follows_broker(strategy, capabilities):
             return False
-        return source is not None and not (
-            source.is_temporary or is_pattern(source) or len(source.members) > 1
-        )
+        return not (source.is_temporary or is_pattern(source) or len(source.members) > 1)
 
     def _copies_always(self, strategy: DeadLetterStrategy) -> bool:
         """Return True if only a copy can reach the configured destination, with the configured properties."""
