@@ -18,7 +18,7 @@ LONGER = 3
 
 
 def seconds_of(path: Path) -> int:
-    """Return the most seconds for a test of this file, with its fixtures; a busy machine needs a tenth of them.
+    """Return the most seconds for a test of this file, with its fixtures: ten times those on an idle machine.
 
     A test with a marker `timeout` of its own has that one.
     """

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["cover", "named", "pairwise", "some"]
+__all__ = ["cover", "named", "pairwise", "parts", "some"]
 
 WHY = "more cases of a matrix of which some run"
 
@@ -54,6 +54,11 @@ def pairwise(one: Sequence[Any], two: Sequence[Any], three: Sequence[Any], *, wh
     return _combined((one, two, three), few, why)
 
 
+def parts(number: int, size: int) -> list[range]:
+    """Return the seeds below a number, in parts: cases that end within their limit on a busy machine, too."""
+    return [range(first, min(first + size, number)) for first in range(0, number, size)]
+
+
 def _combined(axes: Sequence[Sequence[Any]], few: Collection[tuple[int, ...]], why: str) -> list[Any]:
     places = itertools.product(*(range(len(axis)) for axis in axes))
     return [
@@ -66,5 +71,7 @@ def _combined(axes: Sequence[Sequence[Any]], few: Collection[tuple[int, ...]], w
 
 
 def named(value: object) -> str | None:
-    """Return the name of a case that is a tuple of names, for `ids` of a parameter."""
+    """Return the name of a case that is a tuple of names or a range, for `ids` of a parameter."""
+    if isinstance(value, range):
+        return f"{value.start}-{value.stop - 1}"
     return "-".join(value) if isinstance(value, tuple) else None

@@ -85,14 +85,14 @@ def test_a_marker_without_a_reason_is_refused() -> None:
 
 
 def test_a_number_grows_with_the_tier(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number has a value for each tier; its kind takes it from full, the environment overrides it."""
+    """A number has a value for each tier; another one when all of its kind run; the environment overrides it."""
     found = []
     for tier in tiers.TIERS:
         choose(tier)
-        found.append(tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, kind="schedules"))
+        found.append(tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, all_of=("schedules", 50)))
     assert found == [1, 20, 300]
     choose("ci", "schedules")
-    assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, kind="schedules") == 300
+    assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300, all_of=("schedules", 50)) == 50
     assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300) == 20
     monkeypatch.setenv("REDELIVERY_TEST", "7")
     assert tiers.amount("REDELIVERY_TEST", quick=1, ci=20, full=300) == 7

@@ -57,13 +57,20 @@ def runs_all_of(kind: str | None) -> bool:
     return chosen() == "full" or kind in os.environ.get(ALL_OF, "").split(",")
 
 
-def amount(variable: str = "", *, quick: float, ci: float, full: float, kind: str | None = None) -> int:
-    """Return a number that grows with the tier. The environment variable overrides it."""
+def amount(
+    variable: str = "", *, quick: float, ci: float, full: float, all_of: tuple[str, float] | None = None
+) -> int:
+    """Return a number that grows with the tier. The environment variable overrides it.
+
+    `all_of`: a kind of `--all-of`, and the number for `.ci/run` of a change that touches it.
+    """
     text = os.environ.get(variable) if variable else None
     if text:
         return int(text)
-    tier = "full" if runs_all_of(kind) else chosen()
-    return int({"quick": quick, "ci": ci, "full": full}[tier])
+    by_tier = {"quick": quick, "ci": ci, "full": full}
+    if all_of is not None and runs_all_of(all_of[0]):
+        by_tier["ci"] = by_tier["quick"] = all_of[1]
+    return int(by_tier[chosen()])
 
 
 def tier_of(item: pytest.Item, *, case: bool = False) -> tuple[str, str]:

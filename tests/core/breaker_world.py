@@ -7,6 +7,7 @@ these messages are on their way when credit is first withdrawn, and arrive a hun
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,9 @@ class Mail(Delivery):
         return "queue://orders"
 
 
-def names(spec: str) -> list[str]:
-    """Return the names of `m1..m20 x1`."""
+@functools.cache
+def names(spec: str) -> dict[str, None]:
+    """Return the names of `m1..m20 x1`, in order."""
     found: list[str] = []
     for part in spec.split():
         first, _, last = part.partition("..")
@@ -104,7 +106,7 @@ def names(spec: str) -> list[str]:
             continue
         stem = first.rstrip("0123456789")
         found += [f"{stem}{n}" for n in range(int(first[len(stem) :]), int(last[len(stem) :]) + 1)]
-    return found
+    return dict.fromkeys(found)
 
 
 class BreakerWorld:

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import named, parts
 from tests.simulator.__main__ import main
 from tests.simulator.breaker_runs import broken, random_run
 from tests.tiers import amount
@@ -16,14 +17,15 @@ from redelivery.core.breaker import Circuit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RUNS = amount("REDELIVERY_BREAKER_RUNS", quick=40, ci=600, full=10_000, kind="schedules")
+RUNS = amount("REDELIVERY_BREAKER_RUNS", quick=40, ci=600, full=10_000, all_of=("schedules", 2000))
 # Runs within which each planted fault must be found.
 MOST = 400
 
 
-def test_no_run_breaks_an_invariant() -> None:
+@pytest.mark.parametrize("seeds", parts(RUNS, 200), ids=named)
+def test_no_run_breaks_an_invariant(seeds: range) -> None:
     """Tries beside successes are bounded, good messages late by a minute or eleven at most; an outage kills none."""
-    for seed in range(RUNS):
+    for seed in seeds:
         run = random_run(random.Random(seed))
         assert (found := broken(run)) is None, f"seed {seed}: {found}\n{run}"
 

@@ -8,6 +8,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.matrix import named, parts
 from tests.simulator.__main__ import main
 from tests.simulator.driver_runs import driver_case_of, run_drivers, saved_drivers, wander_drivers
 from tests.simulator.drivers import DriverCase, driver_case
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = amount("REDELIVERY_DRIVER_SCHEDULES", quick=40, ci=200, full=1000, kind="schedules")
+SCHEDULES = amount("REDELIVERY_DRIVER_SCHEDULES", quick=40, ci=200, full=1000, all_of=("schedules", 400))
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +38,10 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.timeout(60 + SCHEDULES // 4)  # 10 ms of processor time each
-def test_nothing_is_found_in_whole_connections() -> None:
+@pytest.mark.parametrize("seeds", parts(SCHEDULES, 100), ids=named)
+def test_nothing_is_found_in_whole_connections(seeds: range) -> None:
     """In cuts, lost accepts, refusals, closes, waits and two consumers nothing is lost, run twice at once, or left."""
-    found = {seed: broken for seed in range(SCHEDULES) if (broken := wander_drivers(seed).broken) is not None}
+    found = {seed: broken for seed in seeds if (broken := wander_drivers(seed).broken) is not None}
     assert found == {}
 
 

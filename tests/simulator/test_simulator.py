@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.matrix import named, parts
 from tests.simulator.__main__ import main
 from tests.simulator.explore import (
     case_of,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-SCHEDULES = amount("REDELIVERY_SCHEDULES", quick=60, ci=10_000, full=100_000, kind="schedules")
+SCHEDULES = amount("REDELIVERY_SCHEDULES", quick=60, ci=10_000, full=100_000, all_of=("schedules", 20_000))
 SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 
 
@@ -147,10 +148,10 @@ def test_what_cannot_be_copied_is_set_aside_in_the_end(most: int) -> None:
     assert aside > 50
 
 
-@pytest.mark.timeout(60 + SCHEDULES // 50)  # 2 ms of processor time each
-def test_nothing_is_found_at_random() -> None:
+@pytest.mark.parametrize("seeds", parts(SCHEDULES, 1000), ids=named)
+def test_nothing_is_found_at_random(seeds: range) -> None:
     """No schedule of any pair, set of messages, order, ledger, crash or cut breaks an invariant."""
-    for seed in range(SCHEDULES):
+    for seed in seeds:
         rnd = random.Random(seed)
         case = random_case(rnd)
         broken, schedule, _ = wander(case, rnd)
