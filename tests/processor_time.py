@@ -1,12 +1,16 @@
 """Processor seconds of each test, and of a run: `--budget` refuses a quick test, or a quick tier, that became slow.
 
-Processor time, because the clock of a busy machine says nothing of a test. The children of a test count once they have
-ended. The run's own time is the sum of its processes', with what they collect.
+Processor time, because the clock of a busy machine says nothing of a test. It is in seconds of the machine on which the
+limits were chosen: each process measures a piece of work of its own now and then, since processors that share a core
+with other work need half as much time again for everything. The children of a test count once they have ended. The
+run's own time is the sum of its processes', with what they collect.
 """
 
 from __future__ import annotations
 
 import resource
+import time
+from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -22,6 +26,10 @@ SHOWN, MOST = 0.5, 2.0
 """Processor seconds of one unit test: above the first it is listed, above the second it is a failure."""
 RUN_SHOWN, RUN_MOST = 100.0, 130.0
 """Processor seconds of all quick unit tests, with their collection; 66 s on 2026-11-28."""
+YARDSTICK = 0.005
+"""Processor seconds of `yardstick` on the machine on which the limits were chosen, with nothing else to do."""
+EVERY = 50
+"""Number of tests between two measurements of it."""
 _SENT = "redelivery_processor_time"
 
 
@@ -29,6 +37,14 @@ def used() -> float:
     """Return the processor seconds of this process, and of its children that have ended."""
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+def yardstick() -> float:
+    """Return the processor seconds of a fixed piece of work."""
+    began, found = time.process_time(), dict[int, str]()
+    for number in range(40_000):
+        found[number % 997] = str(number)
+    return time.process_time() - began
 
 
 class Finding(NamedTuple):
@@ -58,7 +74,10 @@ class Budget:
         """Begin with what the start has taken."""
         self._config = config
         self._tests: dict[str, float] = {}
+        # Of the other processes of the run, in seconds of the machine of the limits.
+        self._others_tests: dict[str, float] = {}
         self._others = 0.0
+        self._yardsticks = [yardstick()]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -68,13 +87,15 @@ class Budget:
             return (yield)
         finally:
             self._tests[item.nodeid] = used() - before
+            if len(self._tests) % EVERY == 0:
+                self._yardsticks.append(yardstick())
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Send the times to the process that reports; there, fail a run that exceeds a limit."""
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output[_SENT] = {"tests": self._tests, "run": used()}
+            output[_SENT] = {"tests": self._scaled(), "run": used() / self._slowness()}
         elif session.exitstatus == pytest.ExitCode.OK and any(each.fails for each in self.found()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -82,19 +103,30 @@ class Budget:
     def pytest_testnodedown(self, node: Any) -> None:
         """Take the times of another process of the run."""
         sent: dict[str, Any] = getattr(node, "workeroutput", {}).get(_SENT) or {"tests": {}, "run": 0.0}
-        self._tests.update(sent["tests"])
+        self._others_tests.update(sent["tests"])
         self._others += sent["run"]
+
+    def _slowness(self) -> float:
+        """Return how often more time this process has needed than the machine of the limits."""
+        return mean(self._yardsticks) / YARDSTICK
+
+    def _scaled(self) -> dict[str, float]:
+        slowness = self._slowness()
+        return {name: seconds / slowness for name, seconds in self._tests.items()}
+
+    def _whole(self) -> float:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        return self._others + (own.ru_utime + own.ru_stime) / self._slowness()
 
     def found(self) -> list[Finding]:
         """Return what took long."""
-        own = resource.getrusage(resource.RUSAGE_SELF)
-        return exceeded(self._tests, self._others + own.ru_utime + own.ru_stime)
+        return exceeded(self._others_tests | self._scaled(), self._whole())
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """List what took long."""
-        own = resource.getrusage(resource.RUSAGE_SELF)
-        whole = self._others + own.ru_utime + own.ru_stime
-        terminalreporter.section(f"processor time: {whole:.0f} s (more than {RUN_MOST:.0f} s is a failure)")
+        terminalreporter.section(
+            f"processor time: {self._whole():.0f} s (more than {RUN_MOST:.0f} s is a failure)"
+        )
         for each in self.found():
             failed = f" FAILED: more than {each.limit:g} s" if each.fails else ""
             terminalreporter.line(f"{each.seconds:8.2f} s {each.what}{failed}")

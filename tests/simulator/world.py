@@ -111,6 +111,11 @@ class BesideSuccesses:
             self._tries[key] += spared
         return self._tries[key]
 
+    def again(self, name: str) -> None:
+        """Forget a message that somebody has put back after it had died: its counts begin anew."""
+        for key in [key for key in self._first if key[0] == name]:
+            del self._first[key], self._tries[key]
+
 
 class World:
     """State of everything."""
@@ -428,6 +433,7 @@ class World:
             return False
         self.budget["redrive"] -= 1
         self.broker.redriven(found, self.now, self.step)
+        self.beside.again(found.name)
         for delivery in self.handlers if self.profile.strong else ():
             # Its number is a new one now.
             delivery.heard = delivery.heard and delivery.message is not found
