@@ -78,7 +78,7 @@ class Books:
     """Number of messages with a success."""
     cuts: int = 0
     left: list[int] = field(default_factory=list)
-    """Messages that are on the queue after the end."""
+    """Messages on the queue after the end and a restart: over STOMP Artemis may strand one at each cut."""
     letters: dict[int, int] = field(default_factory=dict)
     """Number of dead letters of each message that has one."""
     memory: dict[int, int] = field(default_factory=dict)
@@ -92,7 +92,8 @@ class Books:
     def summary(self) -> dict[str, object]:
         """Return the figures."""
         dead = {number for number in range(self.total) if number % BAD == 7}
-        missing = [n for n in range(self.total) if n not in dead and not self.successes[n]]
+        left = set(self.left)
+        missing = [n for n in range(self.total) if n not in dead | left and not self.successes[n]]
         return {
             "messages": self.total,
             "seconds": round(self.seconds),
@@ -101,8 +102,8 @@ class Books:
             "calls expected": sum(min(failures(n), 4) + (n not in dead) for n in range(self.total)),
             "cuts": self.cuts,
             "missing": len(missing),
-            "left": len(self.left),
-            "without a dead letter": len(dead - set(self.letters)),
+            "only after a restart": len(left),
+            "without a dead letter": len(dead - left - set(self.letters)),
             "wrongly dead": len(set(self.letters) - dead),
             "two dead letters": sum(count > 1 for count in self.letters.values()),
             "handled twice": sum(count > 1 for count in self.successes),
@@ -205,6 +206,8 @@ def soak(
     if running.error is not None:
         raise running.error
     tell(str(running.report))
+    broker.stop()
+    broker.start()
     books.left = _taken(broker, protocol, queue, 0)
     for letter in _taken(broker, protocol, f"{queue}.dead", total // BAD):
         books.letters[letter] = books.letters.get(letter, 0) + 1

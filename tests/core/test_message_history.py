@@ -68,7 +68,10 @@ def test_without_an_id_nothing_is_known() -> None:
     [
         (Proven(), RETURN * 100, True, True),
         (Proven(mark=False), 0.0, True, False),
-        (Proven(mark=False), 0.0, False, False),
+        (Proven(body=b"other"), 0.0, False, True),
+        (Proven(mark=False), RETURN, False, True),
+        (Proven(mark=False), RETURN + 1, False, False),
+        (Proven(mark=False, dated=False), 0.0, False, False),
         (Copy(), RETURN, True, True),
         (Copy(), RETURN + 1, True, False),
         (Copy(mark=False), 0.0, True, False),
@@ -80,9 +83,9 @@ def test_without_an_id_nothing_is_known() -> None:
 def test_by_which_evidence_a_message_is_accepted_unseen(
     copy: Copy, age: float, *, marks: bool, taken: bool
 ) -> None:
-    """Evidence: the broker's own id and flag; or equal bytes with a time, soon, flagged where the broker flags all."""
+    """Evidence: the broker's own id, or equal bytes with a time; flagged, or soon if the broker does not flag all."""
     history = MessageHistory()
-    accepted(history, Proven() if copy.strong else Copy(dated=copy.dated))
+    accepted(history, (Proven if copy.strong else Copy)(dated=copy.dated))
     assert unseen(history, copy, age, marks=marks) is taken
 
 

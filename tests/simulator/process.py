@@ -229,14 +229,14 @@ class Process:
                 raise Violation(f"unseen: {delivery.message_id} is accepted without a word")
 
     def _proven(self, unseen: AcceptUnseen) -> None:
-        """Check the proof of an earlier acceptance: the broker's id and flag, or the producer's time."""
+        """Check the proof of an earlier acceptance: the broker's id and flag, or a creation time."""
         delivery = unseen.delivery
         if unseen.why != ACCEPTED:
             return
         named = delivery.strong or delivery.dated or self.history.unique_ids
         if not named or (self.broker.profile.marks == "all" and not delivery.redelivered):
             raise Violation(f"unproven: {delivery.message_id} is taken for one that was accepted")
-        if delivery.strong and not delivery.redelivered:
+        if delivery.strong and not (delivery.redelivered or delivery.dated):
             raise Violation(f"unproven: {delivery.message_id} is accepted without the broker's mark")
 
     def _aside(self, number: int) -> int:

@@ -123,19 +123,23 @@ class MessageHistory:
         """Return True if the delivery is a duplicate of a message accepted over a lost connection; each counts once.
 
         With the broker's own id, the redelivered flag is proof. With a producer's id, it takes equal bytes that contain
-        a creation time (or `unique_ids`), an arrival soon after the loss, and the flag if the broker `marks` all.
+        a creation time (or `unique_ids`), an arrival soon after the loss, and the flag if the broker `marks` all. A
+        broker that does not, may redeliver its own id without the flag (Artemis over STOMP): then a time in the key is
+        proof, soon after the loss. A broker that has lost its data may begin its ids again, at another time.
         """
         key = delivery.key
         if key is None or key not in self._doubts:
             return False
-        strong = delivery.strong
-        if not strong and age > RETURN:
+        strong, soon = delivery.strong, age <= RETURN
+        if not strong and not soon:
             return False
         digest = None if strong else delivery.digest()
         # With or without the flag, it is this message or one that nothing distinguishes from it: the doubt is resolved.
         with self._lock:
             taken = self._doubts.take(key, digest)
-        return taken and (delivery.redelivered or not (strong or marks))
+        if not taken or delivery.redelivered:
+            return taken
+        return not marks and (not strong or (soon and delivery.dated))
 
     # A handler of a lost delivery.
 
