@@ -306,6 +306,26 @@ def test_named_failures_open_it_after_the_unnamed_end() -> None:
     assert not breaker.over(3600.0)
 
 
+def test_a_named_outage_after_one_of_twelve_hours_is_a_new_one() -> None:
+    """After the longest time, a success and ten minutes without an opening begin anew: named failures are spared."""
+    breaker = circuit(maximum_open=60, named=3)
+    assert all(fail(breaker, mail(f"m{n}"), 0.0, "outage") for n in range(3))
+    assert not fail(breaker, mail("late"), 60.0, "outage")
+    assert not fail(breaker, mail("later"), 61.0 + FORGET, "outage")
+    good = 62.0 + FORGET
+    breaker.succeeded(mail("other"), good, ())
+    assert all(fail(breaker, mail(f"n{n}"), good + 1, "outage") for n in range(3))
+    assert breaker.over(good + 2)
+    assert not fail(breaker, mail("bad"), good + 2, "outage")
+    breaker.succeeded(mail("other"), good + 3, ())
+    assert breaker.alert
+    later = good + 4 + FORGET
+    assert all(fail(breaker, mail(f"y{n}"), later, "outage") for n in range(3))
+    assert breaker.state == "open"
+    assert not breaker.over(later + 59)
+    assert fail(breaker, mail("y"), later + 59, "outage")
+
+
 def test_an_opening_after_a_while_is_a_new_one() -> None:
     """When it has been closed for ten minutes, its time counts anew, and so do the rounds."""
     breaker = circuit(maximum_unnamed=60, ramp=1)

@@ -26,7 +26,8 @@ The rule:
 3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes. Their
    time counts from the first, as does the size of the rounds. After the longest time the breaker closes and failures
-   are charged. Then unnamed failures do not open it before most of the last 200 results are successes.
+   are charged until one success. Then unnamed failures do not open it before most of the last 200 results are
+   successes; named ones open it anew once it has been closed for ten minutes since that success.
 """
 
 from __future__ import annotations
@@ -147,10 +148,11 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_before", "_began", "_bits", "_closed_at", "_delay", "_ended", "_extra", "_left", "_longest",
-        "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random", "_round", "_round_failed",
-        "_row_began", "_rules", "_service", "_shortest", "_size", "_strict", "_successes", "alert", "charging",
-        "cut_short", "failures", "messages", "opened", "since", "spared", "state", "until",
+        "_allowed", "_before", "_began", "_bits", "_calm_since", "_closed_at", "_delay", "_ended", "_extra",
+        "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random",
+        "_round", "_round_failed", "_row_began", "_rules", "_service", "_shortest", "_size", "_strict",
+        "_successes", "alert", "charging", "cut_short", "failures", "messages", "opened", "since", "spared",
+        "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -188,7 +190,8 @@ class Circuit:
         self._size, self._left = 1, 0
         self._round: set[Delivery] = set()
         self._round_failed = -inf
-        self._closed_at = self._delay = self.until = 0.0
+        # `_calm_since`: when it closed, or when failures were last charged because it was open for too long.
+        self._closed_at = self._calm_since = self._delay = self.until = 0.0
         """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
@@ -307,11 +310,12 @@ class Circuit:
         self._successes += 1
         self._bits = (self._bits << 1 | 1) & ALL_RESULTS
         if self.state == "closed":
-            self.charging = False
+            if self.charging:
+                self.charging, self._calm_since = False, now
             self._forget(now)
             # The later success of a message that failed in the last opening would prove an outage.
             unproven = bool(self._past) and not self._past[-1].proven
-            self.alert = self._began is not None or (unproven and now - self._closed_at < FORGET)
+            self.alert = self._began is not None or self._off or (unproven and now - self._closed_at < FORGET)
             return
         if self.state != "ramp":
             self.state = "ramp"
@@ -327,11 +331,12 @@ class Circuit:
     def _forget(self, now: float) -> None:
         """End the opening, once most of the last results are successes, or after a while without another."""
         most = self._bits.bit_count() > RESULTS // 2
-        if most or (not self._off and now - self._closed_at > FORGET):
-            self._began, self._off = None, False
+        self._off = self._off and not most
+        if most or now - self._calm_since > FORGET:
+            self._began = None
 
     def _close(self, now: float) -> None:
-        self.state, self._closed_at = "closed", now
+        self.state, self._closed_at, self._calm_since = "closed", now, now
         self._past.append(_Opening(self._row_began, now, proven=self._proven))
         self.alert = True
         self._proven = False
@@ -425,7 +430,8 @@ class Circuit:
             self.since, self.spared = now, 1
             self._forget(now)
             if self._began is None:
-                self._began, self._service, self._size, self._bits = now, False, 1, 0
+                self._began, self._service, self._size = now, False, 1
+                self._bits = self._bits if self._off else 0
             self._service = self._service or self._named > 0
         if not again:
             self.opened = now
