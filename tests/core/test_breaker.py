@@ -326,6 +326,20 @@ def test_a_named_outage_after_one_of_twelve_hours_is_a_new_one() -> None:
     assert fail(breaker, mail("y"), later + 59, "outage")
 
 
+def test_a_ramp_that_a_quiet_queue_never_ends_is_over_after_a_while() -> None:
+    """When nothing has failed often for ten minutes after a success in the ramp, the next opening is a new one."""
+    breaker = circuit(maximum_open=3600, named=1, reopen=2)
+    assert fail(breaker, mail("m"), 0.0, "outage")
+    breaker.succeeded(mail("m"), 300.0, ())
+    assert breaker.state == "ramp"
+    assert fail(breaker, mail("n"), 300.0 + FORGET, "outage")
+    assert breaker.state == "ramp"
+    later = 300.5 + FORGET
+    assert fail(breaker, mail("y"), later, "outage")
+    assert breaker.state == "open"
+    assert not breaker.over(later + 3599)
+
+
 def test_an_opening_after_a_while_is_a_new_one() -> None:
     """When it has been closed for ten minutes, its time counts anew, and so do the rounds."""
     breaker = circuit(maximum_unnamed=60, ramp=1)

@@ -24,10 +24,11 @@ The rule:
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
 3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
-4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes. Their
-   time counts from the first, as does the size of the rounds. After the longest time the breaker closes and failures
-   are charged until one success. Then unnamed failures do not open it before most of the last 200 results are
-   successes; named ones open it anew once it has been closed for ten minutes since that success.
+4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
+   in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
+   After the longest time the breaker closes and failures are charged until one success. Then unnamed failures do not
+   open it before most of the last 200 results are successes; named ones open it anew once it has been closed for ten
+   minutes since that success.
 """
 
 from __future__ import annotations
@@ -249,6 +250,10 @@ class Circuit:
         if weight == "own" or (weight == "maybe" and self._strict):
             self.ended(delivery)
             return False
+        if self.state == "ramp" and now - self.opened > FORGET:
+            # A quiet queue: too few messages came for the whole ramp, and for ten minutes none that failed as often.
+            self._close(self.opened)
+            self.failures = self.messages = self._named = 0
         if not self.failures and self.state == "closed":
             self._row_began = now
         own, first = self._is_own(record), self.is_first(record)
