@@ -27,11 +27,13 @@ class World(BreakerWorld):
     def __init__(self, scenario: dict[str, Any], weight: str, outage: float = 0.0) -> None:
         super().__init__({"handler": [], "consumer": {"workers": 4}, **scenario})
         self.weight, self.outage = weight, outage
+        # Messages with this letter succeed in the outage, too.
+        self.always = "-"
         self.accepted_at: dict[str, float] = {}
         self.uncharged = 0
 
     def rule(self, name: str) -> dict[str, Any]:
-        fails = name.startswith("b") or self.now < self.outage
+        fails = name.startswith("b") or (self.now < self.outage and not name.startswith(self.always))
         return {"result": self.weight if fails else "success", "seconds": 0.01}
 
     def say(self, what: str, *details: Any) -> None:
@@ -100,6 +102,26 @@ def test_three_bad_messages_beside_good_ones_end() -> None:
     assert sorted(world.dead) == ["b1", "b2", "b3"]
     assert world.uncharged <= 3 * 20
     assert max(world.accepted_at[f"g{n}"] - n for n in range(300)) < 15
+
+
+@pytest.mark.parametrize(
+    "case",
+    some(
+        [(queued, at) for queued in (1, 10, 160) for at in ((1.0,), (300.0,), (5.0, 10.0, 900.0))],
+        [(1, (1.0,)), (10, (300.0,))],
+        why="an hour of each: up to 1 s",
+    ),
+)
+def test_a_success_in_a_named_outage_costs_no_message(case: tuple[int, tuple[float, ...]]) -> None:
+    """A named outage of an hour, in which others succeed up to three times, leaves no dead letter."""
+    queued, successes = case
+    others = [{"at": at, "names": f"x{n}"} for n, at in enumerate(successes)]
+    scenario = {"messages": [{"at": 0.0, "names": f"m1..m{queued}"}, *others], "until": 4500.0}
+    world = World(scenario, "outage", outage=3600.0)
+    world.always = "x"
+    world.run()
+    assert (len(world.accepted_at), world.dead) == (queued + len(successes), [])
+    assert max(world.charges.values(), default=0) <= 1
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,22 @@ def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
     breaker, bad = circuit(), mail("bad")
     fail(breaker, bad, 0.0)
     breaker.succeeded(mail("other"), 1.0, [mail(f"r{n}") for n in range(0)])
-    assert not fail(breaker, bad, 2.0, "outage")
+    assert not fail(breaker, bad, 2.0)
     assert bad.record is not None
     assert bad.record.failed_at == (breaker, OWN)
     assert breaker.failures == 0
     assert not fail(breaker, bad, 3.0, "outage")
+
+
+def test_a_named_failure_is_evidence_only_right_after_a_success() -> None:
+    """A service may go down for good after a success: a message that failed between two is not charged for that."""
+    breaker, bad = circuit(named=3), mail("bad")
+    assert fail(breaker, bad, 0.0, "outage")
+    breaker.succeeded(mail("other"), 1.0, ())
+    assert not fail(breaker, bad, 2.0, "outage")
+    assert breaker.failures == 0
+    assert all(fail(breaker, bad, 3.0 + n, "outage") for n in range(3))
+    assert breaker.state == "open"
 
 
 def test_a_told_failure_is_spared_from_the_first() -> None:
@@ -264,13 +275,13 @@ def test_named_failures_beside_successes_are_bounded(most: int) -> None:
 
 
 def test_a_message_that_is_spared_beside_successes_waits_longer_and_longer() -> None:
-    """In the ramp a spared message waits 1, 2, 4, 8, 10 s: with 20 tries a partial outage of three minutes passes."""
+    """A message spared beside successes waits 1 s to 5 minutes: twenty tries outlive a partial outage of an hour."""
     breaker, record = circuit(), Record()
     waits = []
     for record.uncharged in range(20):
         waits.append(breaker.pause(record))
-    assert waits[:6] == [1, 2, 4, 8, 10, 10]
-    assert sum(waits) == 175
+    assert waits[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert sum(waits) > 3600
 
 
 def test_openings_are_one_until_most_results_are_successes() -> None:

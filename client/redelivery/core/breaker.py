@@ -23,7 +23,9 @@ The rule:
 2. A spared failure is not charged. An unnamed one is charged in every state once there is evidence: other messages have
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
-3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
+3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most,
+   each after a longer wait: an hour in all. While the breaker is closed, a named one is charged at once if another
+   message has succeeded since the failure before.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
    in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
    After the longest time the breaker closes and failures are charged until one success. Then unnamed failures do not
@@ -67,6 +69,9 @@ MOST_TRIES = GROWTH**7
 MOST_OUTAGES = 16
 # Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
+# Seconds for which a message waits at most that is spared beside successes. Twenty tries then last for an hour: it
+# outlives an outage in which another message has succeeded once.
+LONGEST_PAUSE = 300.0
 # Share by which the time between probes varies: several processes must not probe together.
 SPREAD = 0.1
 
@@ -260,10 +265,11 @@ class Circuit:
         beside = self._beside_successes(record)
         may = not beside or record.uncharged < self._rules.uncharged
         self._bits = self._bits << 1 & ALL_RESULTS
-        record.failed_at = self, OWN if own and self.state == "closed" else now
+        named = weight == "outage"
+        # A named failure is evidence only with a success since the one before: a service may be down from now on.
+        record.failed_at = self, OWN if own and not named and self.state == "closed" else now
         if not own:
             self.alert = True
-        named = weight == "outage"
         if self.state == "closed":
             spared = self._failed_closed(now, named=named, own=own, first=first)
         else:
@@ -385,7 +391,7 @@ class Circuit:
 
     def pause(self, record: Record) -> float:
         """Return how long a message waits at least, in seconds, that is spared while no round is planned."""
-        return min(self._shortest * 2.0 ** min(record.uncharged, 60), self._longest)
+        return min(self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE)
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
