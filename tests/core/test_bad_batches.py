@@ -29,12 +29,15 @@ class World(BreakerWorld):
         self.weight, self.outage = weight, outage
         # Messages with this letter succeed in the outage, too.
         self.always = "-"
+        # This one fails by a named exception.
+        self.named = "-"
         self.accepted_at: dict[str, float] = {}
         self.uncharged = 0
 
     def rule(self, name: str) -> dict[str, Any]:
         fails = name.startswith("b") or (self.now < self.outage and not name.startswith(self.always))
-        return {"result": self.weight if fails else "success", "seconds": 0.01}
+        weight = "outage" if name == self.named else self.weight
+        return {"result": weight if fails else "success", "seconds": 0.01}
 
     def say(self, what: str, *details: Any) -> None:
         """Keep no log."""
@@ -87,6 +90,19 @@ def test_good_messages_behind_bad_ones_are_not_late(case: tuple[int, str, bool, 
         late(bad, on=False, weight=weight, flow=flow),
     )
     assert max(a - b for a, b in zip(with_it, without, strict=True)) <= longest
+
+
+def test_one_named_failure_among_unnamed_ones_does_not_stop_good_messages() -> None:
+    """A named failure in the opening, and more unnamed bad messages than may be parked: good ones wait 21 minutes."""
+    good = [{"at": APART * n, "names": f"g{n}"} for n in range(80)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b300"}, *good],
+        "consumer": {"workers": 4, "maxParked": 100},
+    }
+    world = World({**scenario, "until": 3000.0}, "maybe")
+    world.named = "b1"
+    world.run()
+    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(80)) < 1260
 
 
 def test_three_bad_messages_beside_good_ones_end() -> None:

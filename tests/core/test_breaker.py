@@ -314,7 +314,18 @@ def test_named_failures_open_it_after_the_unnamed_end() -> None:
     fail(breaker, mail("late"), 60.0)
     assert [fail(breaker, mail(f"n{n}"), 61.0, "outage") for n in range(3)] == [True] * 3
     assert breaker.state == "open"
-    assert not breaker.over(3600.0)
+    assert fail(breaker, mail("n"), 3600.0, "outage")
+
+
+def test_unnamed_failures_end_a_row_of_named_ones_after_the_longest_time() -> None:
+    """While unnamed failures do not open it, one bad message with a named exception among them does not, either."""
+    breaker, bad = circuit(maximum_unnamed=60, named=3), mail("bad")
+    opened(breaker)
+    fail(breaker, mail("late"), 60.0)
+    for n in range(10):
+        assert fail(breaker, bad, 61.0 + n, "outage")
+        assert not fail(breaker, mail(f"m{n}"), 61.5 + n)
+    assert breaker.state == "closed"
 
 
 def test_a_named_outage_after_one_of_twelve_hours_is_a_new_one() -> None:
@@ -348,7 +359,7 @@ def test_a_ramp_that_a_quiet_queue_never_ends_is_over_after_a_while() -> None:
     later = 300.5 + FORGET
     assert fail(breaker, mail("y"), later, "outage")
     assert breaker.state == "open"
-    assert not breaker.over(later + 3599)
+    assert fail(breaker, mail("y"), later + 3599, "outage")
 
 
 def test_an_opening_after_a_while_is_a_new_one() -> None:
@@ -440,6 +451,18 @@ def test_a_named_failure_makes_the_longer_time_count() -> None:
     assert breaker.tries
     assert not fail(breaker, mail("n"), 600.0, "outage")
     assert breaker.state == "closed"
+
+
+def test_one_named_failure_does_not_make_the_longer_time_count_for_ever() -> None:
+    """Ten minutes after the last named failure the time of the unnamed ones counts again, and the breaker closes."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=3600, named=1)
+    opened(breaker)
+    assert fail(breaker, mail("n"), 1.0, "outage")
+    assert not fail(breaker, mail("m"), FORGET, "maybe")
+    assert breaker.tries
+    assert not fail(breaker, mail("m"), 1.0 + FORGET, "maybe")
+    assert (breaker.state, breaker.charging) == ("closed", True)
+    assert fail(breaker, mail("n"), 2.0 + FORGET, "outage")
 
 
 def test_it_stops_only_if_nothing_has_succeeded() -> None:

@@ -108,7 +108,8 @@ class Breaker:
     maximum_open: float | timedelta | None = 12 * 3600.0
     """Time since the first opening after which `at_maximum` applies. None: no limit."""
     maximum_unnamed: float | timedelta = 600.0
-    """The same if no exception registered with `Classifier.trip` was seen; `maximum_open` if that is shorter."""
+    """The same if no exception registered with `Classifier.trip` was seen for ten minutes; `maximum_open` if that is
+    shorter."""
     at_maximum: Literal["charge", "stop"] = "charge"
     """`charge`: failures are charged by the policy again. `stop`: if nothing has succeeded since the first opening, the
     consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
@@ -154,11 +155,11 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_before", "_began", "_bits", "_calm_since", "_closed_at", "_delay", "_ended", "_extra",
-        "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random",
-        "_round", "_round_failed", "_row_began", "_rules", "_service", "_shortest", "_size", "_strict",
-        "_successes", "alert", "charging", "cut_short", "failures", "messages", "opened", "since", "spared",
-        "state", "until",
+        "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
+        "_ended", "_extra", "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at", "_off",
+        "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules", "_shortest", "_size",
+        "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages", "opened", "since",
+        "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -186,10 +187,12 @@ class Circuit:
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
         self._proven = self.cut_short = False
         """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
-        # Openings that follow each other count as one: when the first began (None: it is over), if a named exception
-        # was seen, if unnamed failures do not open the breaker again, and the last results as bits (1: a success).
+        # Openings that follow each other count as one: when the first began (None: it is over), when a named exception
+        # was last seen in them, if unnamed failures do not open the breaker again, and the last results as bits (1: a
+        # success). `_charges_named`: `charging` is for named failures, too.
         self._began: float | None = None
-        self._service = self._off = False
+        self._named_at = -inf
+        self._off = self._charges_named = False
         self._bits = 0
         # Messages that the next round may try; those that it may still try; the tries that have not ended; and when
         # the last of them failed.
@@ -274,7 +277,7 @@ class Circuit:
             spared = self._failed_closed(now, named=named, own=own, first=first)
         else:
             # In an outage of a named service, unnamed failures are no part of it once a message has succeeded.
-            own = own or (self._service and beside)
+            own = own or (beside and self._is_down(now))
             spared = self._failed_open(delivery, now, named=named, own=own)
         if spared and may:
             record.uncharged += beside
@@ -283,9 +286,11 @@ class Circuit:
 
     def _failed_closed(self, now: float, *, named: bool, own: bool, first: bool) -> bool:
         # A breaker that was open for too long charges named failures until a success.
-        if own or (self.charging and self._service):
+        if own or (self.charging and self._charges_named):
             return False
         if not named and (self._off or not self._rules.failures):
+            # One message that fails by a named exception among many unnamed ones is no outage.
+            self._named = 0 if self._off else self._named
             return False
         self.failures += 1
         self.messages += first
@@ -295,11 +300,11 @@ class Circuit:
         return opens or named
 
     def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
-        self._service = self._service or named
+        self._named_at = now if named else self._named_at
         if self.over(now) and not self.stops:
             self._charge_again(now)
             return False
-        spared = named or not (own or (self._service and self._lasts(now) >= self._most_unnamed))
+        spared = named or not (own or (self._is_down(now) and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
         if self.state == "ramp":
             self.failures += 1
@@ -374,9 +379,13 @@ class Circuit:
     def _lasts(self, now: float) -> float:
         return 0.0 if self._began is None else now - self._began
 
+    def _is_down(self, now: float) -> bool:
+        """True if a named failure was seen lately: one alone does not keep unnamed bad messages here for hours."""
+        return now - self._named_at < FORGET
+
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
-        most = self._most_open if self._service else self._most_unnamed
+        most = self._most_open if self._is_down(now) else self._most_unnamed
         return self.state != "closed" and (self.cut_short or self._lasts(now) >= most)
 
     def kept(self, after: float, now: float) -> float:
@@ -441,9 +450,9 @@ class Circuit:
             self.since, self.spared = now, 1
             self._forget(now)
             if self._began is None:
-                self._began, self._service, self._size = now, False, 1
+                self._began, self._named_at, self._size = now, -inf, 1
                 self._bits = self._bits if self._off else 0
-            self._service = self._service or self._named > 0
+            self._named_at = now if self._named else self._named_at
         if not again:
             self.opened = now
         else:
@@ -457,6 +466,7 @@ class Circuit:
     def _charge_again(self, now: float) -> None:
         """Close, and charge failures: bad messages must not be retried for ever."""
         self._close(now)
+        self._charges_named = self._is_down(now)
         self.charging = self._off = True
         self._bits = 0
         self.failures = self.messages = self._named = 0
