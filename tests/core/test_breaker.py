@@ -55,6 +55,23 @@ def test_what_is_given_back_in_order_is_handled_in_order() -> None:
     assert world.done == [f"m{n}" for n in range(1, 11)]
 
 
+def test_messages_without_room_do_no_work_while_it_is_open() -> None:
+    """What a round has left, with no room to park more, is no work: a run that ends by itself would never end."""
+    scenario: dict[str, Any] = {
+        "messages": [{"at": 0, "names": "m1..m20"}],
+        "consumer": {"workers": 2, "maxParked": 6},
+        "handler": [{"result": "outage"}],
+        "until": 300,
+    }
+    world = BreakerWorld(scenario)
+    world.run()
+    load = world.engine.load
+    assert world.engine._gate.circuit is not None
+    assert (world.engine._gate.circuit.left > 0, load.full, load.running) == (True, True, 0)
+    assert (load.working, load.ready()) == (0, 0)
+    assert load.waiting == 20
+
+
 # The circuit alone.
 
 

@@ -183,7 +183,11 @@ class Workload:
     def _dispatchable(self) -> int:
         """Return how many of those ready may be dispatched now."""
         ready, gate = self._schedule.ready(), self._gate
-        return min(ready, max(gate.slots(len(self._running)), gate.left)) if gate.watches else ready
+        if not gate.watches:
+            return ready
+        # What a round has left is for messages that were not tried, which need room to be parked.
+        left = gate.left if gate.left and self.fresh else 0
+        return min(ready, max(gate.slots(len(self._running)), left))
 
     @property
     def fresh(self) -> bool:
