@@ -166,13 +166,13 @@ def test_every_file_of_a_log_is_checked(
     assert query.bodies() == ["good"]
 
 
-@pytest.mark.parametrize("emptied", [lambda content: b"", lambda content: bytes(len(content))])
+@pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_refusal_outlives_its_file(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
     tmp_path: Path,
-    emptied: Callable[[bytes], bytes],
+    zeros: bool,
     which: int,
 ) -> None:
     """A disk that empties a verdict of a committed batch loses no refused message: its refusals are there twice."""
@@ -182,7 +182,7 @@ def test_a_refusal_outlives_its_file(
     query.step(fails_bad)
     query.die()
     damaged = sorted((tmp_path / "wal" / "verdicts").iterdir())[which]
-    damaged.write_bytes(emptied(damaged.read_bytes()))
+    damaged.write_bytes(bytes(damaged.stat().st_size if zeros else 0))
     query.drain(fails_bad)
     assert query.bodies() == ["good"]
     assert dead_bodies(redelivery_broker) == [b"bad"]
