@@ -292,13 +292,15 @@ def test_named_failures_beside_successes_are_bounded(most: int) -> None:
 
 
 def test_a_message_that_is_spared_beside_successes_waits_longer_and_longer() -> None:
-    """A message spared beside successes waits 1 s to 5 minutes: twenty tries outlive a partial outage of an hour."""
+    """A message with a named exception waits 1 s to 5 minutes beside successes: twenty tries outlive an hour."""
     breaker, record = circuit(), Record()
     waits = []
     for record.uncharged in range(20):
-        waits.append(breaker.pause(record))
+        waits.append(breaker.pause(record, named=True))
     assert waits[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert sum(waits) > 3600
+    # Unnamed ones are tried until they are charged: others may wait for their room.
+    assert breaker.pause(record, named=False) == 10
 
 
 def test_openings_are_one_until_most_results_are_successes() -> None:

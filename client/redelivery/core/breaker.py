@@ -24,7 +24,7 @@ The rule:
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
 3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most,
-   each after a longer wait: an hour in all. While the breaker is closed, a named one is charged at once if another
+   if they are named each after a longer wait, an hour in all. While the breaker is closed, a named one is charged at once if another
    message has succeeded since the failure before.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
    in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
@@ -69,8 +69,8 @@ MOST_TRIES = GROWTH**7
 MOST_OUTAGES = 16
 # Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
-# Seconds for which a message waits at most that is spared beside successes. Twenty tries then last for an hour: it
-# outlives an outage in which another message has succeeded once.
+# Seconds for which a message waits at most whose named failures are spared beside successes. Twenty tries then last for
+# an hour: it outlives an outage in which another message has succeeded once.
 LONGEST_PAUSE = 300.0
 # Share by which the time between probes varies: several processes must not probe together.
 SPREAD = 0.1
@@ -398,9 +398,11 @@ class Circuit:
         """True if the consumer must stop when `over` is true: nothing has succeeded since the first opening."""
         return self._rules.at_maximum == "stop" and self._began is not None and self._ended < self._began
 
-    def pause(self, record: Record) -> float:
-        """Return how long a message waits at least, in seconds, that is spared while no round is planned."""
-        return min(self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE)
+    def pause(self, record: Record, *, named: bool) -> float:
+        """Return how long a message waits at least, in seconds, that is spared beside successes, or without a round."""
+        return min(
+            self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE if named else self._longest
+        )
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
