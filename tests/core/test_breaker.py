@@ -56,7 +56,7 @@ def test_what_is_given_back_in_order_is_handled_in_order() -> None:
 
 
 def test_messages_without_room_do_no_work_while_it_is_open() -> None:
-    """What a round has left, with no room to park more, is no work: a run that ends by itself would never end."""
+    """Messages that a round has left, with no room to park them, are no work: a run that ends by itself ends."""
     scenario: dict[str, Any] = {
         "messages": [{"at": 0, "names": "m1..m20"}],
         "consumer": {"workers": 2, "maxParked": 6},

@@ -24,8 +24,8 @@ The rule:
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
 3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most,
-   if they are named each after a longer wait, an hour in all. While the breaker is closed, a named one is charged at once if another
-   message has succeeded since the failure before.
+   if they are named each after a longer wait, an hour in all. While the breaker is closed, a named one is charged at
+   once if another message has succeeded since the failure before.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
    in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
    After the longest time the breaker closes and failures are charged until one success. Then unnamed failures do not
