@@ -402,6 +402,20 @@ def test_a_hung_probe_makes_room_after_a_minute() -> None:
     assert breaker.admits(1.0 + PATIENCE)
 
 
+def test_rounds_grow_when_tries_fail_after_more_than_a_minute() -> None:
+    """Handlers that fail by a long time-out are passed in growing rounds, too; one that hangs keeps rounds small."""
+    breaker = circuit()
+    opened(breaker)
+    tries = [mail(f"t{n}") for n in range(3)]
+    for n, each in enumerate(tries):
+        breaker.dispatched(each, 1.0 + n * PATIENCE)
+    assert fail(breaker, tries[0], 91.0)
+    assert breaker.next_tries == 1
+    assert fail(breaker, tries[1], 151.0)
+    breaker.dispatched(mail("t3"), 1.0 + 3 * PATIENCE)
+    assert breaker.left == 3
+
+
 def test_hung_handlers_do_not_stop_the_ramp() -> None:
     """Handlers that never end allow one more dispatch each minute in the ramp."""
     breaker = circuit()

@@ -157,9 +157,9 @@ class Circuit:
     __slots__ = (
         "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
         "_ended", "_extra", "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at", "_off",
-        "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules", "_shortest", "_size",
-        "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages", "opened", "since",
-        "spared", "state", "until",
+        "_overdue", "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules",
+        "_shortest", "_size", "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages",
+        "opened", "since", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -198,6 +198,8 @@ class Circuit:
         # the last of them failed.
         self._size, self._left = 1, 0
         self._round: set[Delivery] = set()
+        # Tries of earlier rounds that have not ended.
+        self._overdue: set[Delivery] = set()
         self._round_failed = -inf
         # `_calm_since`: when it closed, or when failures were last charged because it was open for too long.
         self._closed_at = self._calm_since = self._delay = self.until = 0.0
@@ -244,6 +246,7 @@ class Circuit:
             self.until = now + PATIENCE
             return
         if begins:
+            self._overdue |= self._round
             self._round.clear()
             self._left, self._round_failed = self._size, -inf
         self._left = max(0, self._left - 1)
@@ -315,7 +318,15 @@ class Circuit:
             self._round_failed = now
             if not self._round:
                 self._open(now)
+        elif delivery in self._overdue:
+            # Slow handlers: the rounds grow when the last of them has failed. One that hangs keeps them small.
+            self._overdue.discard(delivery)
+            if not self._overdue:
+                self._grow()
         return spared
+
+    def _grow(self) -> None:
+        self._size = min(self._size * GROWTH, MOST_TRIES)
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
         """Record a success. `running`: the deliveries whose handlers run, this one included."""
@@ -336,6 +347,7 @@ class Circuit:
         if self.state != "ramp":
             self.state = "ramp"
             self._round.clear()
+            self._overdue.clear()
             self._left = self._allowed = self._extra = 0
             self._before = {each for each in running if each is not delivery}
         self._allowed += 1
@@ -357,6 +369,7 @@ class Circuit:
         self.alert = True
         self._proven = False
         self._round.clear()
+        self._overdue.clear()
         self._allowed = self._left = 0
         self._before.clear()
         self.cut_short = False
@@ -364,6 +377,7 @@ class Circuit:
     def ended(self, delivery: Delivery) -> None:
         """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
         self._before.discard(delivery)
+        self._overdue.discard(delivery)
         if delivery in self._round:
             self._round.discard(delivery)
             if not self._round:
@@ -372,6 +386,7 @@ class Circuit:
 
     def lost(self) -> None:
         """Stop waiting for the tries of a round. The next round is due at once."""
+        self._overdue.clear()
         if self.state == "probing":
             self._round.clear()
             self.state, self._left, self.until = "open", 0, -inf
@@ -458,7 +473,7 @@ class Circuit:
         if not again:
             self.opened = now
         else:
-            self._size = min(self._size * GROWTH, MOST_TRIES)
+            self._grow()
         self._delay = min(self._delay * 2, self._longest) if again else self._shortest
         spread = 0.0 if self._random is None else SPREAD * (2 * self._random.random() - 1)
         self.until = now + self._delay * (1 + spread)
