@@ -105,6 +105,18 @@ def test_one_named_failure_among_unnamed_ones_does_not_stop_good_messages() -> N
     assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(80)) < 1260
 
 
+def test_good_messages_pass_as_many_bad_ones_as_may_be_parked() -> None:
+    """Named bad messages, which wait for minutes between their tries, may fill all room: good ones pass them."""
+    good = [{"at": APART * n, "names": f"g{n}"} for n in range(60)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b8"}, *good],
+        "consumer": {"workers": 2, "maxParked": 8},
+    }
+    world = World({**scenario, "until": 2000.0}, "outage")
+    world.run()
+    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(60)) < 60
+
+
 def test_three_bad_messages_beside_good_ones_end() -> None:
     """Three messages with a named exception, beside good ones, are dead after their policy and 20 tries at most."""
     good = [{"at": 1.0 * n, "names": f"g{n}"} for n in range(300)]

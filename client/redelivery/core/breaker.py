@@ -220,6 +220,11 @@ class Circuit:
         return len(self._before) + self._extra + self._allowed + 1 if self.state == "ramp" else 0
 
     @property
+    def calm(self) -> bool:
+        """True if it is closed, and its last opening is over, or was open for so long that failures are charged."""
+        return self.state == "closed" and (self._began is None or self._off)
+
+    @property
     def tries(self) -> bool:
         """True if what is dispatched is a try: a message not yet tried, if there is one."""
         return self.state in ("open", "probing")

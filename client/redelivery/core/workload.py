@@ -204,10 +204,11 @@ class Workload:
     def room(self) -> int:
         """Number of deliveries that may still be parked.
 
-        One more while the breaker is not closed: the message behind as many bad ones as may be parked must be tried.
+        One more while the breaker is not closed, or was open lately: the message behind as many bad ones as may be
+        parked must be tried, and these may wait for minutes.
         """
-        room = self._asides.most_parked - self.parked
-        return room if self._gate.state == "closed" else room + 1
+        circuit, room = self._gate.circuit, self._asides.most_parked - self.parked
+        return room if circuit is None or circuit.calm else room + 1
 
     @property
     def full(self) -> bool:
