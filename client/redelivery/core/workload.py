@@ -207,7 +207,8 @@ class Workload:
         One more while the breaker is not closed, or was open lately: the message behind as many bad ones as may be
         parked must be tried, and these may wait for minutes.
         """
-        circuit, room = self._gate.circuit, self._asides.most_parked - self.parked
+        room = self._asides.most_parked - self.parked
+        circuit = self._gate.circuit
         return room if circuit is None or circuit.calm else room + 1
 
     @property
