@@ -27,12 +27,17 @@ class World(BreakerWorld):
     def __init__(self, scenario: dict[str, Any], weight: str, outage: float = 0.0) -> None:
         super().__init__({"handler": [], "consumer": {"workers": 4}, **scenario})
         self.weight, self.outage = weight, outage
+        # Messages with this letter succeed in the outage, too.
+        self.always = "-"
+        # This one fails by a named exception.
+        self.named = "-"
         self.accepted_at: dict[str, float] = {}
         self.uncharged = 0
 
     def rule(self, name: str) -> dict[str, Any]:
-        fails = name.startswith("b") or self.now < self.outage
-        return {"result": self.weight if fails else "success", "seconds": 0.01}
+        fails = name.startswith("b") or (self.now < self.outage and not name.startswith(self.always))
+        weight = "outage" if name == self.named else self.weight
+        return {"result": weight if fails else "success", "seconds": 0.01}
 
     def say(self, what: str, *details: Any) -> None:
         """Keep no log."""
@@ -87,6 +92,31 @@ def test_good_messages_behind_bad_ones_are_not_late(case: tuple[int, str, bool, 
     assert max(a - b for a, b in zip(with_it, without, strict=True)) <= longest
 
 
+def test_one_named_failure_among_unnamed_ones_does_not_stop_good_messages() -> None:
+    """A named failure in the opening, and more unnamed bad messages than may be parked: good ones wait 21 minutes."""
+    good = [{"at": APART * n, "names": f"g{n}"} for n in range(80)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b300"}, *good],
+        "consumer": {"workers": 4, "maxParked": 100},
+    }
+    world = World({**scenario, "until": 3000.0}, "maybe")
+    world.named = "b1"
+    world.run()
+    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(80)) < 1260
+
+
+def test_good_messages_pass_as_many_bad_ones_as_may_be_parked() -> None:
+    """Named bad messages, which wait for minutes between their tries, may fill all room: good ones pass them."""
+    good = [{"at": APART * n, "names": f"g{n}"} for n in range(60)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b8"}, *good],
+        "consumer": {"workers": 2, "maxParked": 8},
+    }
+    world = World({**scenario, "until": 2000.0}, "outage")
+    world.run()
+    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(60)) < 60
+
+
 def test_three_bad_messages_beside_good_ones_end() -> None:
     """Three messages with a named exception, beside good ones, are dead after their policy and 20 tries at most."""
     good = [{"at": 1.0 * n, "names": f"g{n}"} for n in range(300)]
@@ -100,6 +130,26 @@ def test_three_bad_messages_beside_good_ones_end() -> None:
     assert sorted(world.dead) == ["b1", "b2", "b3"]
     assert world.uncharged <= 3 * 20
     assert max(world.accepted_at[f"g{n}"] - n for n in range(300)) < 15
+
+
+@pytest.mark.parametrize(
+    "case",
+    some(
+        [(queued, at) for queued in (1, 10, 160) for at in ((1.0,), (300.0,), (5.0, 10.0, 900.0))],
+        [(1, (1.0,)), (10, (300.0,))],
+        why="an hour of each: up to 1 s",
+    ),
+)
+def test_a_success_in_a_named_outage_costs_no_message(case: tuple[int, tuple[float, ...]]) -> None:
+    """A named outage of an hour, in which others succeed up to three times, leaves no dead letter."""
+    queued, successes = case
+    others = [{"at": at, "names": f"x{n}"} for n, at in enumerate(successes)]
+    scenario = {"messages": [{"at": 0.0, "names": f"m1..m{queued}"}, *others], "until": 4500.0}
+    world = World(scenario, "outage", outage=3600.0)
+    world.always = "x"
+    world.run()
+    assert (len(world.accepted_at), world.dead) == (queued + len(successes), [])
+    assert max(world.charges.values(), default=0) <= 1
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,23 @@ def test_what_is_given_back_in_order_is_handled_in_order() -> None:
     assert world.done == [f"m{n}" for n in range(1, 11)]
 
 
+def test_messages_without_room_do_no_work_while_it_is_open() -> None:
+    """Messages that a round has left, with no room to park them, are no work: a run that ends by itself ends."""
+    scenario: dict[str, Any] = {
+        "messages": [{"at": 0, "names": "m1..m20"}],
+        "consumer": {"workers": 2, "maxParked": 6},
+        "handler": [{"result": "outage"}],
+        "until": 300,
+    }
+    world = BreakerWorld(scenario)
+    world.run()
+    load = world.engine.load
+    assert world.engine._gate.circuit is not None
+    assert (world.engine._gate.circuit.left > 0, load.full, load.running) == (True, True, 0)
+    assert (load.working, load.ready()) == (0, 0)
+    assert load.waiting == 20
+
+
 # The circuit alone.
 
 
@@ -106,11 +123,22 @@ def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
     breaker, bad = circuit(), mail("bad")
     fail(breaker, bad, 0.0)
     breaker.succeeded(mail("other"), 1.0, [mail(f"r{n}") for n in range(0)])
-    assert not fail(breaker, bad, 2.0, "outage")
+    assert not fail(breaker, bad, 2.0)
     assert bad.record is not None
     assert bad.record.failed_at == (breaker, OWN)
     assert breaker.failures == 0
     assert not fail(breaker, bad, 3.0, "outage")
+
+
+def test_a_named_failure_is_evidence_only_right_after_a_success() -> None:
+    """A service may go down for good after a success: a message that failed between two is not charged for that."""
+    breaker, bad = circuit(named=3), mail("bad")
+    assert fail(breaker, bad, 0.0, "outage")
+    breaker.succeeded(mail("other"), 1.0, ())
+    assert not fail(breaker, bad, 2.0, "outage")
+    assert breaker.failures == 0
+    assert all(fail(breaker, bad, 3.0 + n, "outage") for n in range(3))
+    assert breaker.state == "open"
 
 
 def test_a_told_failure_is_spared_from_the_first() -> None:
@@ -264,13 +292,15 @@ def test_named_failures_beside_successes_are_bounded(most: int) -> None:
 
 
 def test_a_message_that_is_spared_beside_successes_waits_longer_and_longer() -> None:
-    """In the ramp a spared message waits 1, 2, 4, 8, 10 s: with 20 tries a partial outage of three minutes passes."""
+    """A message with a named exception waits 1 s to 5 minutes beside successes: twenty tries outlive an hour."""
     breaker, record = circuit(), Record()
     waits = []
     for record.uncharged in range(20):
-        waits.append(breaker.pause(record))
-    assert waits[:6] == [1, 2, 4, 8, 10, 10]
-    assert sum(waits) == 175
+        waits.append(breaker.pause(record, named=True))
+    assert waits[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert sum(waits) > 3600
+    # Unnamed ones are tried until they are charged: others may wait for their room.
+    assert breaker.pause(record, named=False) == 10
 
 
 def test_openings_are_one_until_most_results_are_successes() -> None:
@@ -303,7 +333,52 @@ def test_named_failures_open_it_after_the_unnamed_end() -> None:
     fail(breaker, mail("late"), 60.0)
     assert [fail(breaker, mail(f"n{n}"), 61.0, "outage") for n in range(3)] == [True] * 3
     assert breaker.state == "open"
-    assert not breaker.over(3600.0)
+    assert fail(breaker, mail("n"), 3600.0, "outage")
+
+
+def test_unnamed_failures_end_a_row_of_named_ones_after_the_longest_time() -> None:
+    """While unnamed failures do not open it, one bad message with a named exception among them does not, either."""
+    breaker, bad = circuit(maximum_unnamed=60, named=3), mail("bad")
+    opened(breaker)
+    fail(breaker, mail("late"), 60.0)
+    for n in range(10):
+        assert fail(breaker, bad, 61.0 + n, "outage")
+        assert not fail(breaker, mail(f"m{n}"), 61.5 + n)
+    assert breaker.state == "closed"
+
+
+def test_a_named_outage_after_one_of_twelve_hours_is_a_new_one() -> None:
+    """After the longest time, a success and ten minutes without an opening begin anew: named failures are spared."""
+    breaker = circuit(maximum_open=60, named=3)
+    assert all(fail(breaker, mail(f"m{n}"), 0.0, "outage") for n in range(3))
+    assert not fail(breaker, mail("late"), 60.0, "outage")
+    assert not fail(breaker, mail("later"), 61.0 + FORGET, "outage")
+    good = 62.0 + FORGET
+    breaker.succeeded(mail("other"), good, ())
+    assert all(fail(breaker, mail(f"n{n}"), good + 1, "outage") for n in range(3))
+    assert breaker.over(good + 2)
+    assert not fail(breaker, mail("bad"), good + 2, "outage")
+    breaker.succeeded(mail("other"), good + 3, ())
+    assert breaker.alert
+    later = good + 4 + FORGET
+    assert all(fail(breaker, mail(f"y{n}"), later, "outage") for n in range(3))
+    assert breaker.state == "open"
+    assert not breaker.over(later + 59)
+    assert fail(breaker, mail("y"), later + 59, "outage")
+
+
+def test_a_ramp_that_a_quiet_queue_never_ends_is_over_after_a_while() -> None:
+    """When nothing has failed often for ten minutes after a success in the ramp, the next opening is a new one."""
+    breaker = circuit(maximum_open=3600, named=1, reopen=2)
+    assert fail(breaker, mail("m"), 0.0, "outage")
+    breaker.succeeded(mail("m"), 300.0, ())
+    assert breaker.state == "ramp"
+    assert fail(breaker, mail("n"), 300.0 + FORGET, "outage")
+    assert breaker.state == "ramp"
+    later = 300.5 + FORGET
+    assert fail(breaker, mail("y"), later, "outage")
+    assert breaker.tries
+    assert fail(breaker, mail("y"), later + 3599, "outage")
 
 
 def test_an_opening_after_a_while_is_a_new_one() -> None:
@@ -325,6 +400,20 @@ def test_a_hung_probe_makes_room_after_a_minute() -> None:
     breaker.dispatched(mail("hung"), 1.0)
     assert not breaker.admits(1.0 + PATIENCE - 1)
     assert breaker.admits(1.0 + PATIENCE)
+
+
+def test_rounds_grow_when_tries_fail_after_more_than_a_minute() -> None:
+    """Handlers that fail by a long time-out are passed in growing rounds, too; one that hangs keeps rounds small."""
+    breaker = circuit()
+    opened(breaker)
+    tries = [mail(f"t{n}") for n in range(3)]
+    for n, each in enumerate(tries):
+        breaker.dispatched(each, 1.0 + n * PATIENCE)
+    assert fail(breaker, tries[0], 91.0)
+    assert breaker.next_tries == 1
+    assert fail(breaker, tries[1], 151.0)
+    breaker.dispatched(mail("t3"), 1.0 + 3 * PATIENCE)
+    assert breaker.left == 3
 
 
 def test_hung_handlers_do_not_stop_the_ramp() -> None:
@@ -395,6 +484,18 @@ def test_a_named_failure_makes_the_longer_time_count() -> None:
     assert breaker.tries
     assert not fail(breaker, mail("n"), 600.0, "outage")
     assert breaker.state == "closed"
+
+
+def test_one_named_failure_does_not_make_the_longer_time_count_for_ever() -> None:
+    """Ten minutes after the last named failure the time of the unnamed ones counts again, and the breaker closes."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=3600, named=1)
+    opened(breaker)
+    assert fail(breaker, mail("n"), 1.0, "outage")
+    assert not fail(breaker, mail("m"), FORGET, "maybe")
+    assert breaker.tries
+    assert not fail(breaker, mail("m"), 1.0 + FORGET, "maybe")
+    assert (breaker.state, breaker.charging) == ("closed", True)
+    assert fail(breaker, mail("n"), 2.0 + FORGET, "outage")
 
 
 def test_it_stops_only_if_nothing_has_succeeded() -> None:

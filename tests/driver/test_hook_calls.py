@@ -320,6 +320,38 @@ def test_hooks_on_a_loop_are_bounded(
     assert len(caplog.messages) == 1
 
 
+def test_plain_hooks_that_waited_are_all_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When an awaited hook ends, all plain ones behind it are called, not one for each that has ended."""
+    monkeypatch.setattr(hook_tasks, "AT_ONCE", 1)
+    made: list[int] = []
+
+    async def main() -> None:
+        tasks, go_on, turns, last = HookTasks(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+        tasks.entered(asyncio.get_running_loop())
+
+        async def hook() -> None:
+            await go_on.wait()
+
+        def plain(number: int) -> None:
+            made.append(number)
+            if number == 4:
+                last.set()
+
+        tasks.here(as_hook(hook))
+        for number in range(5):
+            tasks.elsewhere(as_hook(lambda number=number: plain(number)))  # type: ignore[misc]
+        # Their turns on the loop come first, and find no room.
+        asyncio.get_running_loop().call_soon(turns.set)
+        await turns.wait()
+        assert not made
+        go_on.set()
+        async with asyncio.timeout(10):
+            await last.wait()
+
+    asyncio.run(main())
+    assert made == [0, 1, 2, 3, 4]
+
+
 def test_hooks_end_with_their_connection(caplog: pytest.LogCaptureFixture) -> None:
     """Async hooks that have not ended within the time of the close are cancelled; calls that wait are not made."""
     ended: list[str] = []

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.conftest import HOURS
-from tests.spark.query import Killed, Query, fails_bad
+from tests.spark.query import Killed, Query, dead_bodies, fails_bad
 from tests.spark.segments import head, publish, read
 from tests.spark.tables import bodies as bodies_of
 from tests.spark.tables import fill
@@ -164,6 +164,28 @@ def test_every_file_of_a_log_is_checked(
     damaged.write_bytes(content)
     assert query.step()
     assert query.bodies() == ["good"]
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_refusal_outlives_its_file(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    tmp_path: Path,
+    zeros: bool,
+    which: int,
+) -> None:
+    """A disk that empties a verdict of a committed batch loses no refused message: its refusals are there twice."""
+    query = make_query(uri="jms.redeliveryPolicy.maximumRedeliveries=0")
+    redelivery_broker.send("orders", "good")
+    redelivery_broker.send("orders", "bad")
+    query.step(fails_bad)
+    query.die()
+    damaged = sorted((tmp_path / "wal" / "verdicts").iterdir())[which]
+    damaged.write_bytes(bytes(damaged.stat().st_size if zeros else 0))
+    query.drain(fails_bad)
+    assert query.bodies() == ["good"]
+    assert dead_bodies(redelivery_broker) == [b"bad"]
 
 
 @pytest.mark.parametrize(

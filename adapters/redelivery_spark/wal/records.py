@@ -1,7 +1,9 @@
 """Records of executors and sinks in the write-ahead log: verdicts on rows, and marks of failures.
 
 A verdict has the decisions of one handler on the rows of one Arrow batch, published before the rows are passed on.
-Other attempts of the task, and other actions over the same batch, read earlier verdicts and follow them.
+Other attempts of the task, and other actions over the same batch, read earlier verdicts and follow them. Its refusals
+are published again, as a verdict of their own: a file that a disk has emptied looks like one that a power cut emptied,
+and its refused rows would count as processed.
 """
 
 from __future__ import annotations
@@ -172,13 +174,15 @@ class Records:
             "refused": {str(at): refusal.said() for at, refusal in verdict.refused.items()},
         }
         content = json.dumps(said).encode()
-        if publish_checked(self.store, _file(name), content, durable=durable):
-            return True
-        if _content(self.store, _file(name)).runs:
-            return False
-        # Published without fsync, before a power cut: only its name is left.
-        self.store.remove([_file(name)])
-        return publish_checked(self.store, _file(name), content, durable=durable)
+        first = publish_checked(self.store, _file(name), content, durable=durable)
+        if not first and not _content(self.store, _file(name)).runs:
+            # Published without fsync, before a power cut: only its name is left.
+            self.store.remove([_file(name)])
+            first = publish_checked(self.store, _file(name), content, durable=durable)
+        if first and verdict.refused:
+            again = json.dumps(said | {"places": runs_of(verdict.refused)}).encode()
+            publish_checked(self.store, _file(_again(name)), again)
+        return first
 
     def of_batch(self, batch: int, mark: str) -> Earlier:
         """Return the decisions of earlier attempts on the rows of a batch, with one handler.
@@ -237,6 +241,12 @@ class Records:
     def forget_failures(self) -> None:
         """Remove the marks: their batch has succeeded or was split."""
         self.store.remove(self.marks())
+
+
+def _again(name: str) -> str:
+    """Return the name of the verdict that has only the refusals of another one."""
+    begin, digest, first, last = name.rsplit("-", 3)
+    return f"{begin}-{digest}r-{first}-{last}"
 
 
 def batch_of(name: str) -> int:

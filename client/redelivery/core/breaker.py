@@ -23,10 +23,14 @@ The rule:
 2. A spared failure is not charged. An unnamed one is charged in every state once there is evidence: other messages have
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
-3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most.
-4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes. Their
-   time counts from the first, as does the size of the rounds. After the longest time the breaker closes and failures
-   are charged. Then unnamed failures do not open it before most of the last 200 results are successes.
+3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most,
+   if they are named each after a longer wait, an hour in all. While the breaker is closed, a named one is charged at
+   once if another message has succeeded since the failure before.
+4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
+   in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
+   After the longest time the breaker closes and failures are charged until one success. Then unnamed failures do not
+   open it before most of the last 200 results are successes; named ones open it anew once it has been closed for ten
+   minutes since that success.
 """
 
 from __future__ import annotations
@@ -65,6 +69,9 @@ MOST_TRIES = GROWTH**7
 MOST_OUTAGES = 16
 # Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
+# Seconds for which a message waits at most whose named failures are spared beside successes. Twenty tries then last for
+# an hour: it outlives an outage in which another message has succeeded once.
+LONGEST_PAUSE = 300.0
 # Share by which the time between probes varies: several processes must not probe together.
 SPREAD = 0.1
 
@@ -101,7 +108,8 @@ class Breaker:
     maximum_open: float | timedelta | None = 12 * 3600.0
     """Time since the first opening after which `at_maximum` applies. None: no limit."""
     maximum_unnamed: float | timedelta = 600.0
-    """The same if no exception registered with `Classifier.trip` was seen; `maximum_open` if that is shorter."""
+    """The same if no exception registered with `Classifier.trip` was seen for ten minutes; `maximum_open` if that is
+    shorter."""
     at_maximum: Literal["charge", "stop"] = "charge"
     """`charge`: failures are charged by the policy again. `stop`: if nothing has succeeded since the first opening, the
     consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
@@ -147,10 +155,11 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_before", "_began", "_bits", "_closed_at", "_delay", "_ended", "_extra", "_left", "_longest",
-        "_most_open", "_most_unnamed", "_named", "_off", "_past", "_proven", "_random", "_round", "_round_failed",
-        "_row_began", "_rules", "_service", "_shortest", "_size", "_strict", "_successes", "alert", "charging",
-        "cut_short", "failures", "messages", "opened", "since", "spared", "state", "until",
+        "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
+        "_ended", "_extra", "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at", "_off",
+        "_overdue", "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules",
+        "_shortest", "_size", "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages",
+        "opened", "since", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -178,17 +187,22 @@ class Circuit:
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
         self._proven = self.cut_short = False
         """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
-        # Openings that follow each other count as one: when the first began (None: it is over), if a named exception
-        # was seen, if unnamed failures do not open the breaker again, and the last results as bits (1: a success).
+        # Openings that follow each other count as one: when the first began (None: it is over), when a named exception
+        # was last seen in them, if unnamed failures do not open the breaker again, and the last results as bits (1: a
+        # success). `_charges_named`: `charging` is for named failures, too.
         self._began: float | None = None
-        self._service = self._off = False
+        self._named_at = -inf
+        self._off = self._charges_named = False
         self._bits = 0
         # Messages that the next round may try; those that it may still try; the tries that have not ended; and when
         # the last of them failed.
         self._size, self._left = 1, 0
         self._round: set[Delivery] = set()
+        # Tries of earlier rounds that have not ended.
+        self._overdue: set[Delivery] = set()
         self._round_failed = -inf
-        self._closed_at = self._delay = self.until = 0.0
+        # `_calm_since`: when it closed, or when failures were last charged because it was open for too long.
+        self._closed_at = self._calm_since = self._delay = self.until = 0.0
         """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
@@ -204,6 +218,11 @@ class Circuit:
         if self.state == "closed":
             return inf
         return len(self._before) + self._extra + self._allowed + 1 if self.state == "ramp" else 0
+
+    @property
+    def calm(self) -> bool:
+        """True if it is closed, and its last opening is over, or was open for so long that failures are charged."""
+        return self.state == "closed" and (self._began is None or self._off)
 
     @property
     def tries(self) -> bool:
@@ -232,6 +251,7 @@ class Circuit:
             self.until = now + PATIENCE
             return
         if begins:
+            self._overdue |= self._round
             self._round.clear()
             self._left, self._round_failed = self._size, -inf
         self._left = max(0, self._left - 1)
@@ -246,21 +266,26 @@ class Circuit:
         if weight == "own" or (weight == "maybe" and self._strict):
             self.ended(delivery)
             return False
+        if self.state == "ramp" and now - self.opened > FORGET:
+            # A quiet queue: too few messages came for the whole ramp, and for ten minutes none that failed as often.
+            self._close(self.opened)
+            self.failures = self.messages = self._named = 0
         if not self.failures and self.state == "closed":
             self._row_began = now
         own, first = self._is_own(record), self.is_first(record)
         beside = self._beside_successes(record)
         may = not beside or record.uncharged < self._rules.uncharged
         self._bits = self._bits << 1 & ALL_RESULTS
-        record.failed_at = self, OWN if own and self.state == "closed" else now
+        named = weight == "outage"
+        # A named failure is evidence only with a success since the one before: a service may be down from now on.
+        record.failed_at = self, OWN if own and not named and self.state == "closed" else now
         if not own:
             self.alert = True
-        named = weight == "outage"
         if self.state == "closed":
             spared = self._failed_closed(now, named=named, own=own, first=first)
         else:
             # In an outage of a named service, unnamed failures are no part of it once a message has succeeded.
-            own = own or (self._service and beside)
+            own = own or (beside and self._is_down(now))
             spared = self._failed_open(delivery, now, named=named, own=own)
         if spared and may:
             record.uncharged += beside
@@ -269,9 +294,11 @@ class Circuit:
 
     def _failed_closed(self, now: float, *, named: bool, own: bool, first: bool) -> bool:
         # A breaker that was open for too long charges named failures until a success.
-        if own or (self.charging and self._service):
+        if own or (self.charging and self._charges_named):
             return False
         if not named and (self._off or not self._rules.failures):
+            # One message that fails by a named exception among many unnamed ones is no outage.
+            self._named = 0 if self._off else self._named
             return False
         self.failures += 1
         self.messages += first
@@ -281,11 +308,11 @@ class Circuit:
         return opens or named
 
     def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
-        self._service = self._service or named
+        self._named_at = now if named else self._named_at
         if self.over(now) and not self.stops:
             self._charge_again(now)
             return False
-        spared = named or not (own or (self._service and self._lasts(now) >= self._most_unnamed))
+        spared = named or not (own or (self._is_down(now) and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
         if self.state == "ramp":
             self.failures += 1
@@ -296,7 +323,15 @@ class Circuit:
             self._round_failed = now
             if not self._round:
                 self._open(now)
+        elif delivery in self._overdue:
+            # Slow handlers: the rounds grow when the last of them has failed. One that hangs keeps them small.
+            self._overdue.discard(delivery)
+            if not self._overdue:
+                self._grow()
         return spared
+
+    def _grow(self) -> None:
+        self._size = min(self._size * GROWTH, MOST_TRIES)
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
         """Record a success. `running`: the deliveries whose handlers run, this one included."""
@@ -307,15 +342,17 @@ class Circuit:
         self._successes += 1
         self._bits = (self._bits << 1 | 1) & ALL_RESULTS
         if self.state == "closed":
-            self.charging = False
+            if self.charging:
+                self.charging, self._calm_since = False, now
             self._forget(now)
             # The later success of a message that failed in the last opening would prove an outage.
             unproven = bool(self._past) and not self._past[-1].proven
-            self.alert = self._began is not None or (unproven and now - self._closed_at < FORGET)
+            self.alert = self._began is not None or self._off or (unproven and now - self._closed_at < FORGET)
             return
         if self.state != "ramp":
             self.state = "ramp"
             self._round.clear()
+            self._overdue.clear()
             self._left = self._allowed = self._extra = 0
             self._before = {each for each in running if each is not delivery}
         self._allowed += 1
@@ -327,15 +364,17 @@ class Circuit:
     def _forget(self, now: float) -> None:
         """End the opening, once most of the last results are successes, or after a while without another."""
         most = self._bits.bit_count() > RESULTS // 2
-        if most or (not self._off and now - self._closed_at > FORGET):
-            self._began, self._off = None, False
+        self._off = self._off and not most
+        if most or now - self._calm_since > FORGET:
+            self._began = None
 
     def _close(self, now: float) -> None:
-        self.state, self._closed_at = "closed", now
+        self.state, self._closed_at, self._calm_since = "closed", now, now
         self._past.append(_Opening(self._row_began, now, proven=self._proven))
         self.alert = True
         self._proven = False
         self._round.clear()
+        self._overdue.clear()
         self._allowed = self._left = 0
         self._before.clear()
         self.cut_short = False
@@ -343,6 +382,7 @@ class Circuit:
     def ended(self, delivery: Delivery) -> None:
         """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
         self._before.discard(delivery)
+        self._overdue.discard(delivery)
         if delivery in self._round:
             self._round.discard(delivery)
             if not self._round:
@@ -351,6 +391,7 @@ class Circuit:
 
     def lost(self) -> None:
         """Stop waiting for the tries of a round. The next round is due at once."""
+        self._overdue.clear()
         if self.state == "probing":
             self._round.clear()
             self.state, self._left, self.until = "open", 0, -inf
@@ -358,9 +399,13 @@ class Circuit:
     def _lasts(self, now: float) -> float:
         return 0.0 if self._began is None else now - self._began
 
+    def _is_down(self, now: float) -> bool:
+        """True if a named failure was seen lately: one alone does not keep unnamed bad messages here for hours."""
+        return now - self._named_at < FORGET
+
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
-        most = self._most_open if self._service else self._most_unnamed
+        most = self._most_open if self._is_down(now) else self._most_unnamed
         return self.state != "closed" and (self.cut_short or self._lasts(now) >= most)
 
     def kept(self, after: float, now: float) -> float:
@@ -373,9 +418,11 @@ class Circuit:
         """True if the consumer must stop when `over` is true: nothing has succeeded since the first opening."""
         return self._rules.at_maximum == "stop" and self._began is not None and self._ended < self._began
 
-    def pause(self, record: Record) -> float:
-        """Return how long a message waits at least, in seconds, that is spared while no round is planned."""
-        return min(self._shortest * 2.0 ** min(record.uncharged, 60), self._longest)
+    def pause(self, record: Record, *, named: bool) -> float:
+        """Return how long a message waits at least, in seconds, that is spared beside successes, or without a round."""
+        return min(
+            self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE if named else self._longest
+        )
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
@@ -425,12 +472,13 @@ class Circuit:
             self.since, self.spared = now, 1
             self._forget(now)
             if self._began is None:
-                self._began, self._service, self._size, self._bits = now, False, 1, 0
-            self._service = self._service or self._named > 0
+                self._began, self._named_at, self._size = now, -inf, 1
+                self._bits = self._bits if self._off else 0
+            self._named_at = now if self._named else self._named_at
         if not again:
             self.opened = now
         else:
-            self._size = min(self._size * GROWTH, MOST_TRIES)
+            self._grow()
         self._delay = min(self._delay * 2, self._longest) if again else self._shortest
         spread = 0.0 if self._random is None else SPREAD * (2 * self._random.random() - 1)
         self.until = now + self._delay * (1 + spread)
@@ -440,6 +488,7 @@ class Circuit:
     def _charge_again(self, now: float) -> None:
         """Close, and charge failures: bad messages must not be retried for ever."""
         self._close(now)
+        self._charges_named = self._is_down(now)
         self.charging = self._off = True
         self._bits = 0
         self.failures = self.messages = self._named = 0

@@ -182,8 +182,14 @@ class DispatchGate:
         return circuit.until if circuit is not None and circuit.state == "open" else None
 
     def spared_for(self, record: Record) -> float:
-        """Return how long a spared message waits at least, in seconds, if no round of tries is planned."""
-        return 0.0 if self.circuit is None else self.circuit.pause(record)
+        """Return how long the message that was spared just now waits at least, in seconds.
+
+        While rounds of tries are planned, only named failures beside successes make it wait for more than the next one.
+        """
+        circuit, named = self.circuit, self._named
+        if circuit is None or (circuit.state == "open" and not (named and record.uncharged)):
+            return 0.0
+        return circuit.pause(record, named=named)
 
     def failed(self, delivery: Delivery, event: Failed, now: float) -> tuple[bool, Sequence[Command]]:
         """Record a failure. Return True if it is spared (not charged), and the breaker's commands."""

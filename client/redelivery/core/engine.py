@@ -445,7 +445,7 @@ class Engine:
         if until is None:
             delay = max(self._policies.delay(policy, record.count + 1), self._gate.spared_for(record))
         else:
-            delay = max(until - now, 0.0)
+            delay = max(until - now, self._gate.spared_for(record))
         return self._hold(delivery, record, delay, now, "spared")
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:

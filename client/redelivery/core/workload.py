@@ -183,7 +183,11 @@ class Workload:
     def _dispatchable(self) -> int:
         """Return how many of those ready may be dispatched now."""
         ready, gate = self._schedule.ready(), self._gate
-        return min(ready, max(gate.slots(len(self._running)), gate.left)) if gate.watches else ready
+        if not gate.watches:
+            return ready
+        # What a round has left is for messages that were not tried, which need room to be parked.
+        left = gate.left if gate.left and self.fresh else 0
+        return min(ready, max(gate.slots(len(self._running)), left))
 
     @property
     def fresh(self) -> bool:
@@ -200,10 +204,12 @@ class Workload:
     def room(self) -> int:
         """Number of deliveries that may still be parked.
 
-        One more while the breaker is not closed: the message behind as many bad ones as may be parked must be tried.
+        One more while the breaker is not closed, or was open lately: the message behind as many bad ones as may be
+        parked must be tried, and these may wait for minutes.
         """
         room = self._asides.most_parked - self.parked
-        return room if self._gate.state == "closed" else room + 1
+        circuit = self._gate.circuit
+        return room if circuit is None or circuit.calm else room + 1
 
     @property
     def full(self) -> bool:

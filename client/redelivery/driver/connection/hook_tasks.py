@@ -115,7 +115,12 @@ class HookTasks:
 
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
-        self._next()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Make the calls that wait, while there is room: a plain hook leaves the room to the next one."""
+        if self._next() and self._calls and self._loop is not None:
+            self._loop.call_soon(self._go_on)
 
 
 async def _awaited(hook: Coroutine[Any, Any, object], call: HookCall) -> None:
