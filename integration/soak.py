@@ -191,7 +191,7 @@ def soak(
     producer = context.Process(target=produce, args=(broker, protocol, queue, total, room), daemon=True)
     began = time.monotonic()
     with ExitStack() as stack:
-        proxy = stack.enter_context(LinkProxy(broker.ports[protocol]))
+        proxy = stack.enter_context(LinkProxy(broker.ports[protocol], opaque=True))
         uri = broker.uri(
             protocol=protocol,
             port=proxy.port,
