@@ -171,6 +171,25 @@ class RawAmqp(Running):
         found = receiver.receive(10.0)
         return int(found.subject), found.body
 
+    def manage_brokerj(self, queue: str, *, actuals: bool = False) -> tuple[int, Any]:
+        """Return status and body of the answer of Broker-J's management node to a question about a queue."""
+        answers = _name()
+
+        class Answers(reactor.LinkOption):  # type: ignore[misc]  # proton has no types
+            def apply(self, link: Any) -> None:
+                link.target.address = answers
+
+        receiver = self.connection.create_receiver("$management", credit=1, name=answers, options=Answers())
+        asked = {
+            "operation": "READ", "type": "org.apache.qpid.Queue", "index": "object-path", "key": queue,
+            "actuals": actuals,
+        }  # fmt: skip
+        request = proton.Message(reply_to=answers, correlation_id=answers, properties=asked, body={})
+        self.connection.create_sender("$management", name=_name()).send(request)
+        found = receiver.receive(10.0)
+        assert found.correlation_id == answers
+        return int(found.properties["statusCode"]), found.body
+
     def close(self) -> None:
         """Close."""
         self.connection.close()

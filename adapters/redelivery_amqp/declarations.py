@@ -2,7 +2,7 @@
 
 A queue is looked up first, and declared only if it does not exist. If a user without the right to configure declares a
 queue, the broker ends the session, even if the queue exists. Results are not cached, because any client can delete a
-queue: each link costs one round trip.
+queue: each link costs one round trip. On Broker-J, where a link creates its queue, a queue is only looked up.
 
 Every method runs under the wire's lock.
 """
@@ -47,7 +47,7 @@ _OF_ONE_CONSUMER: Mapping[str, object] = {
 
 
 class Declarations:
-    """Declarations of one connection. A no-op on brokers where a link creates its queue."""
+    """Declarations of one connection: none on brokers where a link creates its queue."""
 
     def __init__(self, management: Management, container: str, epoch: int, profile: AmqpProfile) -> None:
         self._profile = profile
@@ -79,7 +79,7 @@ class Declarations:
 
         kind, _, name = receiver.destination.partition("://")
         if not self._profile.declares:
-            then(None)
+            self._report(receiver, then)
         elif kind == "queue":
             arguments = self._profile.queue_arguments
             if receiver.command.rescheduled:
@@ -90,6 +90,19 @@ class Declarations:
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
         elif name.startswith(QUEUES):
             self._look(name, lambda facts, error: then(error or _unreadable(receiver, facts)))
+        else:
+            then(None)
+
+    def _report(self, receiver: ReceiverLink, then: Answer) -> None:
+        """Set the receiver's `facts` to those of its queue, where the broker reports them, and an attach makes it."""
+
+        def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
+            receiver.facts = facts
+            then(error)
+
+        kind, _, name = receiver.destination.partition("://")
+        if self._profile.reports_queues and kind == "queue":
+            self._look(name, found)
         else:
             then(None)
 

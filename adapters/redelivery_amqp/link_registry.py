@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived, TakenBack
 from redelivery.errors import AdapterError, TransportError
+from redelivery_amqp.brokerj_node import BrokerJNode
 from redelivery_amqp.browse_links import BrowseLinks
 from redelivery_amqp.credit_turns import CreditTurns
 from redelivery_amqp.declarations import Declarations
@@ -93,7 +94,7 @@ class LinkRegistry:
         self._management = Management(wire, self._manage)
         self._declarations = Declarations(self._management, container, epoch, profile)
         self.own_places = OwnPlaces(self._management, profile)
-        self._node: ManagementNode = RabbitNode() if profile.declares else ArtemisNode(profile)
+        self._node = _node_of(profile)
         self.senders = SenderLinks(
             wire, profile, self._sessions, self._declarations, self._register_sender, self._forget
         )
@@ -371,6 +372,12 @@ class LinkRegistry:
         for one in list(self._named.values()):
             if not isinstance(one, ReceiverLink):
                 one.fail(error)
+
+
+def _node_of(profile: AmqpProfile) -> ManagementNode:
+    if profile.declares:
+        return RabbitNode()
+    return BrokerJNode() if profile.reports_queues else ArtemisNode(profile)
 
 
 def _told(sink: Sink, event: Arrived | Browsed | TakenBack) -> Callable[[], None]:

@@ -59,6 +59,8 @@ class AmqpProfile(ABC):
     """True if the broker refuses a message whose `user-id` is not the user of the connection."""
     declares: ClassVar[bool] = False
     """True if a queue must be declared over the management node: an attach does not create it."""
+    reports_queues: ClassVar[bool] = False
+    """True if an attach makes a queue, and a management node reports the attributes of one that is there."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         name = None if settings is None else settings.user_name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.capabilities import Capabilities
@@ -14,10 +16,11 @@ from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from redelivery.core.commands import Forward
+    from redelivery.core.commands import Forward, Subscribe
     from redelivery.settings import BrokerName, Settings
+    from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = [
     "AmqpArtemis",
@@ -28,6 +31,10 @@ __all__ = [
     "named_profile",
     "profile_for",
 ]
+
+
+# Attribute of a queue of Broker-J: deliveries of a message, after which the broker gives it up; 0: no limit.
+_LIMIT = "maximumDeliveryAttempts"
 
 
 class AmqpClassic(AmqpProfile):
@@ -170,6 +177,16 @@ class AmqpBrokerJ(AmqpProfile):
     )
     delay = "x-opt-delivery-time"
     delay_is_time = True
+    reports_queues = True
+
+    def for_queue(self, facts: QueueFacts, command: Subscribe) -> Capabilities | None:  # noqa: ARG002 - as the broker says
+        told, alternate = facts.arguments.get(_LIMIT), facts.arguments.get("alternateBinding")
+        limit = int(told) if isinstance(told, int) else 0
+        if not isinstance(alternate, Mapping):
+            return replace(self.capabilities, caution=_drops_after(limit) if limit > 0 else "")
+        place = cast("Mapping[object, object]", alternate).get("destination")
+        after = f" (after {limit} deliveries)" if limit > 0 else ""
+        return replace(self.capabilities, own_dead_letters=f"the queue's alternateBinding {place}{after}")
 
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
@@ -179,6 +196,13 @@ class AmqpBrokerJ(AmqpProfile):
         if address.startswith("amq.topic/"):
             return f"topic://{address[10:]}"
         return super().qualified(address, kind)
+
+
+def _drops_after(limit: int) -> str:
+    return (
+        f"a message is dropped after {limit} deliveries that are lost with their connection ({_LIMIT}); give the queue "
+        f"an alternateBinding, or {_LIMIT}=0, which is no limit"
+    )
 
 
 _PRODUCTS: dict[str, type[AmqpProfile]] = {

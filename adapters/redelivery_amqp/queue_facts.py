@@ -1,4 +1,4 @@
-"""Type and arguments of a queue, as RabbitMQ's management node reports them."""
+"""Type and arguments of a queue, as the management nodes of RabbitMQ and Broker-J report them."""
 
 from __future__ import annotations
 

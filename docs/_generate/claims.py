@@ -266,8 +266,12 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "J", "Without one it discards the message", "differs",
-            "[a copy is in `DLQ`](dead-letter-routing.md), or where the client says",
-            (f"{_STRATEGIES}::test_discarding_by_pattern", "tests/importers/test_brokerj_json.py::test_notes"),
+            "[a copy is in `DLQ`](dead-letter-routing.md), or where the client says. What killed processes leave is "
+            "discarded, and a consumer of such a queue [begins with a warning](measured/brokerj-management.md)",
+            (
+                f"{_STRATEGIES}::test_discarding_by_pattern",
+                "integration/test_brokerj_management.py::test_a_consumer_says_that_messages_may_be_dropped",
+            ),
         ),
         Claim(
             "J", "The delivery count is visible over AMQP 1.0", "works", "`message.broker_count`",

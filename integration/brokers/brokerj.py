@@ -18,6 +18,8 @@ _VERSION = version("brokerj")
 
 _RULES = """ACL DENY-LOG ALL CONSUME QUEUE name="denied.*"
 ACL DENY-LOG ALL PUBLISH EXCHANGE name="" routingkey="denied.*"
+ACL ALLOW stranger ACCESS VIRTUALHOST
+ACL DENY-LOG stranger ALL ALL
 ACL ALLOW ALL ALL
 """
 
@@ -26,8 +28,9 @@ class BrokerJ(Broker):
     """Broker-J with a persistent store, AMQP 1.0 only, log-in required.
 
     A link creates the queue that it names, durable. Queues have no delivery limit and no dead-letter queue, except
-    those below `max3.` (to DLQ after 3 deliveries) and below `alt.` (DLQ, but no limit). Queues below `nohold.`
-    accept no delayed message. No user may use `denied.*`. Links create no queue below `absent.`.
+    those below `max3.` (to DLQ after 3 deliveries), `drop3.` (3 deliveries, and no dead-letter queue) and `alt.` (DLQ,
+    but no limit). Queues below `nohold.` accept no delayed message. No user may use `denied.*`. Links create no queue
+    below `absent.`. The user `stranger`, with the same password, may only enter the virtual host.
     """
 
     name = "brokerj"
@@ -44,6 +47,7 @@ class BrokerJ(Broker):
     dead_letter_queue = "DLQ"
     largest = 32 << 20
     java_clients = ("qpid",)
+    stranger = "stranger"
 
     def answers(self) -> bool:
         """True if a connection opens: ports accept connections even if the virtual host has failed."""
@@ -83,7 +87,10 @@ class BrokerJ(Broker):
                     "name": "login",
                     "type": "Plain",
                     "secureOnlyMechanisms": [],  # else a password goes over TLS only
-                    "users": [{"name": self.user, "type": "managed", "password": self.password}],
+                    "users": [
+                        {"name": name, "type": "managed", "password": self.password}
+                        for name in (self.user, self.stranger)
+                    ],
                 }
             ],
             "accesscontrolproviders": [
@@ -161,6 +168,7 @@ _VIRTUAL_HOST = {
     "housekeepingCheckPeriod": 1000,  # how exact expiry and delayed delivery are; 30000 by default
     "nodeAutoCreationPolicies": [
         _queues(r"max3\..*", maximumDeliveryAttempts=3, alternateBinding=_DEAD_LETTERS),
+        _queues(r"drop3\..*", maximumDeliveryAttempts=3),
         _queues(r"alt\..*", alternateBinding=_DEAD_LETTERS),
         _queues(r"nohold\..*", holdOnPublishEnabled=False),
         _queues(r"(?!absent\.).*"),

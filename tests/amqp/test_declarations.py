@@ -93,7 +93,7 @@ class Node(ScriptedPeer):
 class Asked:
     """An adapter that is connected to a broker, and its events."""
 
-    def __init__(self, node: Node, options: str = "") -> None:
+    def __init__(self, node: ScriptedPeer, options: str = "") -> None:
         """Connect."""
         self.events: list[AdapterEvent] = []
         self._came = threading.Condition()

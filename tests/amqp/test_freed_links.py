@@ -101,7 +101,7 @@ def peer() -> Iterator[ScriptedPeer]:
 @pytest.fixture
 def asked(peer: ScriptedPeer) -> Iterator[Asked]:
     """Return an adapter that is connected to it."""
-    made = Asked(peer)  # type: ignore[arg-type]
+    made = Asked(peer)
     yield made
     made.adapter.close(10.0)
 

@@ -65,7 +65,7 @@ def test_an_interrupted_send_is_written_whole(monkeypatch: pytest.MonkeyPatch, o
 def test_an_interrupted_settlement_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted settlement is carried out once: the delivery has no handle any more."""
     with ScriptedPeer(send_one) as peer:
-        asked = Asked(peer)  # type: ignore[arg-type]
+        asked = Asked(peer)
         delivery = delivery_of(asked)
         with monkeypatch.context() as patch:
             interrupt_at(patch, ProtonEngine, "settle")
@@ -80,7 +80,7 @@ def test_an_interrupted_settlement_is_carried_out_once(monkeypatch: pytest.Monke
 def test_an_interrupted_close_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted close releases the messages and ends the connection."""
     with ScriptedPeer(send_one) as peer:
-        asked = Asked(peer)  # type: ignore[arg-type]
+        asked = Asked(peer)
         delivery = delivery_of(asked, running=False)
         link = asked.adapter._link
         assert link is not None
@@ -99,7 +99,7 @@ def test_an_interrupted_open_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -
         with monkeypatch.context() as patch:
             interrupt_at(patch, AmqpConnection, "_welcome")
             with pytest.raises(KeyboardInterrupt):
-                Asked(peer)  # type: ignore[arg-type]
+                Asked(peer)
         eventually(
             lambda: not [each for each in threading.enumerate() if each.name == OWN and each not in threads]
         )

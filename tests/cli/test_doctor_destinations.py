@@ -109,6 +109,24 @@ def test_a_dead_letter_exchange_of_the_queue(cli: Any, script: Script) -> None:
     )
 
 
+def test_an_alternate_binding_of_the_queue(cli: Any, script: Script) -> None:
+    """An alternate binding of Broker-J's queue is named beside the copy; without one, or an answer, that is said."""
+    script.able = replace(AMQP, broker="qpid-broker-j")
+    own = replace(script.able, own_dead_letters="the queue's alternateBinding dead (after 3 deliveries)")
+    cases = {
+        "alternateBinding dead (after 3 deliveries) gets what the broker itself gives up; a copy wins": own,
+        "the broker does not report this queue's alternateBinding, and a copy goes past it": None,
+    }
+    for text, of_queue in cases.items():
+        script.queues = {} if of_queue is None else {"queue://orders": of_queue}
+        ended = cli("doctor", "--create", URI, "orders")
+        assert "go to queue://DLQ, which is there" in ended.out
+        assert [each in ended.out for each in cases] == [each == text for each in cases]
+    script.queues = {"queue://orders": replace(script.able, caution="a message is dropped")}
+    ended = cli("doctor", "--create", URI, "orders")
+    assert ("alternateBinding" in ended.out, levels(ended.out)["queue://orders"]) == (False, "warn")
+
+
 def test_the_brokers_own_place_is_refused(cli: Any, script: Script) -> None:
     """A place that the user may not send to is a FAIL: the consumer would not start."""
     script.able, script.refuses = FOLLOWING, {"own place": REFUSED}
@@ -263,6 +281,10 @@ def test_how_the_dead_letter_queue_drops_messages(cli: Any, script: Script) -> N
         "warn  dead letters   queue://DLQ: a message is dropped after 20 releases; declare it otherwise: "
         "redelivery.deadLetterArguments=x; a queue that exists keeps its arguments"
     ) in ended.out
+    plain = replace(script.able, caution="a message is dropped after 3 deliveries")
+    script.queues["queue://DLQ"] = plain
+    said = cli("doctor", "--create", URI, "orders").out
+    assert "queue://DLQ: a message is dropped after 3 deliveries\n" in said
     look = [one for one in script.commands if isinstance(one, Subscribe)][-1]
     assert (look.destination, look.window, look.existing) == ("queue://DLQ", 0, True)
     script.refuses["queue://DLQ"] = None

@@ -290,7 +290,9 @@ def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> It
     # Without the right to consume it this user looks at no dead letters.
     if error is None and of_queue is not None and of_queue.caution:
         cure = of_queue.caution.replace("redelivery.queueArguments", "redelivery.deadLetterArguments")
-        yield warn("dead letters", f"{target}: {cure}; a queue that exists keeps its arguments")
+        if cure != of_queue.caution:
+            cure += "; a queue that exists keeps its arguments"
+        yield warn("dead letters", f"{target}: {cure}")
     # The management node reports both queues: only a quorum queue has the broker hold messages.
     if of_queue is not None and reported.reschedule == "native" != of_queue.reschedule:
         yield note(

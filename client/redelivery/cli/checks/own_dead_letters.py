@@ -23,13 +23,13 @@ __all__ = ["beside", "followed", "unasked"]
 # Number of the consumer that asks for the broker's own place.
 ASKING = 10**6 + 1
 _CONVERT = "`redelivery policy convert` makes options of that file"
-# Settings of a broker for its own dead-lettering, which no client can ask for: a copy goes where the URI says.
+# Settings of a broker for its own dead-lettering, which it does not report: a copy goes where the URI says.
 _UNASKED = {
     "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
     f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
     "artemis": "over STOMP Artemis cannot be asked for the dead-letter-address of the queue (broker.xml), and a copy "
     f"goes past it; over amqp:// it is asked and followed; {_CONVERT}",
-    "qpid-broker-j": f"a copy goes past the alternateBinding of a queue; {_CONVERT}",
+    "qpid-broker-j": f"the broker does not report this queue's alternateBinding, and a copy goes past it; {_CONVERT}",
 }
 
 
@@ -80,7 +80,7 @@ def beside(
         yield note(
             "dead letters", f"{reported.own_dead_letters} gets what the broker itself gives up; {poison}"
         )
-    else:
+    elif reported is None:
         yield from unasked(targets, able)
 
 
