@@ -12,12 +12,15 @@ import pytest
 
 import redelivery
 from redelivery.dlq import exported
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery import DeadLetterQueue
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.driver.port import PendingSend
 
 ROW: dict[str, Any] = {"original_destination": "queue://orders", "body": "x", "headers": {}}
 
@@ -270,3 +273,20 @@ def test_many_in_flight(broker: MemoryBroker, tools: DeadLetterQueue, file: Path
     written(file, *({"body": str(number)} for number in range(100)))
     assert tools.resend(file, in_flight=7).resent == 100
     assert [one.body for one in broker.messages("orders")] == [b"%d" % number for number in range(100)]
+
+
+def test_what_is_confirmed_is_written_down_at_once(
+    broker: MemoryBroker, tools: DeadLetterQueue, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for more in flight a confirmed line does not wait for others: a kill would double its message."""
+    written(file, *({"body": str(number)} for number in range(4)))
+    send, seen = DeadLetterConnection.send, list[tuple[int, int]]()
+
+    def confirmed(self: DeadLetterConnection, message: Outgoing) -> PendingSend:
+        pending = send(self, message)
+        pending.wait()
+        return pending
+
+    monkeypatch.setattr(DeadLetterConnection, "send", confirmed)
+    tools.resend(file, in_flight=50, progress=lambda count: seen.append((count, broker.depth("orders"))))
+    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]

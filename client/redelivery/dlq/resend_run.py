@@ -204,8 +204,8 @@ class ResendRun:
         self._wait_below(self._plan.in_flight)
 
     def _wait_below(self, unconfirmed: int) -> None:
-        """Wait until fewer messages are unconfirmed."""
-        while len(self._pending) >= unconfirmed and self._pending:
+        """Write down what is confirmed, and wait until fewer messages are unconfirmed."""
+        while self._pending and (len(self._pending) >= unconfirmed or self._pending[0][1].future.done()):
             line, pending = self._pending[0]
             try:
                 pending.wait()
