@@ -89,3 +89,23 @@ def test_a_run_that_ends_early_goes_on(
             assert (done.before, done.resent) == (4, 2)
         bodies = [message.text for message in received(connection, unique_queue, 6)]
         assert sorted(bodies) == [f"body {number}" for number in range(6)]
+
+
+@pairs
+def test_a_handler_sends_several_messages_with_the_properties_of_a_redriven_one(
+    peer: tuple[Broker, str], address: str, unique_queue: str
+) -> None:
+    """All of them arrive: none has the duplicate id of the copy, with which Artemis drops all but the first."""
+    items = f"{unique_queue}.items"
+    with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
+        poison(connection, unique_queue, 1)
+        with tools(address, peer) as dead:
+            assert dead.redrive().redriven == 1
+        with connection.consumer(unique_queue) as consumer:
+            message = consumer.receive(timeout=20)
+            assert message is not None
+            for number in range(3):
+                connection.send(items, f"item {number}", headers=message.headers)
+            message.accept()
+        bodies = [each.text for each in received(connection, items, 3)]
+    assert sorted(bodies) == ["item 0", "item 1", "item 2"]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.broker_marks import COPY_ID
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
@@ -292,7 +293,7 @@ class StompArtemis(StompProfile):
             # queue: one message lies in several, with one number, and can be poison in each.
             _, number, timestamp = key
             queue = self._queue(delivery.source)
-            yield "_AMQ_DUPL_ID", f"redelivery:{number}:{timestamp or 0}:{queue}"
+            yield "_AMQ_DUPL_ID", f"{COPY_ID}{number}:{timestamp or 0}:{queue}"
 
     def _queue(self, source: Subscription) -> str:
         """Return the name that Artemis gives a subscription's queue, or one that only this subscription has.

@@ -208,6 +208,16 @@ def test_a_group_among_the_headers_is_the_group(twin: Twin) -> None:
         twin.call(connection.send("orders", "d", headers={"JMSXGroupID": 7}))
 
 
+def test_the_duplicate_id_of_a_copy_stays_behind(twin: Twin) -> None:
+    """Of a redriven message's properties all but the id of its copy are sent; a producer's own id is sent."""
+    connection = twin.connect()
+    for own in ("redelivery:23:0:orders", "mine"):
+        twin.call(connection.send("orders", "x", headers={"_AMQ_DUPL_ID": own, "tenant": "t"}))
+    sent = [message.headers for message in twin.broker.messages("orders")]
+    assert [each.get("_AMQ_DUPL_ID") for each in sent] == [None, "mine"]
+    assert [each["tenant"] for each in sent] == ["t", "t"]
+
+
 def test_values_of_enumerations_are_sent_plain(twin: Twin) -> None:
     """A subclass of `str`, `int` or `float` is sent as its plain value: AMQP has no type for it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redelivery.core.dead_lettering.broker_marks import never_copied
+from redelivery.core.dead_lettering.broker_marks import COPY_ID, never_copied
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Poisoned
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -208,7 +208,7 @@ class SourceConnection:
         headers = {name: value for name, value in copy.headers.items() if not never_copied(name)}
         headers |= command.marks
         if own is not None:
-            headers[own] = f"redelivery:{log}:{command.delivery.key}"
+            headers[own] = f"{COPY_ID}{log}:{command.delivery.key}"
         future = self._port.send(replace(copy, headers=headers))
 
         def answered(_: object) -> None:

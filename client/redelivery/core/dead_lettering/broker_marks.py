@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "never_copied"]
+from typing import TypeVar
+
+T = TypeVar("T")
+
+__all__ = ["COPY_ID", "NEVER_COPIED", "NEVER_COPIED_PREFIXES", "never_copied", "without_copy_id"]
+
+# Begin of a copy's duplicate id. Artemis confirms a second message with the same id, and drops it.
+COPY_ID = "redelivery:"
+_DUPLICATE = "_AMQ_DUPL_ID"
 
 # With these properties a broker would schedule, count, type or drop a copy as it did the original.
 NEVER_COPIED = frozenset({
@@ -25,3 +33,13 @@ NEVER_COPIED_PREFIXES = (
 def never_copied(name: str) -> bool:
     """Return True if no copy of a message may have this property, whichever broker it goes to."""
     return name in NEVER_COPIED or name.startswith(NEVER_COPIED_PREFIXES)
+
+
+def without_copy_id(headers: dict[str, T]) -> dict[str, T]:
+    """Return the properties that an application gives a message, without the duplicate id of a copy of this library's.
+
+    They can be those of a message that was redriven, or exported: the broker would drop all but the first of them.
+    """
+    if not str(headers.get(_DUPLICATE, "")).startswith(COPY_ID):
+        return headers
+    return {name: value for name, value in headers.items() if name != _DUPLICATE}

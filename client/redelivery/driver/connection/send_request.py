@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from redelivery.core.dead_lettering.broker_marks import without_copy_id
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import MAX_LONG, flag, refuse, seconds, shown, whole
 from redelivery.core.outgoing import Outgoing
@@ -77,7 +78,7 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
         # Artemis confirms a message with another priority, and drops it.
         whole(priority, "priority", 0, 9)
     persistent = flag(options.get("persistent", True), "persistent")
-    headers = checked_headers(options.get("headers"))
+    headers = without_copy_id(checked_headers(options.get("headers")))
     group = _group(text["group"], headers)
     identity = str(uuid.uuid4())
     ttl, delay = options.get("ttl"), options.get("delay")
