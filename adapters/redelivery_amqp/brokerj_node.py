@@ -24,7 +24,8 @@ _OPERATIONS = {"GET": "READ"}
 class BrokerJNode:
     """Broker-J's `$management`: requests by the AMQP management draft, and their answers on a link from the same node.
 
-    Measured (docs/measured/brokerj-management.md): an answer goes to the link whose target is the request's `reply-to`.
+    Measured with 9.1.0 to 10.1.0 (docs/measured/brokerj-management.md): an answer goes to the link whose target is the
+    request's `reply-to`.
     """
 
     most: ClassVar[int] = 1

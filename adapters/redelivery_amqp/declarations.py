@@ -78,8 +78,10 @@ class Declarations:
             then(self._unable(receiver) if error is None else error)
 
         kind, _, name = receiver.destination.partition("://")
-        if not self._profile.declares:
-            self._report(receiver, then)
+        if self._profile.reports_queues and kind == "queue":
+            self._look(name, found)
+        elif not self._profile.declares:
+            then(None)
         elif kind == "queue":
             arguments = self._profile.queue_arguments
             if receiver.command.rescheduled:
@@ -93,22 +95,11 @@ class Declarations:
         else:
             then(None)
 
-    def _report(self, receiver: ReceiverLink, then: Answer) -> None:
-        """Set the receiver's `facts` to those of its queue, where the broker reports them, and an attach makes it."""
-
-        def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
-            receiver.facts = facts
-            then(error)
-
-        kind, _, name = receiver.destination.partition("://")
-        if self._profile.reports_queues and kind == "queue":
-            self._look(name, found)
-        else:
-            then(None)
-
     def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
         """Return why the broker cannot do with a consumer's queue what the consumer needs; None: it can."""
         facts = receiver.facts
+        if not self._profile.declares:
+            return None
         if (unreadable := _unreadable(receiver, facts)) is not None:
             return unreadable
         if receiver.command.spared:
