@@ -81,7 +81,9 @@ def test_an_outage_with_default_options_dead_letters_nothing(
         "cause and not a service, use errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
     )
     # A log without INFO shows the end of the outage.
-    assert re.fullmatch(r".*the breaker has closed after 5[45]\d s; \d+ failures were not charged", others[-1])
+    assert re.fullmatch(
+        r".*the breaker has closed after 5[45]\d s; \d+ failures were not charged", others[-1]
+    )
 
 
 def test_a_named_outage_of_an_hour_charges_nobody(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
