@@ -38,8 +38,8 @@ SIZE = 256  # bytes of a body
 # with the id of the client.
 OPTIONS = (
     "jms.clientID=fed&jms.redeliveryPolicy.maximumRedeliveries=4"
-    # A place is named: the recorded broker answers no question about its own.
-    "&redelivery.credit=1000&redelivery.heartbeat=3600000&redelivery.deadLetterDestination=DLQ"
+    # A topic is named: the recorded broker answers no question about its own place, or about queues.
+    "&redelivery.credit=1000&redelivery.heartbeat=3600000&redelivery.deadLetterDestination=topic://dead"
 )
 TIMES = 4
 PATIENCE = 30.0  # seconds

@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
+from redelivery.core.dead_lettering.artemis_named_place import dropped_at
+from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -37,9 +39,32 @@ class ConsumerStart:
     def __init__(self, links: LinkRegistry, receiver: ReceiverLink) -> None:
         self._links = links
         self._receiver = receiver
+        self._asks = receiver.profile.capabilities.tells_dead_letters
+        # Places whose queues were asked for.
+        self._asked: set[str] = set()
 
     def begin(self) -> None:
         """Begin with the first question to the broker."""
+        receiver = self._receiver
+        if not (self._asks and receiver.selects_in_queue):
+            self._find()
+        elif receiver.command.existing:
+            receiver.as_queue = True
+            self._find()
+        else:
+            self._links.queue_lists.ask(receiver.destination, self._looked)
+
+    def _looked(self, error: RedeliveryError | None) -> None:
+        """Go on when it is known if the consumed queue is there. A missing one gets the selector as its filter."""
+        receiver = self._receiver
+        if error is not None:
+            receiver.answer(error)
+            return
+        # None, if the broker has not answered: as if it were there.
+        receiver.as_queue = self._links.queue_lists.of(receiver.destination) != []
+        self._find()
+
+    def _find(self) -> None:
         if self._receiver.command.own_place:
             self._links.own_places.find(self._receiver, self._found)
         else:
@@ -53,23 +78,56 @@ class ConsumerStart:
             self._check((*receiver.command.dead_letters, receiver.able.dead_letter_destination))
 
     def _check(self, unchecked: Sequence[str]) -> None:
-        for number, destination in enumerate(unchecked, 1):
+        for number, destination in enumerate(unchecked):
             sender = self._links.senders.to(destination, dead=True)
+            go_on = partial(self._checked, unchecked[number:])
             if not sender.attached or sender.error is not None:
-                sender.when_attached(partial(self._checked, destination, unchecked[number:]))
+                sender.when_attached(go_on)
+                return
+            # Not before: the link may have made its queue.
+            if (why := self._dropped(destination)) and destination in self._asked:
+                go_on(AdapterError(why))
+                return
+            if why != "":
+                self._asked.add(destination)
+                self._links.queue_lists.ask(destination, go_on)
                 return
         self._links.attach(self._receiver)
 
-    def _checked(self, destination: str, rest: Sequence[str], error: RedeliveryError | None) -> None:
+    def _dropped(self, destination: str) -> str | None:
+        """Return why a place may drop dead letters; empty: it keeps them, or this is not known; None: ask."""
+        lists = self._links.queue_lists
+        # A topic keeps what its subscribers keep: who names one wants that.
+        if (
+            not (self._asks and lists.answered)
+            or self._own(destination)
+            or destination.startswith("topic://")
+        ):
+            return ""
+        queues = lists.of(destination)
+        if queues is None:
+            return None
+        # Copies name the address of the consumed queue.
+        origin = self._receiver.profile.address(self._receiver.destination).partition("::")[0]
+        return dropped_at(Destination.parse(destination), queues, origin)
+
+    def _own(self, destination: str) -> str:
+        """Return the setting of the broker that has decided this place, or ""."""
+        able = self._receiver.able
+        if able is None or destination != able.dead_letter_destination:
+            return ""
+        return able.own_dead_letters
+
+    def _checked(self, unchecked: Sequence[str], error: RedeliveryError | None) -> None:
+        """Go on after an answer about the first of these places."""
         if error is None:
-            self._check(rest)
+            self._check(unchecked)
             return
         if isinstance(error, AdapterError):
-            able = self._receiver.able
-            own = able is not None and destination == able.dead_letter_destination and able.own_dead_letters
+            own = self._own(unchecked[0])
             whose = f", which is {own}," if own else ""
             cure = "; name another place: redelivery.deadLetterDestination" if own else ""
             error = AdapterError(
-                f"the dead-letter destination {destination}{whose} cannot be used: {error}{cure}"
+                f"the dead-letter destination {unchecked[0]}{whose} cannot be used: {error}{cure}"
             )
         self._receiver.answer(error)

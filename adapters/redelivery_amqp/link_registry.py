@@ -23,6 +23,7 @@ from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
 from redelivery_amqp.management_link import Management, ManagementLink, RabbitNode
 from redelivery_amqp.own_places import ArtemisNode, OwnPlaces
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
+from redelivery_amqp.queue_lists import QueueLists
 from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip, when_settled
 from redelivery_amqp.sender import SenderLink
@@ -94,6 +95,7 @@ class LinkRegistry:
         self._management = Management(wire, self._manage)
         self._declarations = Declarations(self._management, container, epoch, profile)
         self.own_places = OwnPlaces(self._management, profile)
+        self.queue_lists = QueueLists(self.own_places.ask_anew, self._without_answer)
         self._node = _node_of(profile)
         self.senders = SenderLinks(
             wire, profile, self._sessions, self._declarations, self._register_sender, self._forget
@@ -106,6 +108,11 @@ class LinkRegistry:
     def _unended(self) -> None:
         with self._wire.lock:
             self.detaches.go_on()
+            self._flush()
+
+    def _without_answer(self) -> None:
+        with self._wire.lock:
+            self.queue_lists.give_up()
             self._flush()
 
     def _next_turn(self) -> None:
@@ -369,6 +376,7 @@ class LinkRegistry:
         """Handle the loss of the connection: all pending answers get the error."""
         self.detaches.fail()
         self._turns.quiet()
+        self.queue_lists.quiet()
         for one in list(self._named.values()):
             if not isinstance(one, ReceiverLink):
                 one.fail(error)

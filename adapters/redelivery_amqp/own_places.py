@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import proton
 
 from redelivery.core.artemis_management import ANSWERS, Question, answer_of, answers_to, rights
-from redelivery.core.dead_lettering.artemis_own_place import ORIGIN, own_place
+from redelivery.core.dead_lettering.artemis_own_place import own_place
+from redelivery.core.dead_lettering.artemis_queues import ORIGIN
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery_amqp.artemis_dialogue import Dialogue
 from redelivery_amqp.management_link import Reply
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.receiver import SELECTOR
@@ -23,7 +25,7 @@ from redelivery_amqp.receiver import SELECTOR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.dead_lettering.artemis_own_place import Asking, OwnPlace
+    from redelivery.core.dead_lettering.artemis_own_place import OwnPlace
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.management_link import Management, Request
     from redelivery_amqp.profile_base import AmqpProfile
@@ -112,6 +114,13 @@ class OwnPlaces:
 
         self._management.ask(question.operation, "", question.arguments, answered)
 
+    def ask_anew(self, question: Question, answer: Callable[[Reply], None]) -> None:
+        """Ask a question also if it has been answered before; a user to whom none is answered gets that error."""
+        if self._refusal is not None:
+            answer(Reply(0, error=self._refusal))
+        else:
+            self.ask(question, answer, again=True)
+
     def found(self, receiver: ReceiverLink, place: OwnPlace | None) -> None:
         """Keep the place of a consumer's dead letters."""
         able = self._profile.capabilities
@@ -144,41 +153,20 @@ class _Search:
         self._places = places
         self._receiver = receiver
         self._then = then
-        self._asking: Asking = own_place(Destination.parse(receiver.destination))
-        self._replies: dict[Question, Reply] = {}
 
     def begin(self) -> None:
         """Ask the first questions."""
-        self._ask(next(self._asking))
+        source = Destination.parse(self._receiver.destination)
+        Dialogue(self._places.ask, own_place(source), self._answered).begin()
 
-    def _ask(self, questions: tuple[Question, ...]) -> None:
-        self._replies = {}
-
-        def answered(question: Question, reply: Reply) -> None:
-            self._replies[question] = reply
-            if len(self._replies) == len(questions):
-                self._go_on([self._replies[each] for each in questions])
-
-        for each in questions:
-            self._places.ask(each, lambda reply, each=each: answered(each, reply))  # type: ignore[misc]
-
-    def _go_on(self, replies: list[Reply]) -> None:
-        error = next((each.error for each in replies if each.error is not None), None)
+    def _answered(self, place: OwnPlace | None, error: RedeliveryError | None) -> None:
         if isinstance(error, TransportError):
             self._then(error)
-            return
-        try:
-            if error is None:
-                questions = self._asking.send([each.body for each in replies])
-            else:
-                questions = self._asking.throw(error)
-        except StopIteration as end:
-            self._found(end.value)
-        except AdapterError as refusal:
-            self._places.unasked(self._receiver, refusal)
+        elif error is not None:
+            self._places.unasked(self._receiver, error)
             self._then(None)
         else:
-            self._ask(questions)
+            self._found(place)
 
     def _found(self, place: OwnPlace | None) -> None:
         if place is not None and place.returns:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.artemis_own_place import ORIGIN as FILTERED
+from redelivery.core.dead_lettering.artemis_queues import ORIGIN as FILTERED
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.tested_versions import numbers
 from redelivery.errors import ConfigurationError

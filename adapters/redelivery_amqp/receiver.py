@@ -68,6 +68,8 @@ class ReceiverLink:
         # Address of the queue, if it is not that of the destination.
         self.address: str | None = None
         self.facts: QueueFacts | None = None
+        # True: attached as the consumer of a queue, although its address does not say so.
+        self.as_queue = False
         # Capabilities with the broker's own dead-letter place for this queue; None: it was not asked.
         self.able: Capabilities | None = None
         self.progress = SettlementProgress(asked=command.in_step)
@@ -83,6 +85,15 @@ class ReceiverLink:
         self._tell = answer
         self._told = False
         self._receiver: Any = None
+
+    @property
+    def selects_in_queue(self) -> bool:
+        """True for a selector on a queue that is named with its address, as Artemis does.
+
+        It takes the consumer for a subscriber, whose selector must be the filter of its queue, and ends the connection
+        if it is not (docs/measured/artemis-dead-letter-address.md).
+        """
+        return self.command.selector is not None and self.kind == "native" and "::" in self.destination
 
     @property
     def browsing(self) -> bool:
@@ -129,8 +140,9 @@ class ReceiverLink:
         source.address = self.address or address(self.destination)
         if self.command.browse:
             source.distribution_mode = proton.Terminus.DIST_MODE_COPY
-        if self.profile.capability and self.kind != "native":
-            source.capabilities.put_object(proton.symbol(self.kind.removeprefix("temp-")))
+        kind = "queue" if self.as_queue else self.kind
+        if self.profile.capability and kind != "native":
+            source.capabilities.put_object(proton.symbol(kind.removeprefix("temp-")))
         if self.profile.durable_terminus and self.kind == "queue":
             source.durability = proton.Terminus.DELIVERIES
 

@@ -269,7 +269,12 @@ class StompArtemis(StompProfile):
         return command.window * SMALLEST if _small(command) else self.first_window(command) * UNIT
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
-        yield "subscription-type", self._types.get(command.destination.partition("://")[0])
+        kind, _, name = command.destination.partition("://")
+        if command.selector is not None and "::" in name:
+            # It takes others for a subscriber of that queue, and ignores their selector
+            # (docs/measured/artemis-dead-letter-address.md).
+            kind = "queue"
+        yield "subscription-type", self._types.get(kind)
         yield "consumer-window-size", self._size(command)
         yield "durable-subscription-name", command.subscription
 

@@ -50,6 +50,7 @@ def test_the_brokers_own_settings_are_named(cli: Any, script: Script) -> None:
     )
     assert "go to queue://dead" in chosen.out
     assert "cannot be asked" not in chosen.out
+    assert "whether one takes each is asked over amqp:// only" in chosen.out
 
 
 FOLLOWING = replace(AMQP, broker="artemis", tells_dead_letters=True)
@@ -92,6 +93,15 @@ def test_a_place_of_the_options_beside_the_brokers(cli: Any, script: Script) -> 
             "the options win; without them they would go to queue://DLA, by the dead-letter-address of orders"
         )
         assert (wins in ended.out) is named
+
+
+def test_a_place_of_the_options_for_a_user_who_may_not_ask(cli: Any, script: Script) -> None:
+    """A note says that a queue there may drop dead letters, and which rights the question for that needs."""
+    script.able = replace(FOLLOWING, management_address="activemq.management")
+    script.queues = {"queue://orders": replace(script.able, caution="no right to ask")}
+    ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination=mine", "orders")
+    assert "go to queue://mine, which takes messages" in ended.out
+    assert "whether one takes each is asked only if this user has the right to manage" in ended.out
 
 
 def test_a_dead_letter_exchange_of_the_queue(cli: Any, script: Script) -> None:

@@ -10,6 +10,7 @@ from tests.core.bench import CAUSE, NATIVE, Bench
 from tests.core.model import Arrival, Letter
 
 from redelivery.core.commands import PoisonAck
+from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.events import Confirmed, ConnectionLost, Deferred, Poisoned
 from redelivery.core.message_history import RETURN
 from redelivery.core.pending_confirms import ACKNOWLEDGED
@@ -76,3 +77,11 @@ def test_what_cannot_be_known_again_is_not_given_back_in_the_middle_of_a_delay(
     assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [PoisonAck]
     assert delivery.outcome == "poisoned"
     assert bench.engine.counts.deferred == 1
+
+
+def test_the_places_of_a_redrive_are_known_beforehand() -> None:
+    """The one destination and the quarantine are checked before the first dead letter is taken."""
+    assert Redrive("run").places(NATIVE) == ()
+    assert Redrive("run", "queue://to").places(NATIVE) == ("queue://to",)
+    assert Redrive("run", None, "queue://q").places(NATIVE) == ("queue://q",)
+    assert Redrive("run", "queue://to", "queue://q").places(NATIVE) == ("queue://to", "queue://q")

@@ -176,3 +176,21 @@ def test_a_consumer_without_room_gets_none(monkeypatch: pytest.MonkeyPatch) -> N
     wire, _ = begun(monkeypatch, StompClassic(), QUEUE)
     wire.adapter.execute((Unsubscribe(1), Credit(1, 5)))
     assert wire.commands() == [b"UNSUBSCRIBE"]
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "kind"),
+    [
+        ("native://a::q", "x = 1", "ANYCAST"),
+        ("queue://a::q", "x = 1", "ANYCAST"),
+        ("native://a::q", None, None),
+        ("native://a", "x = 1", None),
+        ("topic://a", "x = 1", "MULTICAST"),
+    ],
+)
+def test_a_selector_on_a_queue_with_its_address_on_artemis(
+    name: str, selector: str | None, kind: str | None
+) -> None:
+    """It asks as the consumer of a queue: of a queue's subscriber Artemis ignores the selector."""
+    headers = StompArtemis().subscribe_headers(Subscribe(1, name, window=10, selector=selector))
+    assert dict(headers)["subscription-type"] == kind

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from redelivery.core.artemis_management import rights
-from redelivery.core.dead_lettering.artemis_own_place import ORIGIN, qualified_queue
+from redelivery.core.dead_lettering.artemis_queues import ORIGIN, qualified_queue
 from redelivery.core.destination import Destination
 from redelivery.core.policy.artemis_wildcards import ARTEMIS
 from redelivery.core.policy.classic_wildcards import check_wildcards, covers

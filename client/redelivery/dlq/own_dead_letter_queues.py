@@ -6,12 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.artemis_management import Question, rights
-from redelivery.core.dead_lettering.artemis_own_place import (
-    DeadLetterSettings,
-    own_place,
-    qualified_queue,
-    settings_of,
-)
+from redelivery.core.dead_lettering.artemis_own_place import DeadLetterSettings, own_place, settings_of
+from redelivery.core.dead_lettering.artemis_queues import qualified_queue
 from redelivery.core.destination import Destination
 from redelivery.dlq.broker_management import holds_messages, managed
 from redelivery.errors import AdapterError

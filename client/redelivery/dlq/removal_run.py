@@ -153,9 +153,7 @@ class RemovalRun:
 
     def _carry_out(self) -> str | None:
         able, plan = self._reading.capabilities, self._plan
-        # Over AMQP Artemis ends the connection if a subscriber's queue has another filter (2.40.0), and those of
-        # subscribers, and of the dead letters of one address, are named with their address.
-        filtered = able.selectors and not self._paged and "::" not in plan.queue
+        filtered = able.selectors and not self._paged
         selector = plan.selection.selector() if filtered else None
         redrive = plan.redrive or Redrive("")
         shown = meant = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.exit_codes import UNREACHABLE
+from redelivery.core.artemis_management import rights
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _UNASKED = {
     f"goes past it; over amqp:// it is asked and followed; {_CONVERT}",
     "qpid-broker-j": f"the broker does not report this queue's alternateBinding, and a copy goes past it; {_CONVERT}",
 }
+_UNJUDGED = (
+    "Artemis confirms a dead letter that no queue there takes, for example by its filter, and drops it; whether one "
+    "takes each"
+)
 
 
 def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
@@ -73,6 +78,9 @@ def beside(
                 "dead letters",
                 f"the options win; without them they would go to {reported.dead_letter_destination}, by {own}",
             )
+        if reported is not None and reported.caution and able.management_address is not None:
+            needs = rights(able.management_address)
+            yield note("dead letters", f"{_UNJUDGED} is asked only if this user has {needs}")
     elif reported is not None and reported.own_dead_letters:
         poison = "a copy wins, for it carries the cause"
         if reported.poison_persistent:
@@ -93,6 +101,10 @@ def _told(asked: Subscribe, visit: Visit) -> tuple[Capabilities | None, Redelive
 
 
 def unasked(targets: tuple[str, ...], able: Capabilities) -> Iterator[Finding]:
-    """Yield which settings of the broker a copy goes past, where no client can ask for them."""
-    if not able.tells_dead_letters and able.dead_letter_destination in targets and able.broker in _UNASKED:
+    """Yield which settings of the broker a copy goes past, or may be dropped by, where no client can ask for them."""
+    if able.tells_dead_letters or able.broker not in _UNASKED:
+        return
+    if able.dead_letter_destination in targets:
         yield note("dead letters", _UNASKED[able.broker])
+    elif able.broker == "artemis" and targets:
+        yield note("dead letters", f"{_UNJUDGED} is asked over amqp:// only")

@@ -12,22 +12,29 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.artemis_management import PAGE, Question, where
+from redelivery.core.artemis_management import Question
+from redelivery.core.dead_lettering.artemis_queues import (
+    listing,
+    loses,
+    origin_filter,
+    qualified_queue,
+    queues_in,
+    takes_only,
+)
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    Asking = Generator[tuple[Question, ...], Sequence[Any], "OwnPlace | None"]
-    Queue = Mapping[str, str]
+    from redelivery.core.dead_lettering.artemis_queues import Queue
 
-__all__ = ["ORIGIN", "DeadLetterSettings", "OwnPlace", "own_place", "qualified_queue", "settings_of"]
+    Asking = Generator[tuple[Question, ...], Sequence[Any], "OwnPlace | None"]
+
+__all__ = ["DeadLetterSettings", "OwnPlace", "own_place", "settings_of"]
 
 # Artemis' default prefix of the queues that it makes for dead letters.
 PREFIX = "DLQ."
-# The property that the filter of such a queue compares, and its value is the address of the message's queue.
-ORIGIN = "_AMQ_ORIG_ADDRESS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +109,6 @@ def own_place(source: Destination) -> Asking:
     return found
 
 
-def qualified_queue(queue: Queue) -> str:
-    """Return the qualified name of a queue in the broker's list."""
-    name, address = queue["name"], queue["address"]
-    plain = name == address and queue["routingType"] == "ANYCAST" and not {",", "?"} & set(name)
-    return f"queue://{name}" if plain else f"native://{address}::{name}"
-
-
 def settings_of(address: str) -> Question:
     """Return the question for the settings of an address; `DeadLetterSettings.of` reads the answer."""
     return Question("getAddressSettingsAsJSON", (address,))
@@ -120,9 +120,9 @@ def _found(source: Destination) -> Asking:
         (told,) = yield (settings_of(address),)
     else:
         queue = address
-        told, listed = yield (settings_of(address), _listing("name", queue))
+        told, listed = yield (settings_of(address), listing("name", queue))
         # A queue is found by its own name, and can belong to an address with another one, whose settings count.
-        for found in _queues(listed, "name", queue):
+        for found in queues_in(listed, "name", queue):
             if found["address"] != address:
                 address = found["address"]
                 (told,) = yield (settings_of(address),)
@@ -130,13 +130,14 @@ def _found(source: Destination) -> Asking:
     if settings is None:
         return None
     field, value = ("address", settings.address) if settings.queue is None else ("name", settings.queue)
-    (listed,) = yield (_listing(field, value),)
-    target, make = _target(settings, _queues(listed, field, value), address)
+    (listed,) = yield (listing(field, value),)
+    queues = queues_in(listed, field, value)
+    target, make = _target(settings, queues, address)
     told_by = f"the dead-letter-address of {address}"
     if settings.queue is not None:
         told_by += ", which has a queue for each address"
     return OwnPlace(
-        _sent_to(target),
+        _sent_to(target, apart=any(map(loses, queues))),
         address,
         told_by,
         returns=settings.address == address if source.kind == "topic" else target["name"] == queue,
@@ -145,26 +146,13 @@ def _found(source: Destination) -> Asking:
     )
 
 
-def _listing(field: str, value: str) -> Question:
-    return Question("listQueues", (where(field.upper(), value), 1, PAGE))
-
-
-def _queues(told: str, field: str, value: str) -> list[Queue]:
-    # Whatever a version makes of the filter.
-    return [one for one in json.loads(told)["data"] if one[field] == value]
-
-
 def _target(
     settings: DeadLetterSettings, queues: Sequence[Queue], address: str
 ) -> tuple[Queue, Question | None]:
     """Return the queue for the dead letters of an address, and the question that makes it, if it is missing."""
     dead = settings.address
     if settings.queue is None:
-        keeping = [
-            one
-            for one in queues
-            if (one["durable"], one["temporary"], one["filter"]) == ("true", "false", "")
-        ]
+        keeping = [one for one in queues if not (one["filter"] or loses(one))]
         if keeping:
             # Several subscribers of a dead-letter address: the first by name.
             return min(
@@ -175,29 +163,30 @@ def _target(
     # The broker drops what no queue of the address takes: its others have filters, or do not last.
     name = settings.queue or f"{PREFIX}{address}"
     there = next((one for one in queues if one["name"] == name), None)
-    return (there, None) if there is not None else _made(name, dead, "MULTICAST", _filter(address))
+    return (there, None) if there is not None else _made(name, dead, "MULTICAST", origin_filter(address))
 
 
-def _sent_to(queue: Queue) -> str:
-    """Return the destination for copies to a queue: by its address and name, if its name alone might not reach it."""
-    if queue["routingType"] == "ANYCAST" and queue.get("autoDelete") != "true":
+def _sent_to(queue: Queue, *, apart: bool = False) -> str:
+    """Return the destination for copies to a queue: by its address and name, if its name alone might not reach it.
+
+    `apart`: another queue of its address loses messages.
+    """
+    if queue["routingType"] == "ANYCAST" and queue.get("autoDelete") != "true" and not apart:
         return qualified_queue(queue)
     return f"native://{queue['address']}::{queue['name']}"
 
 
 def _problem(target: Queue, settings: DeadLetterSettings, address: str) -> str:
-    if target["address"] != settings.address or target["filter"] not in ("", _filter(address)):
-        return f"the queue {target['address']}::{target['name']} does not take the dead letters of {address}"
+    queue = f"the queue {target['address']}::{target['name']}"
+    if target["address"] != settings.address or takes_only(target, address):
+        return f"{queue} does not take the dead letters of {address}"
+    if why := loses(target):
+        return f"{queue} {why}"
     try:
         Destination.parse(_sent_to(target))
     except ConfigurationError as error:
         return str(error)
     return ""
-
-
-def _filter(address: str) -> str:
-    """Return the filter of the queue that Artemis makes for the dead letters of an address."""
-    return "{} = '{}'".format(ORIGIN, address.replace("'", "''"))
 
 
 def _made(name: str, address: str, routing: str, condition: str) -> tuple[Queue, Question]:

@@ -132,9 +132,9 @@ class Redrive:
         """Last error with which the broker refused a copy; the driver reports it."""
 
     def places(self, capabilities: Capabilities) -> tuple[str, ...]:
-        """Return the destination of all copies, if they share one; it is checked before the first is sent."""
+        """Return the destinations that are known before the first dead letter is read; they are checked before."""
         del capabilities
-        return () if self.destination is None else (self.destination,)
+        return tuple(each for each in (self.destination, self.quarantine) if each is not None)
 
     def target(self, delivery: Delivery) -> str | None:
         """Return the destination of a dead letter; None if it is not known."""

@@ -19,7 +19,7 @@ def not_subscribed(subscribe: Subscribe) -> TransportError:
     """Return the error for a consumer that the broker did not confirm in time."""
     asked = (
         "; where its dead letters belong is asked of the broker's management first, and "
-        "redelivery.deadLetterDestination names a place without that question"
+        "redelivery.deadLetterDestination names a place, for which no answer is awaited"
     )
     return TransportError(
         f"the broker did not confirm the subscription to {subscribe.destination} within {SUBSCRIBE_TIMEOUT:g} s"

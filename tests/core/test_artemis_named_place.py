@@ -1,0 +1,95 @@
+"""Named places that Artemis would drop dead letters at: the question, and what its queues' properties mean."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.core.test_artemis_own_place import queue
+
+from redelivery.core.dead_lettering.artemis_named_place import dropped_at, queues_at
+from redelivery.core.destination import Destination
+from redelivery.errors import AdapterError
+
+MULTICAST = {"routingType": "MULTICAST"}
+
+
+def judged(place: str, *there: dict[str, str], origin: str = "orders") -> str:
+    """Return why a place with these queues drops dead letters."""
+    destination = Destination.parse(place)
+    asking = queues_at(destination)
+    (question,) = next(asking)
+    wanted = json.loads(question.arguments[0])
+    found = [each for each in there if each[wanted["field"].lower()] == wanted["value"]]
+    with pytest.raises(StopIteration) as end:
+        asking.send([json.dumps({"data": found, "count": len(found)})])
+    return dropped_at(destination, end.value.value, origin)
+
+
+@pytest.mark.parametrize(
+    ("place", "there"),
+    [
+        ("native://A::q", queue("q", "A")),
+        ("native://A::q", queue("q", "A", **MULTICAST)),
+        ("native://A::q", queue("q", "A", filter="_AMQ_ORIG_ADDRESS = 'orders'")),
+        ("native://A", queue("q", "A", **MULTICAST)),
+        ("queue://A", queue("q", "A")),
+        ("queue://A::q", queue("q", "A")),
+    ],
+)
+def test_a_queue_that_takes_each_letter(place: str, there: dict[str, str]) -> None:
+    """A queue without a filter, or with that of the letters' own address, keeps them; beside it others may not."""
+    assert judged(place, there) == ""
+    assert judged(place, queue("other", "A", filter="x = 1"), there) == ""
+
+
+@pytest.mark.parametrize("place", ["native://A::q", "queue://A::q", "native://A", "queue://A"])
+def test_a_queue_with_a_filter(place: str) -> None:
+    """A filter, also one for the letters of another address, is named with its queue; it is not evaluated."""
+    why = judged(place, queue("q", "A", filter="region = 'eu'"))
+    assert why.startswith(
+        "A::q takes only messages with region = 'eu': Artemis would confirm dead letters and"
+    )
+    other = queue("q", "A", filter="_AMQ_ORIG_ADDRESS = 'orders'")
+    assert "takes only messages with _AMQ_ORIG" in judged(place, other, origin="others")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"enabled": "false"}, "is disabled"),
+        ({"purgeOnNoConsumers": "true"}, "drops its messages while it has no consumer"),
+        ({"ringSize": "5"}, "keeps the last 5 messages only"),
+        ({"lastValueKey": "key"}, "keeps the last message of each key only"),
+        ({"durable": "false"}, "does not outlive the broker"),
+        ({"temporary": "true"}, "does not outlive the broker"),
+    ],
+)
+def test_a_queue_that_loses_what_it_takes(more: dict[str, str], why: str) -> None:
+    """It is refused by its name; by its address, beside a good queue, if it takes turns with that."""
+    losing, good = queue("q", "A", **more), queue("good", "A")
+    assert f"A::q {why}" in judged("native://A::q", losing)
+    assert f"A::q {why}" in judged("queue://A", losing, good)
+    assert judged("queue://A", {**losing, **MULTICAST}, good) == ""
+    assert judged("native://A::good", losing, good) == ""
+    assert judged("queue://A", {**good, "ringSize": "-1", "lastValueKey": "", "enabled": "true"}) == ""
+
+
+def test_a_queue_of_another_address() -> None:
+    """Artemis attaches a link to it by a wrong address, confirms, and drops."""
+    assert "B::q has another address" in judged("native://A::q", queue("q", "B"))
+
+
+def test_a_place_without_a_queue() -> None:
+    """Artemis makes the queue of a name, or refuses the link; of a bare address it makes none."""
+    assert judged("native://A::q") == judged("queue://A") == ""
+    assert judged("native://A").startswith("the address A has no queue: Artemis would confirm")
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '{"data": [{"name": "q"}]}', "no JSON", "null"])
+def test_another_answer_than_expected(value: str) -> None:
+    """An answer in another form is the error of a broker that does not answer."""
+    asking = queues_at(Destination.parse("native://A::q"))
+    next(asking)
+    with pytest.raises(AdapterError, match="something else than expected"):
+        asking.send([value])
