@@ -48,8 +48,8 @@ POLICY = redelivery.RedeliveryPolicy(
 BAD, SOMETIMES = 400, 20  # one message in so many always fails; one in so many fails once to three times
 TELL = 30.0  # seconds between lines of progress
 QUIET = 60.0  # seconds without a message after which nothing more comes
-# Of the memory from the first fifth to the end. A million messages and 1,100 cuts: 1.13 over AMQP, nearly all of it before
-# the third fifth: bounded histories fill, and the allocator keeps what it had.
+# Of the memory from the first fifth to the end. A million messages and 1,100 cuts: 1.13 over AMQP, nearly all of it
+# before the third fifth: bounded histories fill, and the allocator keeps what it had.
 GROWTH = 1.2
 
 
