@@ -269,7 +269,8 @@ class Connection(ConnectionBase[Worker]):
             AdapterError: The broker ended a consumer.
             TransportError: The connection was lost, and reconnecting was given up.
             LedgerError: The ledger cannot count attempts.
-            BreakerOpen: No message succeeded for too long; with `until_idle` that is a minute, or that time.
+            BreakerOpen: No message succeeded for too long; with `until_idle` that is a minute, or that time,
+                over failures that the classifier names.
             HandlerTimeout: A handler did not end within twice its timeout.
         """
         idle = self._to_run(drain_timeout, until_idle)

@@ -59,7 +59,7 @@ EXCEPTIONS = {
     ),
     "BreakerOpen": Help(
         "No message succeeded for the longest time that the breaker may be open, and its `at_maximum` is `stop`. Or a run "
-        "with `until_idle` found the breaker open for a minute, or at its end.",
+        "with `until_idle` found the breaker open over a named failure for a minute, or open at its end.",
         "It stays on the broker. No redelivery was charged since the breaker opened.",
         "Repair the service that the handler needs, then start the consumer again.",
     ),

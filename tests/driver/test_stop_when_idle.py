@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.driver.twins import SyncTwin
 
-from redelivery import BreakerOpen, Report, TransportError
+import redelivery
+from redelivery import (
+    Breaker,
+    BreakerOpen,
+    RedeliveryPolicy,
+    RedeliveryPolicyMap,
+    Report,
+    TransportError,
+)
 from redelivery.clock import SystemClock
+from redelivery.driver.connection import stop_when_idle
 from redelivery.driver.connection.stop_when_idle import IdleWatch
+from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -80,12 +90,16 @@ class Open:
     working = unconfirmed = 0
     open_because = None
 
-    def __init__(self, open_for: float, waiting: int) -> None:
+    def __init__(self, open_for: float, waiting: int, *, named: bool) -> None:
         self.waiting = waiting
         self._open_for = open_for
+        self._named = named
 
     def open_for(self, now: float) -> float:
         return self._open_for
+
+    def is_down(self, now: float) -> bool:
+        return self._named
 
 
 @pytest.mark.parametrize(
@@ -105,16 +119,30 @@ class Open:
 def test_an_open_breaker_ends_a_run_with_an_error(
     monkeypatch: pytest.MonkeyPatch, seconds: float, open_for: float, waiting: int, idle: float, *, ends: bool
 ) -> None:
-    """A breaker that is open for a minute, or for the idle time, ends the run, and so at its end."""
+    """A breaker that is open over a named failure for a minute, or the idle time, ends the run, and so at its end."""
+    assert ended(monkeypatch, Open(open_for, waiting, named=True), seconds, idle) == ends
+
+
+@pytest.mark.parametrize(("waiting", "idle", "ends"), [(3, 100.0, False), (0, 4.0, False), (0, 5.0, True)])
+def test_unnamed_failures_end_no_run_before_its_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, idle: float, *, ends: bool
+) -> None:
+    """A breaker that is open over unnamed failures ends a run only when nothing is left here."""
+    assert ended(monkeypatch, Open(599.0, waiting, named=False), 5.0, idle) == ends
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, load: Open, seconds: float, idle: float) -> bool:
+    """Return if a run is over after a time without a change; it then ends with BreakerOpen."""
     time, errors = Time(), list[BaseException]()
     monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
-    engine = SimpleNamespace(load=Open(open_for, waiting), arrived=0)
+    engine = SimpleNamespace(load=load, arrived=0)
     dispatcher: Any = SimpleNamespace(unheard=False, engine=engine, left_to_its_session=lambda: 0)
     watch = IdleWatch([dispatcher], seconds, lambda: True, SystemClock(), errors.append)
     watch._seen = (0, 0, 0)
     time.now += idle
-    assert watch.over() == ends
-    assert [type(error) for error in errors] == [BreakerOpen] * ends
+    over = watch.over()
+    assert [type(error) for error in errors] == [BreakerOpen] * over
+    return over
 
 
 class TimeOfAnOutage(Time):
@@ -168,6 +196,32 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
         report = twin.call(go())
     assert handled == ["a", "b"]
     assert report.accepted == 2
+
+
+def test_a_run_gets_past_more_unnamed_bad_messages_than_may_be_parked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`run(until_idle=)` waits until unnamed failures are charged: the good messages behind them are handled."""
+    monkeypatch.setattr(stop_when_idle, "OPEN", 0.1)
+    handled: list[str] = []
+
+    def handle(message: Message) -> None:
+        if message.text.startswith("bad"):
+            raise OSError(message.text)
+        handled.append(message.text)
+
+    policies = RedeliveryPolicyMap(
+        default=RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.001)
+    )
+    breaker = Breaker(failures=2, messages=2, probe=0.02, maximum_probe=0.02, maximum_unnamed=0.3)
+    with MemoryBroker() as broker:
+        for body in [*(f"bad {n}" for n in range(6)), "good"]:
+            broker.send("orders", body)
+        uri = f"{broker.uri}?redelivery.maxParked=3"
+        with redelivery.connect(uri, policies=policies, breaker=breaker) as connection:
+            connection.listen("orders", handle)
+            report = connection.run(until_idle=0.05)
+        assert (handled, report.poisoned) == (["good"], 6)
 
 
 def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:

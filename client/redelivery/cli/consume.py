@@ -67,7 +67,7 @@ Exit codes:
   69   broker unreachable
   70   a handler is stuck (--timeout)
   75   the breaker was open for too long: a service is down (with --idle or
-       --count: for a minute)
+       --count: for a minute, over failures of --trip or --trip-on)
   77   log-in refused
   78   bad configuration
   130, 143  interrupted before it was connected""",
@@ -92,12 +92,13 @@ Exit codes:
     "--count",
     type=number(1),
     metavar="N",
-    help="Stop after this number of messages, or when the breaker has been open for a minute.",
+    help="Stop after this number of messages, or when the breaker has been open for a minute over "
+    "failures that --trip or --trip-on names.",
 )
 @click.option(
     "--idle", type=seconds(positive=True), metavar="DURATION",
     help="Stop when no message arrived, was handled or was parked for this time, or when the breaker has been open for "
-    "a minute.",
+    "a minute over failures that --trip or --trip-on names.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=seconds(positive=True), metavar="DURATION",

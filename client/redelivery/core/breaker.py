@@ -285,7 +285,7 @@ class Circuit:
             spared = self._failed_closed(now, named=named, own=own, first=first)
         else:
             # In an outage of a named service, unnamed failures are no part of it once a message has succeeded.
-            own = own or (beside and self._is_down(now))
+            own = own or (beside and self.is_down(now))
             spared = self._failed_open(delivery, now, named=named, own=own)
         if spared and may:
             record.uncharged += beside
@@ -312,7 +312,7 @@ class Circuit:
         if self.over(now) and not self.stops:
             self._charge_again(now)
             return False
-        spared = named or not (own or (self._is_down(now) and self._lasts(now) >= self._most_unnamed))
+        spared = named or not (own or (self.is_down(now) and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
         if self.state == "ramp":
             self.failures += 1
@@ -399,13 +399,13 @@ class Circuit:
     def _lasts(self, now: float) -> float:
         return 0.0 if self._began is None else now - self._began
 
-    def _is_down(self, now: float) -> bool:
+    def is_down(self, now: float) -> bool:
         """True if a named failure was seen lately: one alone does not keep unnamed bad messages here for hours."""
         return now - self._named_at < FORGET
 
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
-        most = self._most_open if self._is_down(now) else self._most_unnamed
+        most = self._most_open if self.is_down(now) else self._most_unnamed
         return self.state != "closed" and (self.cut_short or self._lasts(now) >= most)
 
     def kept(self, after: float, now: float) -> float:
@@ -488,7 +488,7 @@ class Circuit:
     def _charge_again(self, now: float) -> None:
         """Close, and charge failures: bad messages must not be retried for ever."""
         self._close(now)
-        self._charges_named = self._is_down(now)
+        self._charges_named = self.is_down(now)
         self.charging = self._off = True
         self._bits = 0
         self.failures = self.messages = self._named = 0

@@ -119,6 +119,11 @@ class Workload:
         held = circuit is not None and circuit.state in ("open", "probing")
         return max(0.0, now - circuit.opened) if circuit is not None and held else None
 
+    def is_down(self, now: float) -> bool:
+        """True if the breaker has seen a named failure lately. An opening without one ends by itself."""
+        circuit = self._gate.circuit
+        return circuit is not None and circuit.is_down(now)
+
     @property
     def open_because(self) -> Cause | None:
         """Cause of the last failure that the breaker has seen; None without one."""

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IdleWatch"]
 
-# Seconds for which a breaker may be open: a run that ends by itself must not wait for a service for ever. Good messages
-# behind many bad ones are found within a minute.
+# Seconds for which a breaker may be open over a named failure: a run that ends by itself must not wait for a service
+# for ever. An opening of unnamed failures ends by itself (`Breaker.maximum_unnamed`): bad messages must not keep each
+# such run from the good ones behind them.
 OPEN = 60.0
 # Seconds of real time without a change after which a manual clock counts as standing still.
 STANDS = 2.0
@@ -32,8 +33,9 @@ class IdleWatch:
       works on them, dead letters that the broker has not confirmed, and messages that a handler has released and the
       broker does not take back (one of them is dispatched again each second). The drain waits for these, and the
       report counts the rest.
-    - An open breaker is not idle. After a minute, or `seconds` if that is longer, the run ends with an error. It also
-      ends with an error, not with success, if nothing is left here while a breaker is open: the queue may have more.
+    - An open breaker is not idle. If it has seen a named failure, the run ends with an error after a minute, or
+      `seconds` if that is longer; otherwise the opening ends by itself. The run also ends with an error, not with
+      success, if nothing is left here while a breaker is open: the queue may have more.
     - `seconds` are real time, whatever the connection's clock is. If messages are parked by a manual clock, the clock
       jumps if it can do that by itself. If it stands still, the run ends with ConfigurationError.
     """
@@ -92,7 +94,7 @@ class IdleWatch:
         limit = OPEN if self._seconds == inf else max(OPEN, self._seconds)
         for engine in engines:
             lasted, cause = engine.load.open_for(now), engine.load.open_because
-            waits = engine.load.waiting > engine.load.unconfirmed
+            waits = engine.load.waiting > engine.load.unconfirmed and engine.load.is_down(now)
             if lasted is not None and (idle or (waits and lasted >= limit)):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
