@@ -162,7 +162,35 @@ def test_a_piece_holds_the_lock_briefly(tmp_path: Path, monkeypatch: pytest.Monk
     lost, more = database.prune(KEEP, 10, reports_nothing)
     assert (lost, more) == (4, True)
     fill(other, 50)
-    assert left(database, 10) == {*range(11, 20), 50}
+    assert left(database, 10) == {*range(10, 20), 50}
+    database.close()
+    other.close()
+
+
+def test_the_entries_are_counted_once_in_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pieces but the first read only what they remove; those that come meanwhile are left to the next pruning."""
+    monkeypatch.setattr(pruning, "PIECE", 2)
+    database, said = Database(tmp_path / "ledger.db", 0), list[str]()
+    fill(database, *range(9))
+    assert database.prune(KEEP, 4, reports_nothing) == (2, True)
+    fill(database, 50)
+    database._sql.set_trace_callback(said.append)
+    assert left(database, 4) == {5, 6, 7, 8, 50}
+    assert not any("OFFSET" in each or "count(*)" in each for each in said)
+    assert left(database, 4) == {6, 7, 8, 50}
+    database.close()
+
+
+def test_two_processes_that_prune_at_once_keep_as_many_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process has removed beyond the limit is not removed again from the rest."""
+    monkeypatch.setattr(pruning, "PIECE", 2)
+    database, other = Database(tmp_path / "ledger.db", 0), Database(tmp_path / "ledger.db", 0)
+    fill(database, *range(9))
+    assert database.prune(KEEP, 4, reports_nothing) == (2, True)
+    assert left(other, 4) == {5, 6, 7, 8}
+    assert left(database, 4) == {5, 6, 7, 8}
     database.close()
     other.close()
 

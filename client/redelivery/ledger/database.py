@@ -17,7 +17,7 @@ from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
 from redelivery.ledger.files import make_private
 from redelivery.ledger.marks import COUNT_LIMIT
-from redelivery.ledger.pruning import remove, stale
+from redelivery.ledger.pruning import Newest, remove, stale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -78,6 +78,8 @@ class Database:
         self._clock = 0
         # True while what other processes have read of the removed entries is not taken back.
         self._untold = False
+        # `Stale.newest` of an unfinished pruning.
+        self._newest: Newest = None
         make_private(path)
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
         # A ledger can stay open for ever: with the mark of a handler whose event loop was closed, which never ends.
@@ -235,8 +237,9 @@ class Database:
         Returns:
             The number of counts that were removed beyond `limit`, and whether there may be more to remove.
         """
-        rows = stale(self._sql, self._meta("clock"), keep, limit)
-        if any(rows):
+        rows = stale(self._sql, self._meta("clock"), keep, limit, self._newest)
+        self._newest = rows.newest if rows.some else None
+        if rows.some:
             with self._alone():
                 removed = remove(self._sql, rows)
                 self._note_pruned(removed.revision)

@@ -19,24 +19,37 @@ __all__ = ["FORGOTTEN", "Stale", "remove", "stale"]
 FORGOTTEN = 3600.0
 # Most rows of a kind that are looked at for one piece, rows that are removed at once, and seconds after which a piece
 # ends.
-PIECE, CHUNK, BRIEF = 1000, 50, 0.01
+PIECE, CHUNK, BRIEF = 500, 50, 0.01
 
 _FORGOTTEN = """
 SELECT key, revision FROM entries WHERE count = 0 AND poisoned = 0 AND suspect = 0 AND written < ?
 ORDER BY revision LIMIT ?
 """
-_OLDEST = "SELECT key, revision, written FROM entries ORDER BY revision LIMIT ?"
+_OLDEST = "SELECT key, revision, written FROM entries ORDER BY revision, key LIMIT ?"
+_BEYOND = "SELECT revision, key FROM entries ORDER BY revision DESC, key DESC LIMIT 1 OFFSET ?"
 _LETTERS = "SELECT number, coalesce(written, at) FROM dead_letters ORDER BY number LIMIT ?"
+# Revision and key.
+Newest = tuple[int, bytes] | None
 _DELETE = "DELETE FROM entries WHERE key = ? AND revision = ?"
 
 
 class Stale(NamedTuple):
-    """Rows to remove: messages that are forgotten, entries that are old or beyond the limit, and causes."""
+    """Rows to remove: messages that are forgotten, entries that are old or beyond the limit, and causes.
+
+    `newest`: revision and key of the newest entry beyond the limit. Finding it reads as many entries as may be kept: it
+    is looked for once in a pruning. Rows that another process has removed are then not replaced by newer ones.
+    """
 
     forgotten: Sequence[tuple[bytes, int]]
     old: Sequence[tuple[bytes, int]]
     beyond: Sequence[tuple[bytes, int]]
     letters: Sequence[tuple[int]]
+    newest: Newest
+
+    @property
+    def some(self) -> bool:
+        """True if there is a row to remove."""
+        return bool(self.forgotten or self.old or self.beyond or self.letters)
 
 
 class Removed(NamedTuple):
@@ -47,8 +60,11 @@ class Removed(NamedTuple):
     revision: int
 
 
-def stale(sql: sqlite3.Connection, clock: float, keep: float, limit: int) -> Stale:
-    """Return the next rows to remove: those older than `keep` seconds by the ledger's clock, or beyond `limit`."""
+def stale(sql: sqlite3.Connection, clock: float, keep: float, limit: int, newest: Newest) -> Stale:
+    """Return the next rows to remove: those older than `keep` seconds by the ledger's clock, or beyond `limit`.
+
+    `newest`: that of the piece before; None: look for it.
+    """
 
     def rows(query: str, *values: float) -> list[tuple[Any, ...]]:
         return sql.execute(query, values).fetchall()
@@ -56,12 +72,12 @@ def stale(sql: sqlite3.Connection, clock: float, keep: float, limit: int) -> Sta
     forgotten = rows(_FORGOTTEN, clock - FORGOTTEN, PIECE)
     oldest = rows(_OLDEST, PIECE)
     old = [(key, revision) for key, revision, written in oldest if written <= clock - keep]
-    # Counted only if none is removed for its age: a forgotten message does not push out a count.
-    more = 0 if forgotten or old else rows("SELECT count(*) FROM entries")[0][0] - limit
-    beyond = [(key, revision) for key, revision, _ in oldest[: max(0, more)]]
-    last = rows("SELECT max(number) FROM dead_letters")[0][0] or 0
-    letters = [(n,) for n, written in rows(_LETTERS, PIECE) if written <= clock - keep or n <= last - limit]
-    return Stale(forgotten, old, beyond, letters)
+    # None while any is removed for its age: a forgotten message does not push out a count.
+    newest = None if forgotten or old else newest or next(iter(rows(_BEYOND, limit)), None)
+    beyond = [(key, revision) for key, revision, _ in oldest if newest and (revision, key) <= newest]
+    number = rows("SELECT max(number) FROM dead_letters")[0][0] or 0
+    letters = [(n,) for n, written in rows(_LETTERS, PIECE) if written <= clock - keep or n <= number - limit]
+    return Stale(forgotten, old, beyond, letters, newest)
 
 
 def remove(sql: sqlite3.Connection, rows: Stale) -> Removed:
