@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redelivery.core.unrun_result import closed, is_unrun
 from redelivery.driver.asyncio_wait import call_later
 from redelivery.driver.consumer.worker import unrun
-from redelivery.driver.consumer.worker_end import HandlerEscape, judged
+from redelivery.driver.consumer.worker_end import HandlerEscape, give_up, judged
 from redelivery.events.of_handling import ResultDetails
 from redelivery.message import message_for
 
@@ -56,8 +56,8 @@ class AsyncWorker:
         self._waiter = waiter
         self._pool = pool
         self._ended = ended
-        self._wanted = wanted
         self._now = waiter.now
+        run.wanted = wanted
         run.loop_thread = threading.get_ident()
         self.task = run.task = asyncio.create_task(self._keep_on())
 
@@ -78,7 +78,7 @@ class AsyncWorker:
             raise
         except asyncio.CancelledError as error:
             # An error while the worker is wanted: its own handler, or other code with the task, has cancelled it.
-            if self._wanted():
+            if self.run.wanted():
                 self._ended(dispatcher, error)
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
@@ -147,7 +147,7 @@ async def _attempt(
             result = await (result if deadline is None else _limited(result, run, deadline))
     except (asyncio.CancelledError, GeneratorExit) as error:
         if _ends(run, cancelled):
-            message.give_back()
+            _cancelled(message, error, run, pool)
             raise
         # Something that the handler awaited was cancelled, not this worker: a failure as any other.
         failure = error
@@ -206,6 +206,19 @@ def _ends(run: HandlerRun, cancelled: int) -> bool:
     except RuntimeError:  # no loop runs
         return True
     return task is None or task is not run.task or task.cancelling() > cancelled
+
+
+def _cancelled(message: Message, error: BaseException, run: HandlerRun, pool: Executor | None) -> None:
+    """Release the message of a worker that was cancelled; give it up if its own handler has cancelled the worker.
+
+    That handler would do it at each start. A loop that ends cancels all tasks, as does a program: no message is charged
+    for that. Without the worker, a loop that ends has no task left.
+    """
+    if pool is None and isinstance(error, asyncio.CancelledError) and run.wanted():
+        others = asyncio.all_tasks() - {run.task}
+        if others and not any(task.cancelling() for task in others):
+            give_up(message, error, run.dispatcher)
+    message.give_back()
 
 
 def _awaited(result: object) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
     from types import FrameType
 
     from redelivery.clock import Clock
@@ -72,7 +73,7 @@ class HandlerRun:
 
     __slots__ = (
         "_clock", "_watch", "deadline", "delivery", "dispatcher", "loop_thread", "since", "stuck_in", "task", "thread",
-        "warned_of",
+        "wanted", "warned_of",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +92,8 @@ class HandlerRun:
         # Identity of the thread that runs the handler; None: its task runs it.
         self.thread: int | None = None
         self.task: asyncio.Task[Any] | None = None
+        # Returns False once the task may be cancelled.
+        self.wanted: Callable[[], bool] = lambda: False
         # Identity of the thread of the task's loop.
         self.loop_thread: int | None = None
         # The run that has been logged, and the one that was given up.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
-__all__ = ["HandlerEscape", "judged", "stop_consumer"]
+__all__ = ["HandlerEscape", "give_up", "judged", "stop_consumer"]
 
 # Stands for an exception that cannot be asked for anything.
 _UNTOLD = RedeliveryError("the handler raised an exception that cannot be described")
@@ -53,11 +53,16 @@ def judged(message: Message, error: BaseException, dispatcher: Dispatcher) -> Ev
         if not ends_program(broken):
             return message.result(_UNTOLD)
         ending = broken
+    give_up(message, ending, dispatcher)
+    raise HandlerEscape(ending)
+
+
+def give_up(message: Message, error: BaseException, dispatcher: Dispatcher) -> None:
+    """Release a message whose handler ends its worker; charge it where a ledger keeps the count."""
     if dispatcher.keeps_counts and dispatcher.session_state is None and message.outcome is None:
-        message.fail(ending)
+        message.fail(error)
     else:
         message.give_back()
-    raise HandlerEscape(ending)
 
 
 def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
