@@ -78,6 +78,11 @@ class AmqpDisconnectCause:
 
         It is the queue for which the broker got credit within the last second. What was delivered is innocent.
         """
+        # What proves that the node lives, also for the only consumer of a process: on this same connection it has
+        # logged in, begun a session, and answered the declaration (a request to its management node) and the attach,
+        # for which the queue's process answers; `receivers` are attached. Another consumer's success would prove no
+        # more, and where a producer has sent such a message to every queue there is none: nothing would end the
+        # reconnects.
         now = time.monotonic()
         credited = [each for each in receivers if now - each.credited < AT_ONCE]
         if len(credited) != 1:

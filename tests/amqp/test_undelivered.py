@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import redelivery
 from redelivery_amqp import credit_turns, disconnect_cause
 from redelivery_amqp.credit_turns import CreditTurns
 from redelivery_amqp.disconnect_cause import AmqpDisconnectCause
+from redelivery_amqp.link_registry import LinkRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +95,19 @@ def test_a_node_that_restarts_stops_no_consumer() -> None:
         connection.listen("bad", settle)
         connection.run()
     assert handled == ["/queues/bad"]
+
+
+def test_a_node_that_answers_no_attach_convicts_no_queue() -> None:
+    """Links that the broker has not attached are not concerned: a sick node cannot be told from a bad message."""
+    links: Any = SimpleNamespace(_receivers={1: Link("a")}, _ended=None, _blame=AmqpDisconnectCause)
+    links._profile = SimpleNamespace(undelivered="amqp:internal-error", deliver_elsewhere="cure")
+    links.undelivered = lambda _: True
+    (link,) = links._receivers.values()
+    link.credited = time.monotonic()
+    for attached in (False, True):
+        link.attached = attached
+        suspect, _ = LinkRegistry.suspect(links, "refused", "amqp:internal-error")
+        assert (suspect is not None) == attached
 
 
 def test_of_two_consumers_the_one_of_that_queue_stops(monkeypatch: pytest.MonkeyPatch) -> None:
