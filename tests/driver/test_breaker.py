@@ -208,14 +208,14 @@ def stopping(message: Message) -> None:
     raise DatabaseDown("down")
 
 
-async def run_async(broker: MemoryBroker) -> None:
-    async with redelivery.connect_async(broker.uri, breaker=STOPS) as connection:
+async def run_async(broker: MemoryBroker, **options: Any) -> None:
+    async with redelivery.connect_async(broker.uri, breaker=STOPS, **options) as connection:
         connection.listen("orders", stopping)
         await connection.run(until_idle=0.05)
 
 
-def run(broker: MemoryBroker) -> None:
-    with redelivery.connect(broker.uri, breaker=STOPS) as connection:
+def run(broker: MemoryBroker, **options: Any) -> None:
+    with redelivery.connect(broker.uri, breaker=STOPS, **options) as connection:
         connection.listen("orders", stopping)
         connection.run(until_idle=0.05)
 
@@ -236,7 +236,8 @@ def test_it_may_stop_the_consumer(asynchronous: bool) -> None:
 def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
     monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:
-    """A breaker that is open for a minute ends `run(until_idle=…)` with BreakerOpen."""
+    """A breaker that is open over a named failure for a minute ends `run(until_idle=…)` with BreakerOpen."""
+    named = Classifier().trip(DatabaseDown)
     monkeypatch.setattr(sys.modules[__name__], "STOPS", SMALL)
     with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
         for number in range(10):
@@ -245,7 +246,7 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
             BreakerOpen,
             match=r"succeeded for \d+ s: DatabaseDown: down; a run that ends by itself does not wait longer",
         ):
-            asyncio.run(run_async(broker)) if asynchronous else run(broker)
+            asyncio.run(run_async(broker, errors=named)) if asynchronous else run(broker, errors=named)
         assert len(broker.messages("orders")) == 10
 
 
