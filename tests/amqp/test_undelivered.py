@@ -98,7 +98,7 @@ def test_a_node_that_restarts_stops_no_consumer() -> None:
 
 
 def test_a_node_that_answers_no_attach_convicts_no_queue() -> None:
-    """Links that the broker has not attached are not concerned: a sick node cannot be told from a bad message."""
+    """Links that the broker has not attached are not concerned: a sick node that attaches none proves nothing."""
     links: Any = SimpleNamespace(_receivers={1: Link("a")}, _ended=None, _blame=AmqpDisconnectCause)
     links._profile = SimpleNamespace(undelivered="amqp:internal-error", deliver_elsewhere="cure")
     links.undelivered = lambda _: True

@@ -91,7 +91,7 @@ class Held:
         self.ends: list[str] = []
 
     def wanted(self) -> bool:
-        """Nobody closes the connection."""
+        """The connection stays open."""
         return True
 
     def fail(self, _: BaseException) -> None:

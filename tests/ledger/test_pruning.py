@@ -184,7 +184,7 @@ def test_the_entries_are_counted_once_in_a_pruning(tmp_path: Path, monkeypatch: 
 def test_two_processes_that_prune_at_once_keep_as_many_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another process has removed beyond the limit is not removed again from the rest."""
+    """Entries that another process has removed beyond the limit are not made up for by others."""
     monkeypatch.setattr(pruning, "PIECE", 2)
     database, other = Database(tmp_path / "ledger.db", 0), Database(tmp_path / "ledger.db", 0)
     fill(database, *range(9))
