@@ -24,7 +24,7 @@ class HeadOfQueue:
     """Suspect where the broker ends a consumer over a message that it has not delivered, whose id is unknown here.
 
     An adapter names one only if the broker has subscribed this consumer on the lost connection, and has ended it when
-    it was to deliver. So a broker that subscribes nobody convicts no queue.
+    it was to deliver. So a broker that subscribes no consumer convicts no queue.
 
     Args:
         destination: Qualified destination of the consumer.
