@@ -123,12 +123,12 @@ def test_the_end_of_a_program_charges_no_message(others: str, charged: bool) -> 
     async def main() -> None:
         held.task = asyncio.create_task(worker())
         rest = [asyncio.create_task(waits()) for _ in range({"none": 0, "both": 2}.get(others, 1))]
-        await asyncio.sleep(0)
+        await asyncio.to_thread(int)  # a turn of the loop
         held.task.cancel()
         if others in ("cancelled", "both"):
             rest[0].cancel()
         if others == "alive":
-            await asyncio.sleep(0)
+            await asyncio.to_thread(int)  # a turn of the loop
             rest[0].cancel()
         # `main` itself ends: with the loop, as `asyncio.run` does it.
 
