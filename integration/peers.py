@@ -52,9 +52,9 @@ def take(broker: Broker, protocol: str, queue: str, timeout: float = 60.0) -> by
     return body
 
 
-def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
-    """Send persistent messages with numbers and ids `m0`, `m1`, …, and wait until they are confirmed."""
-    numbered = [(body, f"m{number}", {"number": str(number)}) for number, body in enumerate(bodies)]
+def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes], *, first: int = 0) -> None:
+    """Send persistent messages with numbers from `first` and ids `m0`, `m1`, …, and wait until they are confirmed."""
+    numbered = [(body, f"m{number}", {"number": str(number)}) for number, body in enumerate(bodies, first)]
     if protocol == "stomp":  # which has no id of a producer's
         numbered = [(body, name, {**told, "redeliveryId": name}) for body, name, told in numbered]
     pour(broker, protocol, queue, numbered)

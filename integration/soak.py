@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +27,14 @@ from typing import TYPE_CHECKING
 import redelivery
 from integration.brokers import ALL_BROKERS
 from integration.eventually import gathered
-from integration.peers import pour
+from integration.peers import fill
 from integration.proxy import LinkProxy
 from integration.raw_amqp import RawAmqp
 from integration.raw_stomp import RawStomp
 from integration.work import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
     from multiprocessing.synchronize import Semaphore
 
     from integration.brokers import Broker
@@ -46,6 +47,7 @@ POLICY = redelivery.RedeliveryPolicy(
     maximum_redeliveries=3, initial_redelivery_delay=0.5, redelivery_delay=0.5
 )
 BAD, SOMETIMES = 400, 20  # one message in so many always fails; one in so many fails once to three times
+FIRST_BAD = 7
 TELL = 30.0  # seconds between lines of progress
 QUIET = 60.0  # seconds without a message after which nothing more comes
 # Of the memory from the first fifth to the end. A million messages and 1,100 cuts: 1.13 over AMQP, nearly all of it
@@ -61,7 +63,7 @@ def rss() -> int:
 
 def failures(number: int) -> int:
     """Return how often the handler fails for a message; 4, and it is dead."""
-    if number % BAD == 7:
+    if number % BAD == FIRST_BAD:
         return POLICY.maximum_redeliveries + 1
     return 1 + number // SOMETIMES % 3 if number % SOMETIMES == 0 else 0
 
@@ -71,9 +73,10 @@ class Books:
     """Calls of the handler, and messages that are found at the end."""
 
     total: int
-    calls: bytearray = field(init=False)
-    """Number of the handler's calls for each message, up to 255."""
+    bad: range = field(init=False)
+    """Messages that always fail."""
     successes: bytearray = field(init=False)
+    """Number of successes of each message, up to 255."""
     handled: int = 0
     """Number of calls."""
     good: int = 0
@@ -83,7 +86,7 @@ class Books:
     """Messages on the queue after the end and a restart: over STOMP Artemis may strand one at each cut."""
     given_up: list[int] = field(default_factory=list)
     """Messages that the broker has dead-lettered by itself, after too many lost connections (Artemis: ten)."""
-    letters: dict[int, int] = field(default_factory=dict)
+    letters: Counter[int] = field(default_factory=Counter)
     """Number of dead letters of each message that has one."""
     memory: dict[int, int] = field(default_factory=dict)
     """KiB at each fifth of the way."""
@@ -91,12 +94,11 @@ class Books:
 
     def __post_init__(self) -> None:
         """Make room for all messages at once: what grows later is not the books."""
-        self.calls, self.successes = bytearray(self.total), bytearray(self.total)
+        self.bad, self.successes = range(FIRST_BAD, self.total, BAD), bytearray(self.total)
 
     def summary(self) -> dict[str, object]:
         """Return the figures."""
-        dead = {number for number in range(self.total) if number % BAD == 7}
-        left = {*self.left, *self.given_up}
+        dead, left = set(self.bad), {*self.left, *self.given_up}
         missing = [n for n in range(self.total) if n not in dead | left and not self.successes[n]]
         return {
             "messages": self.total,
@@ -115,9 +117,8 @@ class Books:
             "memory in MiB at each fifth": [round(kib / 1024, 1) for _, kib in sorted(self.memory.items())],
         }
 
-    def wrong(self) -> list[str]:
-        """Return the names of the figures that must be 0 and are not, and of a memory that has grown."""
-        found = self.summary()
+    def wrong(self, found: Mapping[str, object]) -> list[str]:
+        """Return the names of the figures of `summary` that must be 0 and are not, and of a memory that has grown."""
         names = [each for each in ("missing", "without a dead letter", "wrongly dead") if found[each]]
         first, last = self.memory.get(1, 0), self.memory.get(5, 0)
         return names if last <= first * GROWTH else [*names, "memory"]
@@ -141,7 +142,6 @@ class Soak:
             books = self.books
             self.last = time.monotonic()
             books.handled += 1
-            books.calls[number] = min(255, books.calls[number] + 1)
             fails = message.delivery_count <= failures(number)
             if not fails:
                 self._succeeded(number)
@@ -161,7 +161,7 @@ class Soak:
         books.good += 1
         if books.good % BATCH == 0:
             self._room.release()
-        fifth = (books.good + books.total // BAD) * 5 // books.total
+        fifth = (books.good + len(books.bad)) * 5 // books.total
         if fifth and fifth not in books.memory:
             books.memory[fifth] = rss()
 
@@ -170,17 +170,8 @@ def produce(broker: Broker, protocol: str, queue: str, total: int, room: Semapho
     """Send all messages, a batch whenever there is room; a process of its own, whose memory is not measured."""
     for first in range(0, total, BATCH):
         room.acquire()
-        pour(broker, protocol, queue, _messages(first, min(first + BATCH, total), protocol))
-
-
-def _messages(first: int, last: int, protocol: str) -> Iterator[tuple[bytes, str, dict[str, str]]]:
-    for number in range(first, last):
-        # Over STOMP no producer chooses a message's id (docs/identity.md).
-        yield (
-            str(number).encode(),
-            f"s{number}",
-            {"redeliveryId": f"s{number}"} if protocol == "stomp" else {},
-        )
+        bodies = [str(number).encode() for number in range(first, min(first + BATCH, total))]
+        fill(broker, protocol, queue, bodies, first=first)
 
 
 def soak(
@@ -221,8 +212,7 @@ def soak(
     broker.stop()
     broker.start()
     books.left = _taken(broker, protocol, queue, open_ones) if open_ones > 0 else []
-    for letter in _taken(broker, protocol, f"{queue}.dead", running.report.poisoned):
-        books.letters[letter] = books.letters.get(letter, 0) + 1
+    books.letters.update(_taken(broker, protocol, f"{queue}.dead", running.report.poisoned))
     return books
 
 
@@ -235,7 +225,7 @@ def _wait(
 ) -> None:
     """Return when everything is handled, or nothing comes any more."""
     books, told = handler.books, began
-    dead = books.total // BAD
+    dead = len(books.bad)
     while not running.ended and time.monotonic() - handler.last < QUIET:
         time.sleep(0.5)
         if books.good >= books.total - dead and connection.report().poisoned >= dead:
@@ -288,8 +278,9 @@ def main(arguments: list[str] | None = None) -> int:
             given.seed,
             lambda line: print(line, flush=True),
         )
-    print(json.dumps(books.summary(), indent=1))
-    if wrong := books.wrong():
+    found = books.summary()
+    print(json.dumps(found, indent=1))
+    if wrong := books.wrong(found):
         print(f"WRONG: {', '.join(wrong)}")
     return 1 if wrong else 0
 

@@ -53,18 +53,27 @@ class World(BreakerWorld):
             self.accepted_at.update((str(each.message_id), self.now) for each in command.deliveries)
 
 
+def good(count: int) -> list[dict[str, Any]]:
+    """Return the arrivals of good messages; the first comes with the bad ones."""
+    return [{"at": APART * n, "names": f"g{n}"} for n in range(count)]
+
+
+def lateness(world: World, count: int) -> list[float]:
+    """Return after which time each of these good messages was accepted."""
+    return [world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(count)]
+
+
 def late(bad: int, *, on: bool, weight: str = "maybe", flow: bool = False) -> list[float]:
-    """Return how late each of 40 good messages is; the first comes with the bad ones."""
-    good = [{"at": APART * n, "names": f"g{n}"} for n in range(40)]
+    """Return how late each of 40 good messages is, which come with bad ones and after them."""
     scenario: dict[str, Any] = {
-        "messages": [{"at": 0.0, "names": f"b1..b{bad}"}, *good],
+        "messages": [{"at": 0.0, "names": f"b1..b{bad}"}, *good(40)],
         "until": 3000.0,
         "capabilities": FLOW if flow else {},
         "breaker": {} if on else "off",
     }
     world = World(scenario, weight)
     world.run()
-    return [world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(40)]
+    return lateness(world, 40)
 
 
 @pytest.mark.timeout(600)
@@ -94,34 +103,32 @@ def test_good_messages_behind_bad_ones_are_not_late(case: tuple[int, str, bool, 
 
 def test_one_named_failure_among_unnamed_ones_does_not_stop_good_messages() -> None:
     """A named failure in the opening, and more unnamed bad messages than may be parked: good ones wait 21 minutes."""
-    good = [{"at": APART * n, "names": f"g{n}"} for n in range(80)]
     scenario = {
-        "messages": [{"at": 0.0, "names": "b1..b300"}, *good],
+        "messages": [{"at": 0.0, "names": "b1..b300"}, *good(80)],
         "consumer": {"workers": 4, "maxParked": 100},
     }
     world = World({**scenario, "until": 3000.0}, "maybe")
     world.named = "b1"
     world.run()
-    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(80)) < 1260
+    assert max(lateness(world, 80)) < 1260
 
 
 def test_good_messages_pass_as_many_bad_ones_as_may_be_parked() -> None:
     """Named bad messages, which wait for minutes between their tries, may fill all room: good ones pass them."""
-    good = [{"at": APART * n, "names": f"g{n}"} for n in range(60)]
     scenario = {
-        "messages": [{"at": 0.0, "names": "b1..b8"}, *good],
+        "messages": [{"at": 0.0, "names": "b1..b8"}, *good(60)],
         "consumer": {"workers": 2, "maxParked": 8},
     }
     world = World({**scenario, "until": 2000.0}, "outage")
     world.run()
-    assert max(world.accepted_at.get(f"g{n}", inf) - APART * n for n in range(60)) < 60
+    assert max(lateness(world, 60)) < 60
 
 
 def test_three_bad_messages_beside_good_ones_end() -> None:
     """Three messages with a named exception, beside good ones, are dead after their policy and 20 tries at most."""
-    good = [{"at": 1.0 * n, "names": f"g{n}"} for n in range(300)]
+    others = [{"at": 1.0 * n, "names": f"g{n}"} for n in range(300)]
     scenario = {
-        "messages": [{"at": 0.0, "names": "b1..b3"}, *good],
+        "messages": [{"at": 0.0, "names": "b1..b3"}, *others],
         "until": 400.0,
         "policy": {"maximumRedeliveries": 1, "redeliveryDelay": 0.1},
     }
