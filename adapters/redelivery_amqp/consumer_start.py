@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.dead_lettering.artemis_named_place import dropped_at
 from redelivery.core.destination import Destination
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, retold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ class ConsumerStart:
             own = self._own(unchecked[0])
             whose = f", which is {own}," if own else ""
             cure = "; name another place: redelivery.deadLetterDestination" if own else ""
-            error = AdapterError(
-                f"the dead-letter destination {unchecked[0]}{whose} cannot be used: {error}{cure}"
+            error = retold(
+                error, f"the dead-letter destination {unchecked[0]}{whose} cannot be used: {error}{cure}"
             )
         self._receiver.answer(error)

@@ -13,6 +13,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
+from redelivery.adapter_support.refusal_kinds import passes
 from redelivery.core.capabilities import STREAM, cannot_spare
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
@@ -256,4 +257,4 @@ def _refused(what: str, reply: Reply) -> RedeliveryError:
     why = str(reply.error if reply.error is not None else reply.body or f"status {reply.status}")
     # For a request that it cannot take, the broker sends pages of its stack trace.
     first = why.partition("\n")[0]
-    return AdapterError(f"the broker refused to declare the {what}: {first[:LONGEST]}")
+    return AdapterError(f"the broker refused to declare the {what}: {first[:LONGEST]}", passes=passes(why))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
+from redelivery.adapter_support.refusal_kinds import GONE
 from redelivery.core.events import Arrived, TakenBack
 from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.brokerj_node import BrokerJNode
@@ -24,7 +25,7 @@ from redelivery_amqp.management_link import Management, ManagementLink, RabbitNo
 from redelivery_amqp.own_places import ArtemisNode, OwnPlaces
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.queue_lists import QueueLists
-from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
+from redelivery_amqp.receiver import ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip, when_settled
 from redelivery_amqp.sender import SenderLink
 from redelivery_amqp.sender_links import SenderLinks
@@ -351,7 +352,7 @@ class LinkRegistry:
         if not one.attached:
             one.answer(error)
             return
-        if condition is not None and condition.name in GONE:
+        if condition is not None and condition.name in GONE and not error.passes:
             one.stopped(error)
         # RabbitMQ's consumer timeout, or an administrator: the next connection subscribes again.
         else:

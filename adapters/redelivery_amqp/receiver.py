@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.adapter_support.refusal_cures import with_cure
+from redelivery.adapter_support.refusal_kinds import passes, shortened
 from redelivery.core.credit_pace import MOST_BYTES
 from redelivery.errors import AdapterError
 from redelivery_amqp.partial_reading import LargeMaps
@@ -30,11 +31,6 @@ FRAME = proton.Transport().max_frame_size
 """Bytes of a frame at most: proton's default."""
 SELECTOR = proton.symbol("apache.org:selector-filter:string")
 CONSUMER_TIMEOUT = proton.symbol("rabbitmq:consumer-timeout")
-GONE = frozenset({
-    "amqp:not-found", "amqp:not-allowed", "amqp:resource-deleted", "amqp:unauthorized-access",
-    "amqp:invalid-field", "amqp:not-implemented", "amqp:resource-locked",
-})  # fmt: skip
-"""Conditions of a permanent refusal: another attach would be refused again."""
 
 
 class ReceiverLink:
@@ -192,4 +188,5 @@ def refusal(what: str, condition: proton.Condition | None, masked: Callable[[str
     """Return the error for what the broker refused or ended, with the broker's text `masked`."""
     if condition is None:
         return AdapterError(f"{what}, and gave no reason")
-    return AdapterError(f"{what}: {with_cure(masked(condition.description or condition.name))}")
+    text = masked(condition.description or condition.name)
+    return AdapterError(f"{what}: {with_cure(shortened(text))}", passes=passes(text, condition.name))

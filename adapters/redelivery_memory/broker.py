@@ -10,7 +10,7 @@ from redelivery.clock import SystemClock
 from redelivery.core.destination import Destination
 from redelivery.core.events import ConnectionLost
 from redelivery.core.outgoing import Outgoing
-from redelivery.errors import ConfigurationError, TransportError
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_memory.server import DEAD_LETTERS, MemoryServer
 
 if TYPE_CHECKING:
@@ -196,6 +196,25 @@ class MemoryBroker:
         with self._server.lock:
             self._server.faults.connections = None
 
+    def refuse_consumers(
+        self, destination: str | None = None, error: Callable[[], RedeliveryError] | None = None
+    ) -> None:
+        """Refuse all new consumers, also after a reconnect, until `accept_consumers`, as a node that starts does.
+
+        Args:
+            destination: Destination of these consumers; None: any.
+            error: Makes the error that each gets; None: an AdapterError of a state that passes.
+        """
+        name = None if destination is None else str(Destination.parse(destination))
+        text = f"{self.uri} refuses consumers: MemoryBroker.refuse_consumers()"
+        with self._server.lock:
+            self._server.faults.consumers[name] = error or (lambda: AdapterError(text, passes=True))
+
+    def accept_consumers(self) -> None:
+        """Accept consumers again. Those that were refused ask again by themselves."""
+        with self._server.lock:
+            self._server.faults.consumers.clear()
+
     def refuse_settlements(self, rule: int | Callable[[HeldMessage], bool] = 1) -> None:
         """Refuse poison acknowledgements and forwards; the messages stay with their consumers, unsettled.
 
@@ -209,10 +228,13 @@ class MemoryBroker:
         with self._server.lock:
             self._server.faults.forwards = times
 
-    def refuse_sends(self, times: int = 1) -> None:
-        """Refuse the next `times` messages that connections send."""
+    def refuse_sends(self, times: int = 1, error: Callable[[], RedeliveryError] | None = None) -> None:
+        """Refuse the next `times` messages that connections send.
+
+        `error`: Makes the error that each gets; None: an AdapterError.
+        """
         with self._server.lock:
-            self._server.faults.sends = times
+            self._server.faults.sends, self._server.faults.send_error = times, error
 
     def drop_accepts(self, times: int = 1) -> None:
         """Lose the next `times` accepts: after a `cut` their messages are redelivered, with the redelivered flag."""

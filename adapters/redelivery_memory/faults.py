@@ -25,7 +25,9 @@ class Faults:
         self.settlements: int | Callable[[HeldMessage], bool] = 0
         self.forwards = 0
         self.sends = 0
+        self.send_error: Callable[[], RedeliveryError] | None = None
         self.accepts = 0
+        self.consumers: dict[str | None, Callable[[], RedeliveryError]] = {}
         self.connections: Callable[[], RedeliveryError] | None = None
         self.stalled: list[tuple[MemoryConnection, AdapterEvent]] | None = None
 
@@ -51,11 +53,18 @@ class Faults:
             f"the broker refused the copy of {stored.message_id}: MemoryBroker.fail_forward()"
         )
 
-    def for_send(self) -> AdapterError | None:
+    def for_consumer(self, destination: str) -> RedeliveryError | None:
+        """Return the refusal of a consumer; None: it is taken."""
+        refusal = self.consumers.get(destination) or self.consumers.get(None)
+        return None if refusal is None else refusal()
+
+    def for_send(self) -> RedeliveryError | None:
         """Return the refusal of a send; None: it is carried out."""
         if self.sends <= 0:
             return None
         self.sends -= 1
+        if self.send_error is not None:
+            return self.send_error()
         return AdapterError("the broker refused the message: MemoryBroker.refuse_sends()")
 
     def loses_accept(self) -> bool:

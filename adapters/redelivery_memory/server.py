@@ -271,6 +271,8 @@ class MemoryServer:
             return
         consumer = MemoryConsumer(link, command.consumer, browses=command.browse)
         try:
+            if (refusal := self.faults.for_consumer(command.destination)) is not None:
+                raise refusal
             self.routes.join(consumer, command)
         except RedeliveryError as error:
             self._post(link, Subscribed(command.consumer, error))

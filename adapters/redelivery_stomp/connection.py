@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from stomp.exception import StompException
 
 from redelivery.adapter import Browsed
+from redelivery.adapter_support.refusal_kinds import passes
 from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.clock import capped
 from redelivery.core.events import Arrived, ConnectionLost
@@ -277,7 +278,7 @@ class StompConnection:
             self.lost("the broker closed the connection")
 
     def _find_refused(self, received: Frame, words: str) -> None:
-        error = AdapterError(self._opening.settings.masked(words))
+        error = AdapterError(self._opening.settings.masked(words), passes=passes(words))
         self.disconnect_cause.hear(error)
         if not self._opened:
             self._refused = error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from redelivery.adapter import Subscribed
 from redelivery.adapter_support.response_timeout import SILENT, ResponseTimeout
 from redelivery.core.outgoing import Outgoing
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, retold
 from redelivery.log import logger
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import subscribe_headers
@@ -153,7 +153,7 @@ class Subscribing:
         if isinstance(error, AdapterError):
             # The broker has no subscription to end.
             self._subscription.ended = True
-            self._refuse(self._reason(error))
+            self._refuse(retold(error, self._reason(error)))
         elif not self._refused:
             self._sink(Subscribed(self._command.consumer, error))
             if error is None:
@@ -179,10 +179,10 @@ class Subscribing:
             refused += f", or its dead-letter destination {' or '.join(self._doubtful)}"
         return f"{refused}: {error}"
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, error: RedeliveryError) -> None:
         if not self._refused:
             self._refused = True
-            self._sink(Subscribed(self._command.consumer, AdapterError(reason)))
+            self._sink(Subscribed(self._command.consumer, error))
 
     # The check of its dead-letter destinations.
 
@@ -260,7 +260,8 @@ class Subscribing:
         """Refuse the consumer because of a dead-letter destination of its own."""
         if not self._subscription.asked:
             self._subscription.ended = True
-        self._refuse(f"the dead-letter destination {destination} cannot be used: {error}")
+        text = f"the dead-letter destination {destination} cannot be used: {error}"
+        self._refuse(retold(error, text) if isinstance(error, AdapterError) else AdapterError(text))
 
 
 class WindowWidening:

@@ -30,7 +30,7 @@ from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.pulse import Pulse
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
 from redelivery.driver.connection.signals import LoopSignals
-from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
+from redelivery.driver.connection.subscribe_request import not_subscribed
 from redelivery.driver.consumer.async_worker import AsyncWorker
 from redelivery.driver.consumer.handler_threads import HandlerThreads
 from redelivery.driver.session.session_base import SessionPort
@@ -241,7 +241,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
     ) -> tuple[Dispatcher, AsyncioWait]:
         assert self._loop is not None, "checked by _check_open"
         dispatcher = self._dispatcher(destination, options, session_state, workers)
-        deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
+        deadline = self._clock.monotonic() + self._driver.subscribe_timeout
         try:
             await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
         # Also if this call is cancelled: the consumer is removed.
@@ -476,6 +476,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         Raises:
             ConfigurationError: An argument cannot be honoured, or the connection is not open.
             AdapterError: The broker refused the message.
+            BrokerUnavailable: It refused the message for now: a node starts or stops, or has no majority.
             TransportError: There was no connection, it was lost, or no confirmation arrived, within `timeout`
                 seconds. The text says whether the message may have been sent.
         """

@@ -400,6 +400,7 @@ class Connection(ConnectionBase[Worker]):
         Raises:
             ConfigurationError: An argument cannot be honoured, or the connection is not open.
             AdapterError: The broker refused the message.
+            BrokerUnavailable: It refused the message for now: a node starts or stops, or has no majority.
             TransportError: There was no connection, it was lost, or no confirmation arrived, within `timeout`
                 seconds. The text says whether the message may have been sent.
             TypeError: There is no keyword argument of that name.

@@ -5,7 +5,8 @@
     RedeliveryError
     ├── ConfigurationError   a mistake of the caller, raised before any I/O; names the option and what is allowed
     ├── TransportError       no broker was reached, or the connection broke; trying again may help
-    │   └── TransactionRolledBack   certainly no part of a transaction was done: it may be done again
+    │   ├── TransactionRolledBack   certainly no part of a transaction was done: it may be done again
+    │   └── BrokerUnavailable       a node of the broker starts, stops or has no majority, and refused for that reason
     ├── AdapterError         the broker answered, and refused
     ├── LedgerError          attempts cannot be counted safely; dispatching has stopped
     ├── HandlerTimeout       a handler did not end within its timeout
@@ -27,6 +28,7 @@ __all__ = [
     "AdapterError",
     "AlreadySettled",
     "BreakerOpen",
+    "BrokerUnavailable",
     "ConfigurationError",
     "HandlerTimeout",
     "LedgerError",
@@ -36,6 +38,7 @@ __all__ = [
     "another",
     "listed",
     "near_miss",
+    "retold",
 ]
 
 
@@ -81,8 +84,24 @@ class TransactionRolledBack(TransportError):
     """
 
 
+class BrokerUnavailable(TransportError):
+    """A node of the broker cannot serve a queue now: it starts or stops, or has no majority. Trying again helps.
+
+    The broker has refused the request: nothing of it was done.
+    """
+
+
 class AdapterError(RedeliveryError):
-    """The broker answered, and refused the request. Repeating the same request will not help."""
+    """The broker answered, and refused the request.
+
+    Attributes:
+        passes: True: the broker refuses for now, because a node starts or stops. False: it will refuse the same request
+            again, since a right is missing or a queue has other arguments. None: not known.
+    """
+
+    def __init__(self, message: str, *, passes: bool | None = None) -> None:
+        super().__init__(message)
+        self.passes = passes
 
 
 class LedgerError(RedeliveryError):
@@ -112,6 +131,11 @@ def another(error: E) -> E:
     other = copy(error)
     other.__cause__ = error.__cause__
     return other
+
+
+def retold(error: AdapterError, text: str) -> AdapterError:
+    """Return the same refusal in other words."""
+    return AdapterError(text, passes=error.passes)
 
 
 def listed(headline: str, texts: Sequence[str]) -> list[str]:

@@ -63,6 +63,11 @@ EXCEPTIONS = {
         "It stays on the broker. No redelivery was charged since the breaker opened.",
         "Repair the service that the handler needs, then start the consumer again.",
     ),
+    "BrokerUnavailable": Help(
+        "A node of the broker starts or stops, or has no majority: it refuses a message for its queue.",
+        "It was not sent.",
+        "Send it again after some seconds.",
+    ),
     "AlreadySettled": Help(
         "A message was settled a second time.",
         "The first settlement holds; the second one had no effect.",

@@ -35,7 +35,7 @@ def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> N
     with FrozenPeer(links=2) as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         consumer = connection.consumer("orders")
-        monkeypatch.setattr("redelivery.driver.thread_wait.SUBSCRIBE_TIMEOUT", CLOSE)
+        monkeypatch.setattr("redelivery.driver.connection.connection_driver.SUBSCRIBE_TIMEOUT", CLOSE)
 
         def refused(text: str, call: Callable[[], object]) -> Callable[[], object]:
             def check() -> None:

@@ -46,7 +46,7 @@ def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: 
                 found = look(after, watch)
                 if not looked:
                     looked.append(True)
-                    error = redelivery.AdapterError("the broker ended it")
+                    error = redelivery.AdapterError("the broker ended it", passes=False)
                     connection._driver._sink(Subscribed(dispatcher.subscribe.consumer, error))
                 return found
 
@@ -157,7 +157,7 @@ def test_a_subscription_that_is_refused_after_a_reconnect_is_logged(
     twin.listen(connection, "orders", lambda _: None)
     (dispatcher,) = connection._dispatchers
     connection._driver._sink(
-        Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed"))
+        Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed", passes=False))
     )
     with pytest.raises(redelivery.AdapterError, match="not allowed"):
         twin.run(connection)

@@ -61,7 +61,9 @@ def test_leaving_raises_nothing_that_a_pull_has_raised(twin: Twin) -> None:
     connection = twin.connect()
     consumer = twin.call(connection.consumer("q"))
     (dispatcher,) = connection._dispatchers
-    connection._driver._sink(Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("no")))
+    connection._driver._sink(
+        Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("no", passes=False))
+    )
     with pytest.raises(redelivery.AdapterError):
         twin.receive(consumer)
     assert connection.error is None

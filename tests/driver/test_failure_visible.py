@@ -128,7 +128,7 @@ def test_a_consumer_that_stops_is_seen_while_its_handler_runs(
     redelivery_broker.send("q", "a")
     assert gate.entered()
     (dispatcher,) = connection._dispatchers
-    refused = Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed"))
+    refused = Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed", passes=False))
     connection._driver._sink(refused)
     assert isinstance(waits(twin, connection), redelivery.AdapterError)
     (consumer,) = connection.health().consumers

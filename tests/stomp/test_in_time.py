@@ -179,7 +179,7 @@ def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> N
     with FrozenPeer(receipts=ANSWERS, then=message) as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         consumer = connection.consumer("orders")
-        monkeypatch.setattr("redelivery.driver.thread_wait.SUBSCRIBE_TIMEOUT", CLOSE)
+        monkeypatch.setattr("redelivery.driver.connection.connection_driver.SUBSCRIBE_TIMEOUT", CLOSE)
         received = consumer.receive(PATIENCE)
         assert received is not None
         sender = blocked(connection, peer)

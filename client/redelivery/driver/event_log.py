@@ -19,6 +19,8 @@ from redelivery.events import (
     BreakerChanged,
     Connected,
     ConnectionLost,
+    ConsumerRefused,
+    ConsumerStarted,
     ConsumerStopped,
     CreditSpent,
     DeadLetterFailed,
@@ -187,6 +189,18 @@ def _stopped(event: ConsumerStopped) -> Line:
     return Line(logging.ERROR, f"{event.destination}: the consumer stops: {event.error}")
 
 
+def _refused(event: ConsumerRefused) -> Line:
+    text = f"the consumer waits for the broker, which refuses it for now: {event.error}"
+    return Line(logging.WARNING if event.times == 1 else logging.INFO, f"{event.destination}: {text}")
+
+
+def _started(event: ConsumerStarted) -> Line | None:
+    if not event.refusals:
+        return None
+    times = "one refusal" if event.refusals == 1 else f"{event.refusals} refusals"
+    return Line(logging.WARNING, f"{event.destination}: the broker serves the consumer again, after {times}")
+
+
 def _worker_ended(event: WorkerEnded) -> Line:
     text = f"{event.destination}: a worker has ended ({Cause.of(event.error).text}); its consumer stops"
     return Line(logging.ERROR, text, event.error)
@@ -208,14 +222,15 @@ def _policy(event: PolicyFault) -> Line:
 
 def _connected(event: Connected) -> Line:
     # A warning, as the loss or the failed attempt before: a log without INFO shows the end of the outage, too.
-    level = logging.WARNING if event.again or event.late else logging.INFO
+    # Where it serves no consumer, the consumers have such lines of their own.
+    level = logging.WARNING if (event.again or event.late) and not event.unserved else logging.INFO
     other = untested(event.broker, event.version)
     name = f"{event.broker} {event.version}".rstrip()
     return Line(level, f"connected to {event.address} ({name}{'' if other is None else f', which {other}'})")
 
 
 def _lost(event: ConnectionLost) -> Line:
-    return Line(logging.WARNING, f"connection lost: {event.error}")
+    return Line(logging.INFO if event.unserved else logging.WARNING, f"connection lost: {event.error}")
 
 
 def _many_dropped(event: ManyDropped) -> Line:
@@ -325,6 +340,8 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     BreakerChanged: _breaker,
     Connected: _connected,
     ConnectionLost: _lost,
+    ConsumerRefused: _refused,
+    ConsumerStarted: _started,
     ConsumerStopped: _stopped,
     CreditSpent: _spent,
     DrainBegun: _drain_begun,

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from redelivery.driver.connection.send_request import unconfirmed, unsent
-from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
+from redelivery.driver.connection.subscribe_request import not_subscribed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,7 +43,7 @@ def await_subscription(driver: ConnectionDriver, dispatcher: Dispatcher, clock: 
         AdapterError: The broker refused the subscription.
         TransportError: The broker did not confirm it in time.
     """
-    deadline = clock.monotonic() + SUBSCRIBE_TIMEOUT
+    deadline = clock.monotonic() + driver.subscribe_timeout
     try:
         answer_by(deadline, driver.subscribe(dispatcher), clock)
     except BaseException as error:

@@ -26,6 +26,7 @@ from redelivery.events.of_connection import (
 )
 from redelivery.events.of_consumer import (
     BreakerChanged,
+    ConsumerRefused,
     ConsumerStarted,
     ConsumerStopped,
     CreditSpent,
@@ -64,6 +65,7 @@ __all__ = [
     "Connected",
     "ConnectionLost",
     "ConsumerEvent",
+    "ConsumerRefused",
     "ConsumerStarted",
     "ConsumerStopped",
     "CreditSpent",

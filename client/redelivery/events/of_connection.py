@@ -37,6 +37,8 @@ class Connected(Event):
     """True after a reconnect."""
     late: bool = False
     """True if once before it no address has answered."""
+    unserved: bool = False
+    """True if the connection before it served none of its consumers: the broker refuses them for now."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -46,6 +48,8 @@ class ConnectionLost(Event):
     name = "connection lost"
 
     error: BaseException
+    unserved: bool = False
+    """True if it served none of its consumers, and was given up for the next address."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

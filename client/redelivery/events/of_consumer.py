@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BreakerChanged",
+    "ConsumerRefused",
     "ConsumerStarted",
     "ConsumerStopped",
     "CreditSpent",
@@ -33,6 +34,20 @@ class ConsumerStarted(ConsumerEvent):
     """The broker has confirmed a consumer, for the first time or after a reconnect."""
 
     name = "consumer started"
+
+    refusals: int = 0
+    """Number of refusals in a row before it."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class ConsumerRefused(ConsumerEvent):
+    """The broker refuses a consumer for now, after it had confirmed it: a node starts or stops. It is tried again."""
+
+    name = "consumer refused"
+
+    error: BaseException
+    times: int
+    """Number of refusals in a row."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

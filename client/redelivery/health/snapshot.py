@@ -76,6 +76,8 @@ class ConsumerHealth:
     """Number of unsettled messages that may be here, without parked ones; 0 before the consumer is started."""
     unconfirmed_cause: str | None = None
     """Type and text of the broker's last refusal of a dead letter or delayed copy; None: it has confirmed one since."""
+    refusal: str | None = None
+    """Type and text of the broker's last refusal of this consumer, which waits for it; None: it is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery import events
@@ -29,8 +30,10 @@ from redelivery.driver.connection.forked import ForkedAdapter, orphaned_by_forks
 from redelivery.driver.connection.open_consumers import OpenConsumers
 from redelivery.driver.connection.pending_sends import PendingSends, closed, end
 from redelivery.driver.connection.plain_passwords import PlainPasswords
+from redelivery.driver.connection.refused_consumers import RefusedConsumers
 from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.connection.standing import Standing
+from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT
 from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep, nudge
 from redelivery.driver.consumer.drops import Drops
 from redelivery.driver.observers import Observers
@@ -110,6 +113,11 @@ class ConnectionDriver:
         self._connection_ledger = connection_ledger
         self._probes = DelayProbes(self, clock)
         self._addresses = FailoverAddresses(settings)
+        self.refused_consumers = RefusedConsumers(settings.failover)
+        # Consumers that the broker has confirmed once: a refusal after that is a passing state.
+        self._known: set[int] = set()
+        # True if the last connection served none of its consumers: however long it was up, the next one has a delay.
+        self._unserved = False
         self._plain_passwords = PlainPasswords(settings)
         self._connected_at = 0.0
         self._poked = self._polling = False
@@ -127,6 +135,11 @@ class ConnectionDriver:
     def up(self) -> bool:
         """True if the connection is up."""
         return self._up and self._lost_epoch != self._epoch
+
+    @property
+    def subscribe_timeout(self) -> float:
+        """Seconds for the broker to be reached and to confirm a first subscription; `inf`: the start waits."""
+        return inf if self._settings.failover.startup_max_reconnect_attempts == -1 else SUBSCRIBE_TIMEOUT
 
     # Start of a connection.
 
@@ -150,15 +163,19 @@ class ConnectionDriver:
                 dispatchers = list(self.dispatchers.values())
                 # These commands were for the lost connection.
                 self._deferred.clear()
+                if self.refused_consumers.all_of(self.dispatchers):
+                    self.refused_consumers.all_with_next()
                 self._clock.notify(self._turn, MANY)
             for dispatcher in dispatchers if self._up else ():
-                self._introduce(dispatcher, self._epoch)
+                if not self.refused_consumers.waits(dispatcher.subscribe.consumer):
+                    self._introduce(dispatcher, self._epoch)
         if not self._up and self._closing:
             # The thread that closes the driver did not wait for this connection.
             self._adapter.close(0)
             raise closed()
         named, late = (self.capabilities.broker, self.capabilities.version), self._addresses.failed
-        self.observers.emit((events.Connected(self._clock.time(), str(endpoint), *named, again, late),))
+        up = events.Connected(self._clock.time(), str(endpoint), *named, again, late, self._unserved)
+        self.observers.emit((up,))
         # The new connection may be lost already.
         if self._up:
             self._standing.end(None)
@@ -329,23 +346,50 @@ class ConnectionDriver:
             # The connection was lost; after the reconnect the consumer is subscribed again.
             return
         self.browsers.subscribed(event)
+        if self._passes(event):
+            return
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
+            refusals = self.refused_consumers.forget(event.consumer)
+            if event.error is None:
+                self._known.add(event.consumer)
+                self._unserved = False
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
                 if event.capabilities is not None:
                     dispatcher.feed(QueueFound(event.capabilities))
-                dispatcher.show(dispatcher.events.began(event.capabilities))
+                dispatcher.show(dispatcher.events.began(event.capabilities, refusals))
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
             if future is None:
                 # After a reconnect no call of the application waits for the error.
-                dispatcher.show(dispatcher.events.refused(event.error))
+                dispatcher.show(dispatcher.events.refused_for_good(event.error))
             # The driver's thread unsubscribes: the broker may have made a part of the subscription.
             dispatcher.stop(event.error)
         end(future, event.error)
+
+    def _passes(self, event: Subscribed) -> bool:
+        """Return True for a refusal that passes: the consumer is subscribed again, later or on the next connection."""
+        error, number = event.error, event.consumer
+        # At the start only what is known to pass, if the start may wait; later all that is not known to stay.
+        patient = self.subscribe_timeout > SUBSCRIBE_TIMEOUT
+        with self._lock:
+            dispatcher = self.dispatchers.get(number)
+            if not isinstance(error, AdapterError) or dispatcher is None or dispatcher.closed:
+                return False
+            if error.passes is False or not (number in self._known or (patient and error.passes)):
+                return False
+            times = self.refused_consumers.refused(number, error, self._clock.monotonic())
+            self._unserved = self.refused_consumers.all_of(self.dispatchers)
+            self._poked = True
+            self._clock.notify(self._turn, MANY)
+        if not times:
+            return False
+        self.signs.withdraw(number)
+        dispatcher.show(dispatcher.events.refused(error, times))
+        return True
 
     def _lost(self, event: ConnectionLost) -> None:
         with self._lock:
@@ -366,7 +410,7 @@ class ConnectionDriver:
             if dispatcher.error is not None:
                 end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
         if not self._closing:
-            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error),))
+            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error, self._unserved),))
         # Only now may the driver's thread reconnect. An engine that heard of the next connection before this loss would
         # treat its deliveries of the lost connection as valid.
         with self._lock:
@@ -534,6 +578,8 @@ class ConnectionDriver:
         """Remove a dispatcher from all sets, with the lock; another dispatcher takes over its ledger's timers."""
         for those in (self._collecting, self._alarmed, self._stopped):
             those.discard(dispatcher)
+        self._known.discard(dispatcher.subscribe.consumer)
+        self.refused_consumers.forget(dispatcher.subscribe.consumer)
         if self._connection_ledger is not None and self.dispatchers:
             self._alarmed.add(next(iter(self.dispatchers.values())))
 
@@ -575,6 +621,7 @@ class ConnectionDriver:
                     self._reconnect()
                     continue
                 self._run_deferred()
+                self._subscribe_again()
                 for dispatcher in list(self.dispatchers.values()) if everyone else tuple(self._alarmed):
                     dispatcher.tick()
                 idle = 0 if self._write_collected(self._clock.monotonic()) else idle + 1
@@ -595,6 +642,30 @@ class ConnectionDriver:
             elif dispatcher.over:
                 self.unsubscribe(dispatcher)
 
+    def _subscribe_again(self) -> None:
+        """Subscribe the refused consumers that are due; end a connection that serves none of its consumers."""
+        with self._lock:
+            serves_none = self.refused_consumers.all_of(self.dispatchers)
+            due = [] if serves_none else self.refused_consumers.due(self._clock.monotonic())
+            epoch = self._epoch
+        if serves_none:
+            self._leave(epoch)
+        with self._introducing:
+            for dispatcher in [
+                found for number in due if (found := self.dispatchers.get(number)) is not None
+            ]:
+                self._introduce(dispatcher, epoch)
+
+    def _leave(self, epoch: int) -> None:
+        """Treat the connection as lost: the next address may serve the consumers."""
+        why = next(iter(filter(None, map(self.refused_consumers.reason, self.dispatchers))), None)
+        self.refused_consumers.all_with_next()
+        self._adapter.close(0)
+        told = "" if why is None else f": {why}"
+        self._lost(
+            ConnectionLost(epoch, TransportError(f"{self._addresses.current}: no consumer is served{told}"))
+        )
+
     def _until_alarm(self) -> float | None:
         alarms: list[float] = []
         for dispatcher in tuple(self._alarmed):
@@ -603,6 +674,8 @@ class ConnectionDriver:
             if alarm is not None:
                 self._alarmed.add(dispatcher)
                 alarms.append(alarm)
+        if (again := self.refused_consumers.next_due()) is not None:
+            alarms.append(again)
         until = max(0.0, min(alarms) - self._clock.monotonic()) if alarms else None
         return longest_sleep(until, self._clock)
 
@@ -611,7 +684,8 @@ class ConnectionDriver:
             self._give_up(TransportError("the connection was lost, and maxReconnectAttempts is 0"))
             return
         failover, addresses = self._settings.failover, len(self._settings.endpoints)
-        self._nap(self._addresses.delay_after_loss(self._clock.monotonic() - self._connected_at))
+        stood = 0.0 if self._unserved else self._clock.monotonic() - self._connected_at
+        self._nap(self._addresses.delay_after_loss(stood))
         self.signs.connecting = True
         try:
             for attempt in retrying(failover, addresses, self._nap):

@@ -112,6 +112,11 @@ class HealthCheck:
         load = None if dispatcher is None else dispatcher.engine.load
         error = None if dispatcher is None else dispatcher.error
         refusal = None if load is None else load.unconfirmed_because
+        waits = (
+            None
+            if dispatcher is None
+            else self._driver.refused_consumers.reason(dispatcher.subscribe.consumer)
+        )
         return ConsumerHealth(
             destination=destination,
             state=self._state(dispatcher),
@@ -133,6 +138,7 @@ class HealthCheck:
             else self._shown(load.open_because),
             error=None if error is None else self._shown(Cause.of(error)),
             unconfirmed_cause=None if refusal is None else self._shown(Cause.of(refusal)),
+            refusal=None if waits is None else self._shown(Cause.of(waits)),
         )
 
     def _shown(self, cause: Cause) -> str:
@@ -208,13 +214,16 @@ class HealthCheck:
         reasons = [] if self._driver.up else ["not connected"]
         if self._drained:
             reasons.append("draining")
-        if self._driver.up:
-            for each in consumers:
-                if each.state != "consuming" and each.state not in OWN:
-                    reasons.append(f"{each.destination}: {each.state}")
-                elif each.state == "paused" and ready_when == "consuming":
-                    reasons.append(f"{each.destination}: paused")
-                elif each.breaker in ("open", "probing") and ready_when == "consuming":
-                    lasts = f"{each.breaker_open_s:.0f} s"
-                    reasons.append(f"{each.destination}: breaker open for {lasts} ({each.breaker_cause})")
+        for each in consumers:
+            if each.refusal is not None:
+                reasons.append(f"{each.destination}: waiting for the broker ({each.refusal})")
+            elif not self._driver.up:
+                continue
+            elif each.state != "consuming" and each.state not in OWN:
+                reasons.append(f"{each.destination}: {each.state}")
+            elif each.state == "paused" and ready_when == "consuming":
+                reasons.append(f"{each.destination}: paused")
+            elif each.breaker in ("open", "probing") and ready_when == "consuming":
+                lasts = f"{each.breaker_open_s:.0f} s"
+                reasons.append(f"{each.destination}: breaker open for {lasts} ({each.breaker_cause})")
         return reasons

@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from redelivery.errors import AdapterError, RedeliveryError, TransportError, another
+from redelivery.errors import AdapterError, BrokerUnavailable, RedeliveryError, TransportError, another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,8 @@ class PendingSends:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[Future[None], int]] = {}  # with the bytes of its bodies
+        # With the bytes of its bodies, and the destination of a message that is sent alone.
+        self._waiting: dict[int, tuple[Future[None], int, str | None]] = {}
         self._abandoned: dict[int, int] = {}  # bytes
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class PendingSends:
             driver: Driver of the connection.
         """
         try:
-            token, future = self.begin(messages)
+            token, future = self.begin(messages, alone=unsent is None)
         except RedeliveryError as error:
             refusal: Future[None] = Future()
             end(refusal, error if unsent is None else unsent(str(error)))
@@ -82,8 +83,11 @@ class PendingSends:
             self.answered(token, what)
         return future
 
-    def begin(self, messages: Sequence[Outgoing]) -> tuple[int, Future[None]]:
-        """Return a token for the command, and the future that ends with its answer. Raises TransportError."""
+    def begin(self, messages: Sequence[Outgoing], *, alone: bool = True) -> tuple[int, Future[None]]:
+        """Return a token for the command, and the future that ends with its answer. Raises TransportError.
+
+        `alone`: the message is sent by itself, and not in a transaction.
+        """
         future: Future[None] = Future()
         token, size = next(self._tokens), sum(len(message.body) for message in messages)
         with self._lock:
@@ -93,21 +97,24 @@ class PendingSends:
                     f"the broker has not confirmed {len(self._abandoned)} messages ({given_up} bytes) in time: "
                     f"nothing was sent to {', '.join(message.destination for message in messages) or 'it'}"
                 )
-            self._waiting[token] = future, size
+            self._waiting[token] = future, size, messages[0].destination if alone else None
         future.add_done_callback(lambda _: self._ended(token, size))
         return token, future
 
     def answered(self, token: int, error: RedeliveryError | None) -> None:
         """End the future of a send with the broker's answer."""
         with self._lock:
-            future, _ = self._waiting.pop(token, (None, 0))
+            future, _, destination = self._waiting.pop(token, (None, 0, None))
             self._abandoned.pop(token, None)
+        if destination is not None and isinstance(error, AdapterError) and error.passes:
+            # A node that restarts: a caller who takes a refusal as permanent would drop the message.
+            error = BrokerUnavailable(f"{error}; the broker refuses it for now: try again")
         end(future, error)
 
     def give_up(self, future: Future[None]) -> None:
         """Count a send as abandoned: the application no longer waits, but the answer is still used."""
         with self._lock:
-            for token, (waiting, size) in self._waiting.items():
+            for token, (waiting, size, _) in self._waiting.items():
                 if waiting is future:
                     self._abandoned[token] = size
 
@@ -116,8 +123,9 @@ class PendingSends:
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
             self._abandoned.clear()
-        for future, _ in waiting:
-            end(future, error)
+        for future, _, destination in waiting:
+            told = f"{error}; the message to {destination} may have been sent"
+            end(future, error if destination is None else TransportError(told))
 
     def _ended(self, token: int, size: int) -> None:
         with self._lock:

@@ -107,9 +107,12 @@ class ConsumerEvents:
         self.watches.append(watch)
         return watch
 
-    def began(self, able: Capabilities | None) -> Sequence[public.Event]:
-        """Return the events of a confirmed subscription; `able`: capabilities of its queue, if the broker sent them."""
-        shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe)]
+    def began(self, able: Capabilities | None, refusals: int = 0) -> Sequence[public.Event]:
+        """Return the events of a confirmed subscription.
+
+        `able`: capabilities of its queue, if the broker sent them; `refusals`: how often it was refused before.
+        """
+        shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe, refusals)]
         if not self.of_queues:
             return shown
         cautions = self._subscribe.caution, "" if able is None else able.caution
@@ -124,9 +127,13 @@ class ConsumerEvents:
             shown.append(public.QueueAdvice(self.now(), self._subscribe, able.advice))
         return shown
 
-    def refused(self, error: BaseException) -> Sequence[public.Event]:
-        """Return the event of a subscription that the broker has refused after a reconnect."""
+    def refused_for_good(self, error: BaseException) -> Sequence[public.Event]:
+        """Return the event of a subscription that the broker has refused for good after a reconnect."""
         return (public.ConsumerStopped(self.now(), self._subscribe, error),)
+
+    def refused(self, error: BaseException, times: int) -> Sequence[public.Event]:
+        """Return the event of a subscription that the broker refuses for now, so many times in a row."""
+        return (public.ConsumerRefused(self.now(), self._subscribe, error, times),)
 
     def now(self) -> float:
         """Return the time of the wall clock, for an event."""

@@ -1,0 +1,55 @@
+"""Kinds of refusals, by the broker's text: one that passes, since a node starts or stops, or one that stays.
+
+Measured: docs/measured/refusals.md.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["GONE", "passes", "shortened"]
+
+GONE = frozenset({
+    "amqp:not-found", "amqp:not-allowed", "amqp:resource-deleted", "amqp:unauthorized-access",
+    "amqp:invalid-field", "amqp:not-implemented", "amqp:resource-locked",
+})  # fmt: skip
+"""Conditions with which a broker ends a link of AMQP 1.0 for good: another attach would be refused again."""
+# RabbitMQ: the node of a classic queue stops or is down, a quorum queue has no majority, or its leader has just died.
+_PASSING = re.compile(
+    r"stopped by supervisor|process is stopped|\babsent\b|\bnodedown\b|\bnoproc\b|\bnoconnection\b|no_?quorum|"
+    r"is down or inaccessible|vhost '[^']*' is down|\bcluster_not_ready\b|Could not operate on queue",
+    re.IGNORECASE,
+)
+_LASTING = re.compile(
+    # RabbitMQ.
+    r"access_refused|precondition_failed|inequivalent arg|no (queue|exchange) '|"
+    # Artemis: no right to consume, to send, to create or delete a queue; a selector.
+    r"AMQ229032|AMQ229031|AMQ229213|AMQ229020|"
+    # Classic.
+    r"is not authorized|InvalidSelector|"
+    # Broker-J.
+    r"Permission .* is denied|Access denied",
+    re.IGNORECASE,
+)
+# Characters of a broker's text in which a known one is looked for, and that are reported.
+_READ, _LONGEST = 2000, 300
+# RabbitMQ ends a reason with a term of Erlang, over many lines.
+_TERM = re.compile(r"[:,]?\s*[{<\[#]+\w*[{,\[].*", re.DOTALL)
+
+
+def passes(text: str, condition: str | None = None) -> bool | None:
+    """Return whether a refusal with this text, and this condition of AMQP 1.0, passes; None: not known."""
+    read = text[:_READ]
+    if _PASSING.search(read):
+        return True
+    # Not a locked resource: after a failover the own old connection may still have the queue for itself.
+    if (condition in GONE and condition != "amqp:resource-locked") or _LASTING.search(read):
+        return False
+    return None
+
+
+def shortened(text: str) -> str:
+    """Return a broker's reason in one line, without the state of its processes."""
+    found = _TERM.search(text, 20)
+    short = " ".join((text if found is None else f"{text[: found.start()]}…").split())
+    return short if len(short) <= _LONGEST else f"{short[:_LONGEST]}…"

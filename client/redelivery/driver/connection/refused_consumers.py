@@ -1,0 +1,92 @@
+"""Consumers that the broker refuses for now, after it had confirmed them: when each of them is subscribed again.
+
+A node that stops or starts, and a cluster without a majority, refuse consumers for seconds or minutes
+(docs/clusters.md). One consumer whose queue is down must not cut the connection of the others again and again: it waits
+alone. A connection that serves none of its consumers is given up for the next address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redelivery.errors import RedeliveryError
+    from redelivery.settings import FailoverSettings
+
+__all__ = ["RefusedConsumers"]
+
+# Seconds before a refused consumer is subscribed again; doubled by each refusal, up to `maxReconnectDelay`. Not the 10
+# ms of failover: over STOMP each try may cost the connection, and RabbitMQ counts that against the others' messages.
+FIRST = 1.0
+
+
+@dataclass(slots=True)
+class _Refused:
+    error: RedeliveryError
+    times: int = 0
+    due: float | None = None
+    """None: with the next connection."""
+
+
+class RefusedConsumers:
+    """The consumers of one connection, over all its reconnects, that the broker has refused since their last success.
+
+    Any thread may read; the caller's lock guards the changes.
+    """
+
+    def __init__(self, failover: FailoverSettings) -> None:
+        self._failover = failover
+        self._refused: dict[int, _Refused] = {}
+
+    def refused(self, consumer: int, error: RedeliveryError, now: float) -> int:
+        """Note a refusal; return how many there were in a row, or 0 if `maxReconnectAttempts` gives the consumer up."""
+        known = self._refused.setdefault(consumer, _Refused(error))
+        known.error, known.times = error, known.times + 1
+        if 0 <= self._failover.max_reconnect_attempts < known.times:
+            self.forget(consumer)
+            return 0
+        known.due = now + min(FIRST * 2.0 ** min(known.times - 1, 16), self._failover.max_reconnect_delay)
+        return known.times
+
+    def forget(self, consumer: int) -> int:
+        """Forget a consumer that is confirmed, or has ended; return how often it was refused in a row."""
+        known = self._refused.pop(consumer, None)
+        return 0 if known is None else known.times
+
+    def reason(self, consumer: int) -> RedeliveryError | None:
+        """Return the last refusal of a consumer since its last success; None: it was not refused."""
+        known = self._refused.get(consumer)
+        return None if known is None else known.error
+
+    def waits(self, consumer: int) -> bool:
+        """Return True if a consumer is subscribed later than the others."""
+        known = self._refused.get(consumer)
+        return known is not None and known.due is not None
+
+    def all_of(self, consumers: Iterable[int]) -> bool:
+        """Return True if all these consumers, one at least, are refused, and so the connection serves no consumer."""
+        found = list(consumers)
+        return bool(found) and all(map(self.waits, found))
+
+    def next_due(self) -> float | None:
+        """Return when the next consumer is due; None: no consumer waits."""
+        return min(
+            (known.due for known in tuple(self._refused.values()) if known.due is not None), default=None
+        )
+
+    def due(self, now: float) -> list[int]:
+        """Take the consumers that are due: they are about to be subscribed."""
+        found = [
+            number for number, known in self._refused.items() if known.due is not None and known.due <= now
+        ]
+        for number in found:
+            self._refused[number].due = None
+        return found
+
+    def all_with_next(self) -> None:
+        """Subscribe all with the next connection: this one is given up."""
+        for known in self._refused.values():
+            known.due = None
