@@ -72,6 +72,11 @@ class AmqpAdapter:
         link = self._link
         return None if link is None else Agreed("AMQP 1.0", *link.heartbeats)
 
+    def silence(self) -> float | None:
+        """Return the seconds since a byte arrived from the broker; see `redelivery.adapter.Hearing`."""
+        link = self._link
+        return None if link is None else link.silence()
+
     def wire(self, destination: str) -> Mapping[str, str] | None:
         """Return what `restorer` needs for messages of the open connection; see `redelivery.adapter.Restoring`."""
         link = self._link

@@ -44,6 +44,8 @@ class IoThread:
         self._wire = wire
         self._arrived = arrived
         self._ended = ended
+        # When bytes arrived last (monotonic seconds).
+        self.heard = time.monotonic()
         # True if the thread was ended by an error in the adapter.
         self.faulty = False
         self._over = False
@@ -166,6 +168,7 @@ class IoThread:
             self._reason = str(error) or type(error).__name__
             size = 0
         if size:
+            self.heard = time.monotonic()
             self._wire.feed(self._buffer[:size])
         else:
             self._wire.end_of_input()

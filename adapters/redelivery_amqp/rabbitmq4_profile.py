@@ -131,6 +131,7 @@ class AmqpRabbitMQ4(AmqpProfile):
             # RabbitMQ 4.3 takes no message of a classic queue back.
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
             release_limit=None if self._newest else facts.delivery_limit,
+            loss_limit=facts.delivery_limit,
             caution=facts.drops_after("lost connections" if self._newest else "lost connections or releases"),
             advice=self._advice(facts, command),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
@@ -77,8 +78,7 @@ class StompAdapter:
         self._sink = sink
         self._name = self._name or uuid.uuid4().hex
         link = self._link = self._logged_in(opening, sink)
-        version = link.server.partition("/")[2].partition(" ")[0]
-        return link.profile.able(version)
+        return link.able
 
     def _logged_in(self, opening: Opening, sink: Sink) -> StompConnection:
         """Return a connection. A log-in with a backslash that the broker turns away is tried in the other spelling."""
@@ -103,6 +103,11 @@ class StompAdapter:
             if link is None
             else Agreed(f"STOMP {link.version}", *agreed_heartbeats(link.transport.heartbeats))
         )
+
+    def silence(self) -> float | None:
+        """Return the seconds since a byte arrived from the broker; see `redelivery.adapter.Hearing`."""
+        link = self._link
+        return None if link is None else time.monotonic() - link.transport.heard
 
     def wire(self, destination: str) -> Mapping[str, str] | None:
         """Return how a MESSAGE of the open connection is read; see `redelivery.adapter.Restoring`."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from stomp.utils import Frame
 
     from redelivery.adapter import Opening, Sink
+    from redelivery.core.capabilities import Capabilities
     from redelivery.errors import RedeliveryError
     from redelivery_stomp.delivery import StompDelivery
     from redelivery_stomp.profile_base import StompProfile
@@ -209,6 +210,11 @@ class StompConnection:
         """Keep these deliveries, in case the broker closes the connection because of an acknowledgement."""
         if deliveries:
             self._accepted.add(deliveries)
+
+    @property
+    def able(self) -> Capabilities:
+        """What the broker can do, by its version."""
+        return self.profile.able(self.server.partition("/")[2].partition(" ")[0])
 
     @property
     def version(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from stomp.utils import Frame
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.disconnect_cause import StompDisconnectCause
@@ -90,6 +91,11 @@ class StompIo(FrameWriter, Protocol):
 
 class SubscribeIo(StompIo, Protocol):
     """The part of a connection that starts consumers."""
+
+    @property
+    def able(self) -> Capabilities:
+        """What the broker can do."""
+        ...
 
     @property
     def over(self) -> bool:

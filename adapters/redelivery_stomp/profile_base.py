@@ -118,6 +118,11 @@ class StompProfile(ABC):
         """Return the capabilities of a broker of this version; empty: unknown."""
         return replace(self.capabilities, version=version)
 
+    def for_consumer(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
+        """Return what the broker can do with the queue of a consumer, if that is not what it is `able` to; or None."""
+        del command, able
+        return None
+
     def problem(self, destination: str) -> str | None:
         """Return why a destination can be neither sent to nor consumed from on this broker, or None."""
         del destination

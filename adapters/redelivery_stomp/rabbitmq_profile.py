@@ -239,6 +239,20 @@ class StompRabbitMQ(StompProfile):
         counts = _FIRST_LIMIT <= numbers(version) < _LOSSES_ONLY
         return replace(found, release_limit=DELIVERY_LIMIT) if counts else found
 
+    def for_consumer(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
+        if numbers(able.version) < _FIRST_LIMIT or ("x-queue-type", "quorum") not in self.queue_arguments:
+            return None
+        name = command.destination.partition("://")[2]
+        return replace(
+            able,
+            loss_limit=DELIVERY_LIMIT,
+            caution=(
+                f"a quorum queue of RabbitMQ {able.version} drops a message after {DELIVERY_LIMIT} lost connections, "
+                "unless a policy says otherwise, which STOMP does not tell: rabbitmqctl set_policy --apply-to "
+                f"quorum_queues redelivery '^{re.escape(name)}$' '{{\"delivery-limit\":-1}}'"
+            ),
+        )
+
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
         if kind == "native":

@@ -155,7 +155,9 @@ class Subscribing:
             self._subscription.ended = True
             self._refuse(retold(error, self._reason(error)))
         elif not self._refused:
-            self._sink(Subscribed(self._command.consumer, error))
+            io, command = self._io, self._command
+            own = None if error is not None else io.profile.for_consumer(command, io.able)
+            self._sink(Subscribed(command.consumer, error, own))
             if error is None:
                 self._share()
                 _wake(self._io, self._subscription, self._command)

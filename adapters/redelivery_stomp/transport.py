@@ -60,6 +60,8 @@ class ScanningTransport(Transport):
         super().__init__([(endpoint.host, endpoint.port)], auto_decode=False)
         # stomp.py's heart-beat listener. It does not see the messages that are read here.
         self.heartbeats: Any = None
+        # When bytes arrived last (monotonic seconds).
+        self.heard = time.monotonic()
         # Why reading has stopped: the broker did not write the bytes that arrived, or reading failed.
         self.fault = ""
         # The last whole message that arrived. If the broker did not write the bytes after it, they are a part of it.
@@ -192,6 +194,7 @@ class ScanningTransport(Transport):
         self.notify(other.command.lower(), frame)
 
     def _heard(self) -> None:
+        self.heard = time.monotonic()
         beats = self.heartbeats
         if beats is not None and beats.received_heartbeat is not None:
             # stomp.py may have set a time in the future, as a grace period.

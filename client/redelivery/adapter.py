@@ -29,6 +29,7 @@ __all__ = [
     "Agreed",
     "Agreeing",
     "Browsed",
+    "Hearing",
     "Opening",
     "Restore",
     "Restoring",
@@ -107,6 +108,15 @@ class Agreeing(Protocol):
 
     def agreed(self) -> Agreed | None:
         """Return what was agreed for the open connection; None: no connection is open."""
+        ...
+
+
+@runtime_checkable
+class Hearing(Protocol):
+    """Adapter that knows when it last heard from the broker. Optional; `health()` shows it."""
+
+    def silence(self) -> float | None:
+        """Return the seconds since a byte arrived from the broker; None: no connection is open. No lock, no I/O."""
         ...
 
 

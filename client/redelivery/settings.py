@@ -83,6 +83,8 @@ class Endpoint:
     scheme: str
     host: str
     port: int
+    ip: str | None = None
+    """The one to use of several addresses that the host's name has; None: the name has one."""
 
     @property
     def tls(self) -> bool:
@@ -92,7 +94,8 @@ class Endpoint:
     def __str__(self) -> str:
         """Return the address as a URI, without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}" if self.port else f"{self.scheme}://{host}"
+        at = "" if self.ip is None else f" ({self.ip})"
+        return f"{self.scheme}://{host}:{self.port}{at}" if self.port else f"{self.scheme}://{host}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,3 +196,19 @@ def test_a_consumer_that_begins_late_knows_how_old_the_connection_is() -> None:
         bench.feed(Connected(bench.epoch, bench.able, since=since))
         commands = bench.feed(Arrived(1, [Placed(epoch=bench.epoch)]))
         assert any(isinstance(command, AcceptUnseen) for command in commands) is taken
+
+
+@pytest.mark.parametrize(("address", "known"), [("one", False), ("two", True)])
+def test_a_node_that_takes_over_marks_nothing(address: str, *, known: bool) -> None:
+    """After a failover the redelivered flag is no proof: the other node of the pair sends what it did not store.
+
+    Over the same address a message without the flag is another one.
+    """
+    history = MessageHistory()
+    history.connected("one", 1)
+    accepted(history, Copy())
+    history.connected(address, 2)
+    history.connected(address, 2)  # the second consumer of the source
+    again = Copy()
+    again.mark = False
+    assert unseen(history, again, marks=True) is known

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.bench import CAUSE, Bench
@@ -14,6 +15,7 @@ from redelivery.core.broker_redelivery import BrokerRedelivery, original_expiry
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Dispatch,
@@ -139,6 +141,64 @@ def test_a_connection_lost_before_the_answer_sends_the_copy_again() -> None:
         assert one(at.commands).copy.delay == 50.0
         assert at.want() is None
         assert at.engine.counts.redelivered == 1
+
+
+def twice(answered: bool) -> tuple[Bench, Mapping[str, Any]]:
+    """Return an engine that has sent one delayed copy twice, over a lost connection, and the copy's properties."""
+    at, letter = bench(CONFIRMED), Letter(1)
+    delivery = at.run(letter)
+    at.fail(delivery)
+    if answered:
+        confirm(at, delivery)
+    at.lose()
+    at.connect()
+    again = at.again(letter)
+    told = one(at.commands).copy.headers
+    confirm(at, again)
+    at.now += 60.0
+    return at, told
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_second_copy_of_one_delivery_is_accepted_unseen(answered: bool) -> None:
+    """If the broker had stored the copy that was sent again, the second one to arrive is accepted without a handler."""
+    at, told = twice(answered)
+    first = come(at, told)
+    assert at.want() is first
+    before = at.engine.counts.deduplicated
+    come(at, told, number=8)
+    assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
+    assert at.engine.counts.deduplicated == before + 1
+    # The next copy is none of those two, whoever has written it.
+    third = come(at, told, number=9)
+    assert at.want() is third
+
+
+def test_a_copy_that_is_redelivered_is_no_second_one() -> None:
+    """A copy that was sent twice and stored once is handled again after a loss: it was never accepted."""
+    at, told = twice(answered=False)
+    assert at.want() is None
+    first = come(at, told)
+    assert at.want() is first
+    at.lose()
+    at.connect()
+    again = Copy(told, at.epoch)
+    again.mark = True
+    at.feed(Arrived(1, [again]))
+    assert not [command for command in at.commands if isinstance(command, AcceptUnseen)]
+    assert again.outcome is None
+
+
+def test_a_copy_that_was_sent_once_has_no_second() -> None:
+    """Two arrivals of one name are two messages, if this client has sent the copy once."""
+    at = bench(CONFIRMED)
+    delivery = at.run(Letter(1))
+    told = one(at.fail(delivery)).copy.headers
+    confirm(at, delivery)
+    at.now += 60.0
+    for number in (7, 8):
+        copy = come(at, told, number=number)
+        assert at.want() is copy
 
 
 def test_what_a_copy_cannot_stand_for_waits_here() -> None:

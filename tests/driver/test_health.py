@@ -170,7 +170,7 @@ def test_it_is_json(twin: Twin) -> None:
     eventually(twin, lambda: connection.report().accepted)
     found = json.loads(connection.health().as_json())
     assert found == connection.health().as_dict()
-    assert list(found) == ["live", "ready", "reasons", "connection", "consumers", "totals"]
+    assert list(found) == ["live", "ready", "reasons", "connection", "consumers", "totals", "unaccounted"]
     assert found["connection"]["address"] == twin.broker.uri
     assert (found["consumers"][0]["breaker"], found["totals"]["accepted"]) == ("closed", 1)
 
@@ -241,3 +241,15 @@ def test_a_session_that_is_closed_leaves_nothing(twin: Twin) -> None:
     twin.call(session.close())
     eventually(twin, lambda: states(connection) == [])
     assert connection.health().live
+
+
+def test_a_silent_broker_is_not_ready(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has sent nothing for two heart-beats, as a frozen one, is shown, and is not ready."""
+    connection = twin.connect()
+    twin.listen(connection, "q", lambda _: None)
+    assert connection.health().connection.silent_s is None, "the embedded broker has no heart-beats"
+    for silence, ready in ((19.0, True), (21.0, False)):
+        monkeypatch.setattr(connection._driver._adapter, "silence", lambda s=silence: s, raising=False)
+        health = connection.health()
+        assert (health.connection.silent_s, health.live, health.ready) == (silence, True, ready)
+    assert health.reasons == ("nothing was heard from the broker for 21 s",)

@@ -228,3 +228,20 @@ def test_others_declare_no_queues(option: str) -> None:
 def test_the_virtual_host(option: str, host: str) -> None:
     """The virtual host is the user's, or RabbitMQ's default: it refuses the machine's name, unlike the others."""
     assert f"\nhost:{host}\n".encode() in connect_frame(parse_uri(f"stomp://machine{option}"), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("version", "cautious"), [("4.3.6", True), ("4.0.5", True), ("3.13.7", False), ("", False)]
+)
+def test_a_quorum_queue_drops_what_many_losses_had(version: str, *, cautious: bool) -> None:
+    """A consumer that declares a quorum queue on RabbitMQ 4 is told its limit, and the policy that lifts it."""
+    profile = StompRabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
+    command = Subscribe(1, "queue://shop.orders", window=10)
+    able = profile.for_consumer(command, profile.able(version))
+    assert (able is not None) is cautious
+    if able is not None:
+        assert able.loss_limit == 20
+        assert "after 20 lost connections" in able.caution
+        assert "'^shop\\.orders$' '{\"delivery-limit\":-1}'" in able.caution
+    plain = StompRabbitMQ()
+    assert plain.for_consumer(command, plain.able(version)) is None

@@ -20,6 +20,7 @@ from redelivery.core.commands import (
     Forward,
     Hold,
     LookUp,
+    LossesCounted,
     Mark,
     PoisonAck,
     PolicyFault,
@@ -302,7 +303,7 @@ class EngineDriver:
             case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | PoisonAck():
                 pass
             # Refusals have one line for all, where their answers are taken.
-            case BreakerChanged() | TookBack() | Reschedule() | Postponed() | Refused():
+            case BreakerChanged() | TookBack() | LossesCounted() | Reschedule() | Postponed() | Refused():
                 pass
             case _:
                 assert_never(command)

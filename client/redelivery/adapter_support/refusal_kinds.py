@@ -16,8 +16,9 @@ GONE = frozenset({
 """Conditions with which a broker ends a link of AMQP 1.0 for good: another attach would be refused again."""
 # RabbitMQ: the node of a classic queue stops or is down, a quorum queue has no majority, or its leader has just died.
 _PASSING = re.compile(
-    r"stopped by supervisor|process is stopped|\babsent\b|\bnodedown\b|\bnoproc\b|\bnoconnection\b|no_?quorum|"
-    r"is down or inaccessible|vhost '[^']*' is down|\bcluster_not_ready\b|Could not operate on queue",
+    # Never a bare word: it may be the name of a queue.
+    r"process is stopped by supervisor|\{absent,|': nodedown$|\{(nodedown|noproc),|"
+    r"\{error,(noproc|nodedown|noconnection|timeout)\}|is down or inaccessible|vhost '[^']*' is down$",
     re.IGNORECASE,
 )
 _LASTING = re.compile(

@@ -8,15 +8,18 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.clock import capped
 from redelivery.errors import ConfigurationError, TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redelivery.settings import Endpoint, TlsSettings
 
-__all__ = ["client_context", "connected"]
+__all__ = ["client_context", "connected", "resolved"]
 
 # Seconds. Not 0: that would make the socket non-blocking.
 MOMENT = 0.001
@@ -67,7 +70,7 @@ def _left(deadline: float) -> float:
 
 def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
     """Connect to the first address of the host that answers. All addresses share the time that is left."""
-    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    found = socket.getaddrinfo(endpoint.ip or endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(found):
         raw = socket.socket(family, kind, protocol)
@@ -80,6 +83,24 @@ def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
         else:
             return raw
     raise failure
+
+
+def resolved(endpoint: Endpoint) -> Sequence[Endpoint]:
+    """Return an endpoint for each address of a name that has several, in the order of the system's look-up.
+
+    A host with one address of IPv4 and one of IPv6 is one node: `connected` uses the one that answers.
+    A name that is not found is returned as it is.
+    """
+    if not endpoint.port:
+        return (endpoint,)
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return (endpoint,)
+    addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+    if len({family for family, _ in addresses}) == len(addresses):
+        return (endpoint,)
+    return [replace(endpoint, ip=address) for _, address in addresses]
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:

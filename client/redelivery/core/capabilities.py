@@ -90,6 +90,8 @@ class Capabilities:
             broker reports it for the queue.
         reschedule_needs: Setting of the broker that delayed redelivery needs.
         longest_delay: Seconds that the broker can delay a message. None: no limit.
+        loss_limit: Lost connections at which a message of this queue may be held here; then the broker drops it, or
+            dead-letters it by itself. None: no limit, or not known.
         caution: How the broker may lose a message of this queue, or why its dead letters may be elsewhere than its
             settings say, and the cure.
         advice: How the queue could be configured better.
@@ -138,6 +140,7 @@ class Capabilities:
     reschedule_proof: Literal["certain", "arrival", "held"] = "arrival"
     reschedule_needs: str = ""
     longest_delay: float | None = None
+    loss_limit: int | None = None
     caution: str = ""
     advice: str = ""
     not_delivered: str = ""

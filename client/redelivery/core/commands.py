@@ -39,6 +39,7 @@ __all__ = [
     "Hold",
     "LedgerCommand",
     "LookUp",
+    "LossesCounted",
     "Mark",
     "PoisonAck",
     "PolicyFault",
@@ -315,6 +316,15 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
+class LossesCounted:
+    """So many `messages` were held at half of the lost connections after which the broker drops them. For the log."""
+
+    messages: int
+    losses: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class TookBack:
     """The broker has taken back `messages` after its time limit; handlers run for `running` of them.
 
@@ -514,6 +524,7 @@ Command = (
     | Refused
     | Postponed
     | TookBack
+    | LossesCounted
     | PolicyFault
     | BreakerChanged
     | Release

@@ -52,8 +52,9 @@ class Record:
 
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
-        "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure", "name",
-        "poisoned", "returns", "runner", "spared", "strong", "succeeded", "tries", "uncharged",
+        "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure",
+        "losses", "lost_at", "name", "poisoned", "returns", "runner", "spared", "strong", "succeeded",
+        "tries", "uncharged",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -72,6 +73,9 @@ class Record:
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker
         self.last_failure: float | None = None
+        # Connections that were lost while a consumer had the message; and when the last one was, until it comes back.
+        self.losses = 0
+        self.lost_at: float | None = None
         # Poison: only the confirmation of its dead letter is outstanding.
         self.poisoned = False
         # Due time of its delayed copy, once it is sent as one.
@@ -103,6 +107,7 @@ class Record:
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle
         other.failed_first, other.uncharged = self.failed_first, self.uncharged
+        other.losses = self.losses
         return other
 
 

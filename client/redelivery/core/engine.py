@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, assert_never
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.charge import charge
-from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Stop, Unanswered
+from redelivery.core.commands import (
+    Accept,
+    AcceptUnseen,
+    Command,
+    Dispatch,
+    Hold,
+    LossesCounted,
+    Stop,
+    Unanswered,
+)
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
+from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.dispatch_gate import DispatchGate
 from redelivery.core.dispatch_order import schedule_for
@@ -44,7 +54,7 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )  # fmt: skip
-from redelivery.core.message_history import ACCEPTED, HANDLED, LOOK, RECALL, MessageHistory
+from redelivery.core.message_history import ACCEPTED, DOUBLE, HANDLED, LOOK, RECALL, MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard
 from redelivery.core.policy.pre_dispatch import exceeded, seed
@@ -296,9 +306,8 @@ class Engine:
                 delivery.record = record
             return self._returns.one(delivery)
         if record is None:
-            marks = self._capabilities is None or self._capabilities.marks
-            if history.accepted_before(delivery, age, marks=marks):
-                return self._accept_unseen(delivery, ACCEPTED, now)
+            if (why := self._seen(delivery, age)) is not None:
+                return self._accept_unseen(delivery, why, now)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
                 self._schedule.add(delivery)
@@ -315,6 +324,20 @@ class Engine:
             enter(delivery, "parked")
             self._schedule.park(delivery, now + LOOK)
         return NOTHING
+
+    def _seen(self, delivery: Delivery, age: float) -> str | None:
+        """Return why a message without a record is accepted without being handled; None: it is handled."""
+        marks = self._capabilities is None or self._capabilities.marks
+        if self._history.accepted_before(delivery, age, marks=marks):
+            return ACCEPTED
+        return DOUBLE if self._is_double(delivery) else None
+
+    def _is_double(self, delivery: Delivery) -> bool:
+        """Return True for a second delayed copy of one delivery. One that was delivered before is never such a copy."""
+        if self._rescheduling is None or delivery.redelivered:
+            return False
+        name = delivery.noted.get(COPY)
+        return isinstance(name, str) and self._history.is_double(name)
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Admit a delivery of a remembered message: its handling continues where it was."""
@@ -662,6 +685,8 @@ class Engine:
         lost_at = inf if event.closed else now
         accepted, running, age = self._recent.taken(now), list(self._running), now - self._since
         self._history.connection_lost(self._consumer, accepted, unsettled, running, lost_at, event.epoch, age)
+        if not event.closed:
+            changed += self._count_losses((*unsettled, *running))
         self._schedule.clear()
         self._suspects.clear()
         for delivery in self._running:
@@ -672,6 +697,15 @@ class Engine:
             return changed
         self._gate.close()
         return (*changed, stop)
+
+    def _count_losses(self, held: Sequence[Delivery]) -> Sequence[Command]:
+        """Report the messages that were held at half of the losses that the broker allows."""
+        limit = None if self._capabilities is None else self._capabilities.loss_limit
+        if limit is None:
+            return NOTHING
+        half = max(1, limit // 2)
+        many = len([each for each in held if each.record is not None and each.record.losses == half])
+        return (LossesCounted(many, half, limit),) if many else NOTHING
 
     # Decisions that a ledger changes (`LedgerEngine`).
 

@@ -7,7 +7,7 @@ record is used up: each arrival removes one, and a second equal arrival is a fre
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-__all__ = ["ACCEPTED", "HANDLED", "LOOK", "RECALL", "RETURN", "MessageHistory"]
+__all__ = ["ACCEPTED", "DOUBLE", "HANDLED", "LOOK", "RECALL", "RETURN", "MessageHistory"]
 
 # Number of messages remembered, in addition to the windows of the open consumers.
 RECALL = 8192
@@ -32,6 +32,9 @@ RECALL = 8192
 GONE = -1
 # Seconds between checks of another consumer's handler that has the message from a lost connection.
 LOOK = 1.0
+DOUBLE = "it is a second delayed copy of one delivery: the confirmation of the first was lost"
+# Seconds for which a message that does not come back is reported: another consumer may have handled it.
+REMEMBERED = 3600.0
 # Reasons for accepting a message without handling it, for the log.
 HANDLED = "its handler has succeeded, with a delivery that was lost or taken back"
 ACCEPTED = "it was accepted on a connection that was lost"
@@ -70,6 +73,10 @@ class MessageHistory:
         # Confirmed verdicts, and until when the loss of the connection may undo them.
         self._verdicts: deque[tuple[Hashable, Record, float]] = deque()
         self._address = ""
+        # True if this connection is at another address than the last one.
+        self._moved = False
+        # Delayed copies that were sent again, by their names: how many there may be, and how many have arrived.
+        self._doubles: OrderedDict[str, tuple[int, int]] = OrderedDict()
         # Messages that the broker was asked to delay, in case it has not read that.
         self.rescheduled = Rescheduled(self._lock)
 
@@ -79,7 +86,7 @@ class MessageHistory:
     @property
     def empty(self) -> bool:
         """True if no arriving message can be known. Read without the lock."""
-        return not self._records and not self._doubts
+        return not self._records and not self._doubts and not self._doubles
 
     def stop(self) -> None:
         """Remember nothing from now on."""
@@ -93,6 +100,12 @@ class MessageHistory:
         with self._lock:
             self._windows += window
             self._limit = max(self._limit, RECALL + self._windows)
+
+    def unaccounted(self, now: float) -> int:
+        """Return the number of messages, held at a loss within the last hour, that have not come back since."""
+        with self._lock:
+            lost = [record.lost_at for _, record in self._records if record.lost_at is not None]
+        return len([at for at in lost if RETURN <= now - at <= REMEMBERED])
 
     # An arrival.
 
@@ -112,6 +125,7 @@ class MessageHistory:
                     self._awaited[record] = key
                     return record
                 self._records.drop(key, record)
+                record.lost_at = None
                 if record.runner == GONE:
                     return record.apart()
                 # An old confirmed verdict means that an operator has put the dead letter back.
@@ -125,7 +139,8 @@ class MessageHistory:
         With the broker's own id, the redelivered flag is proof. With a producer's id, it takes equal bytes that contain
         a creation time (or `unique_ids`), an arrival soon after the loss, and the flag if the broker `marks` all. A
         broker that does not, may redeliver its own id without the flag (Artemis over STOMP): then a time in the key is
-        proof, soon after the loss. A broker that has lost its data may begin its ids again, at another time.
+        proof, soon after the loss. A broker that has lost its data may begin its ids again, at another time. Neither
+        does one that took over from another: Classic does not store the flag (`persistJMSRedelivered`).
         """
         key = delivery.key
         if key is None or key not in self._doubts:
@@ -139,7 +154,23 @@ class MessageHistory:
             taken = self._doubts.take(key, digest)
         if not taken or delivery.redelivered:
             return taken
-        return not marks and (not strong or (soon and delivery.dated))
+        return not (marks and not self._moved) and (not strong or (soon and delivery.dated))
+
+    def sent_again(self, name: str) -> None:
+        """Note that a delayed copy was sent once more: the broker may have one more of it."""
+        with self._lock:
+            copies, arrived = self._doubles.pop(name, (1, 0))
+            self._doubles[name] = copies + 1, arrived
+            if len(self._doubles) > RECALL:
+                self._doubles.popitem(last=False)
+
+    def is_double(self, name: str) -> bool:
+        """Count the first delivery of a delayed copy; return True if it is not the first copy of this name."""
+        with self._lock:
+            copies, arrived = self._doubles.pop(name, (0, 0))
+            if arrived + 1 < copies:
+                self._doubles[name] = copies, arrived + 1
+            return arrived > 0
 
     # A handler of a lost delivery.
 
@@ -243,8 +274,10 @@ class MessageHistory:
             if epoch != self._doubted:
                 # Otherwise a consumer has started while others are still to be notified of the loss.
                 self._held.clear()
-            self._records.epoch = epoch
             known, self._address = self._address, address
+            if epoch != self._records.epoch:
+                self._moved = known not in ("", address)
+            self._records.epoch = epoch
             if known in ("", address):
                 return
             self._doubts.forget(strong=True)
@@ -277,6 +310,9 @@ class MessageHistory:
                     record.runner = GONE
         for delivery in (*unsettled, *running, *copies) if closes else ():
             self.gave_back(delivery)
+        for delivery in (*unsettled, *running) if not closes else ():
+            if (held := delivery.record) is not None:
+                held.losses, held.lost_at = held.losses + 1, now
         for delivery in unsettled:
             enter(delivery, "lost")
             if delivery.record is not None:

@@ -17,10 +17,9 @@ from redelivery.core.commands import (
     Stop,
     Unanswered,
 )
-from redelivery.core.copy_back_off import CopyBackOff, back_off
+from redelivery.core.copy_back_off import CopyBackOffs, Place, back_off
 from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
-from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +75,7 @@ class PendingConfirms:
         # Those of `pending` that wait for an answer; the others were refused.
         self.in_doubt: set[Delivery] = set()
         self._alarms: list[tuple[float, int, Delivery]] = []
-        self._back_off = CopyBackOff()
+        self._back_offs = CopyBackOffs()
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
 
@@ -85,8 +84,8 @@ class PendingConfirms:
 
     @property
     def error(self) -> RedeliveryError | None:
-        """Reason why the last copy is not confirmed; None: it is, or none was sent."""
-        return self._back_off.error
+        """Reason why the last copy to a place is not confirmed; None: all places take copies."""
+        return self._back_offs.error
 
     def share(self, history: MessageHistory) -> None:
         """Share the memory of all consumers of the source."""
@@ -128,11 +127,16 @@ class PendingConfirms:
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
         self.pending.add(delivery)
         enter(delivery, "settling")
-        if (until := self._back_off.waits_until(now)) is not None:
+        place: Place = None
+        if isinstance(command, Forward):
+            place = command.copy.destination, command.copy.delay is not None
+        if (until := self._back_offs.of(place).waits_until(now)) is not None:
             self._alarm(delivery, record, until)
             return (Postponed(command, until - now),)
-        self._back_off.sent()
+        self._back_offs.sent(delivery, place)
         self.in_doubt.add(delivery)
+        if record.tries and record.name is not None and not record.poisoned:
+            self._history.sent_again(record.name)
         record.tries += 1
         record.copied = isinstance(command, Forward)
         self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
@@ -163,11 +167,11 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
-            self._back_off.refused(error)
+            state = self._back_offs.refused(delivery, error)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
-            return (Refused(delivery, error, delay, again=self._back_off.is_reported(now)),)
-        self._back_off.confirmed()
+            return (Refused(delivery, error, delay, again=state.is_reported(now)),)
+        self._back_offs.confirmed(delivery)
         # Its first copy was confirmed: this one is a duplicate, which the broker may drop.
         if record.confirmed:
             self._counts.deduplicated += 1
@@ -216,6 +220,7 @@ class PendingConfirms:
         """Remove a delivery that the broker has taken back; return True if it was set aside."""
         self.pending.discard(delivery)
         self.in_doubt.discard(delivery)
+        self._back_offs.forget(delivery)
         return self._asides.forget(delivery)
 
     def interrupted(self, now: float, *, closed: bool) -> Sequence[Command]:
@@ -224,16 +229,15 @@ class PendingConfirms:
         Called before `lost`.
         """
         if closed:
-            self._back_off.closed()
+            self._back_offs.closed()
             return ()
-        in_doubt = next(iter(self.in_doubt), None)
-        losses = self._back_off.lost(now)
-        until = self._back_off.waits_until(now)
-        if in_doubt is None or until is None:
-            return ()
-        error = TransportError(f"{losses} connections in a row were lost before it was confirmed")
-        self._back_off.error = self._back_off.error or error
-        return (Refused(in_doubt, error, until - now, again=self._back_off.is_reported(now)),)
+        return [
+            Refused(
+                delivery, state.error, (state.waits_until(now) or now) - now, again=state.is_reported(now)
+            )
+            for delivery, state in self._back_offs.lost(now)
+            if state.error is not None
+        ]
 
     def lost(self) -> list[Delivery]:
         """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""

@@ -32,6 +32,7 @@ from redelivery.events import (
     Finished,
     HandlerOverdue,
     ManyDropped,
+    ManyLosses,
     Parked,
     ParkingFull,
     PolicyFault,
@@ -40,6 +41,7 @@ from redelivery.events import (
     ResultStale,
     SetAside,
     TakenBack,
+    Unaccounted,
     Unanswered,
     WorkerEnded,
 )
@@ -171,6 +173,25 @@ def _taken_back(event: TakenBack) -> Line:
     messages = "1 message" if event.messages == 1 else f"{event.messages:,} messages"
     text = f"the broker has taken back {messages} after its consumer timeout{after}{late}"
     return Line(logging.WARNING, f"{event.destination}: {text}")
+
+
+def _losses(event: ManyLosses) -> Line:
+    messages = "1 message was" if event.messages == 1 else f"{event.messages:,} messages were"
+    text = (
+        f"{messages} held here at {event.losses} lost connections; the broker drops a message after {event.limit} "
+        "(x-delivery-limit)"
+    )
+    return Line(logging.WARNING, f"{event.destination}: {text}")
+
+
+def _unaccounted(event: Unaccounted) -> Line:
+    have = (
+        "1 message, held here when a connection was lost, has"
+        if event.messages == 1
+        else (f"{event.messages:,} messages, held here when a connection was lost, have")
+    )
+    text = f"{have} not come back for a minute: another consumer has them, or the broker has dropped them"
+    return Line(logging.INFO, text)
 
 
 def _breaker(event: BreakerChanged) -> Line:
@@ -352,6 +373,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     Dropped: _dropped,
     Finished: _finished,
     HandlerOverdue: _overdue,
+    ManyLosses: _losses,
     ManyDropped: _many_dropped,
     Parked: _parked,
     ParkingFull: _full,
@@ -361,6 +383,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     ResultStale: _stale,
     SetAside: _set_aside,
     TakenBack: _taken_back,
+    Unaccounted: _unaccounted,
     Unanswered: _unanswered,
     WorkerEnded: _worker_ended,
 }

@@ -23,6 +23,7 @@ from redelivery.events.of_connection import (
     GivenUp,
     ManyDropped,
     Sent,
+    Unaccounted,
 )
 from redelivery.events.of_consumer import (
     BreakerChanged,
@@ -30,6 +31,7 @@ from redelivery.events.of_consumer import (
     ConsumerStarted,
     ConsumerStopped,
     CreditSpent,
+    ManyLosses,
     ParkingFull,
     Paused,
     PolicyFault,
@@ -82,6 +84,7 @@ __all__ = [
     "GivenUp",
     "HandlerOverdue",
     "ManyDropped",
+    "ManyLosses",
     "MessageEvent",
     "NextStep",
     "ObservedConnection",
@@ -100,6 +103,7 @@ __all__ = [
     "SetAside",
     "Started",
     "TakenBack",
+    "Unaccounted",
     "Unanswered",
     "Verdict",
     "WorkerEnded",

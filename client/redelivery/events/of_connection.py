@@ -19,6 +19,7 @@ __all__ = [
     "GivenUp",
     "ManyDropped",
     "Sent",
+    "Unaccounted",
 ]
 
 
@@ -59,6 +60,18 @@ class GivenUp(Event):
     name = "given up"
 
     error: BaseException
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Unaccounted(Event):
+    """Messages that were held when a connection was lost have not come back for a minute.
+
+    Another consumer has them, or the broker has dropped them.
+    """
+
+    name = "unaccounted"
+
+    messages: int
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -16,6 +16,7 @@ __all__ = [
     "ConsumerStarted",
     "ConsumerStopped",
     "CreditSpent",
+    "ManyLosses",
     "ParkingFull",
     "Paused",
     "PolicyFault",
@@ -167,6 +168,19 @@ class TakenBack(ConsumerEvent):
     """Number of these messages whose handlers still run. Their results will be stale."""
     limit: float | None
     """Seconds of the timeout, or None if unknown."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class ManyLosses(ConsumerEvent):
+    """Messages were held at half of the lost connections after which the broker drops them, or dead-letters them."""
+
+    name = "many losses"
+
+    messages: int
+    losses: int
+    """Connections that were lost while each of them was held."""
+    limit: int
+    """`x-delivery-limit` of the queue."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -32,6 +32,11 @@ class ConnectionHealth:
     """Seconds since the last connection began; 0 before the first one."""
     reconnects: int
     """Number of connections after the first one."""
+    silent_s: float | None = None
+    """Seconds since a byte arrived from the broker; None: not connected, or the adapter does not know.
+
+    A broker that is well sends a heart-beat at least every `redelivery.heartbeat`.
+    """
     hook_calls_dropped: int = 0
     """Number of calls of `on_dead_letter` and `on_retry` that were not made, because too many waited."""
 
@@ -98,6 +103,11 @@ class Health:
     """Listeners in the order of their registration, then consumers that the application pulls from."""
     totals: Report
     """Totals of all dispatches so far: the same as `connection.report()`."""
+    unaccounted: int = 0
+    """Number of messages, held here when a connection was lost within the last hour, that have not come back.
+
+    A minute after the loss; another consumer has them, or the broker has dropped them.
+    """
 
     def as_dict(self) -> dict[str, Any]:
         """Return the health as dictionaries, lists and plain values, seconds rounded to milliseconds."""
@@ -108,6 +118,7 @@ class Health:
             "connection": _rounded(asdict(self.connection)),
             "consumers": [_rounded(asdict(consumer)) for consumer in self.consumers],
             "totals": asdict(self.totals),
+            "unaccounted": self.unaccounted,
         }
 
     def as_json(self) -> str:

@@ -35,6 +35,7 @@ from redelivery.driver.consumer.listener_hooks import HookCalls, add_hooks, chec
 from redelivery.driver.consumer.worker_end import stop_consumer
 from redelivery.driver.listening import Listening
 from redelivery.errors import ConfigurationError, TransportError
+from redelivery.events import Unaccounted
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         # True if `run` is stopped when its work is done: a breaker that stays open ends it with an error.
         self._finite = False
         self._entered = False
+        # Messages that had not come back after a loss, at the last look.
+        self._unaccounted = 0
         # Id of the process that has entered the connection.
         self._process: int | None = None
         self._closed = False
@@ -229,8 +232,14 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return run
 
     def _look_at_runs(self, now: float) -> None:
-        """Log handlers without a time-out that run for long. Called on the driver's thread."""
+        """Log handlers without a time-out that run for long, and messages that do not come back.
+
+        Called on the driver's thread.
+        """
         self._observers.look()
+        before, self._unaccounted = self._unaccounted, self._driver.shared_history.unaccounted(now)
+        if self._unaccounted > before:
+            self._observers.emit((Unaccounted(self._clock.time(), self._unaccounted),))
         for listener in tuple(self._listeners):
             for runner in tuple(listener.runners):
                 log_long(runner.run, now)

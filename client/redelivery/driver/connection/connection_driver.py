@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery import events
-from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
+from redelivery.adapter import AdapterEvent, Browsed, Hearing, Opening, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.clock import capped, join_within
 from redelivery.core.commands import Commit, Send, Unsubscribe
@@ -91,11 +91,8 @@ class ConnectionDriver:
         self.protocol_poison = ProtocolPoison()
         self.signs = VitalSigns()
         self.hooks = DriverHooks()
-        self.drops = Drops(
-            settings.report_interval
-            if any(one.strategy == "discarding" for one in settings.dead_letters)
-            else 0
-        )
+        discards = any(one.strategy == "discarding" for one in settings.dead_letters)
+        self.drops = Drops(settings.report_interval if discards else 0)
         self.observers = observers or Observers()
         self._settings, self._adapter, self._clock = settings, adapter, clock
         self._introducing = threading.RLock()
@@ -114,10 +111,6 @@ class ConnectionDriver:
         self._probes = DelayProbes(self, clock)
         self._addresses = FailoverAddresses(settings)
         self.refused_consumers = RefusedConsumers(settings.failover)
-        # Consumers that the broker has confirmed once: a refusal after that is a passing state.
-        self._known: set[int] = set()
-        # True if the last connection served none of its consumers: however long it was up, the next one has a delay.
-        self._unserved = False
         self._plain_passwords = PlainPasswords(settings)
         self._connected_at = 0.0
         self._poked = self._polling = False
@@ -136,14 +129,25 @@ class ConnectionDriver:
         """True if the connection is up."""
         return self._up and self._lost_epoch != self._epoch
 
+    def silence(self) -> float | None:
+        """Return the real seconds since a byte arrived from the broker; None: not known, or not connected."""
+        return self._adapter.silence() if self._up and isinstance(self._adapter, Hearing) else None
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heart-beats that the broker is asked for."""
+        return self._settings.heartbeat
+
     @property
     def subscribe_timeout(self) -> float:
         """Seconds for the broker to be reached and to confirm a first subscription; `inf`: the start waits."""
-        return inf if self._settings.failover.startup_max_reconnect_attempts == -1 else SUBSCRIBE_TIMEOUT
+        return inf if self.refused_consumers.start_waits else SUBSCRIBE_TIMEOUT
 
     # Start of a connection.
 
     def _connect(self, endpoint: Endpoint) -> None:
+        if self._closing:
+            raise closed()
         self._epoch += 1
         self._plain_passwords.before(endpoint)
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
@@ -174,7 +178,9 @@ class ConnectionDriver:
             self._adapter.close(0)
             raise closed()
         named, late = (self.capabilities.broker, self.capabilities.version), self._addresses.failed
-        up = events.Connected(self._clock.time(), str(endpoint), *named, again, late, self._unserved)
+        up = events.Connected(
+            self._clock.time(), str(endpoint), *named, again, late, self.refused_consumers.unserved
+        )
         self.observers.emit((up,))
         # The new connection may be lost already.
         if self._up:
@@ -351,10 +357,8 @@ class ConnectionDriver:
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
-            refusals = self.refused_consumers.forget(event.consumer)
-            if event.error is None:
-                self._known.add(event.consumer)
-                self._unserved = False
+            served = event.error is None and dispatcher is not None
+            refusals = self.refused_consumers.confirmed(event.consumer) if served else 0
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
@@ -373,16 +377,12 @@ class ConnectionDriver:
     def _passes(self, event: Subscribed) -> bool:
         """Return True for a refusal that passes: the consumer is subscribed again, later or on the next connection."""
         error, number = event.error, event.consumer
-        # At the start only what is known to pass, if the start may wait; later all that is not known to stay.
-        patient = self.subscribe_timeout > SUBSCRIBE_TIMEOUT
         with self._lock:
-            dispatcher = self.dispatchers.get(number)
+            dispatcher, refused = self.dispatchers.get(number), self.refused_consumers
             if not isinstance(error, AdapterError) or dispatcher is None or dispatcher.closed:
                 return False
-            if error.passes is False or not (number in self._known or (patient and error.passes)):
-                return False
-            times = self.refused_consumers.refused(number, error, self._clock.monotonic())
-            self._unserved = self.refused_consumers.all_of(self.dispatchers)
+            times = refused.refused(number, error, self._clock.monotonic())
+            refused.unserved = refused.all_of(self.dispatchers)
             self._poked = True
             self._clock.notify(self._turn, MANY)
         if not times:
@@ -410,7 +410,8 @@ class ConnectionDriver:
             if dispatcher.error is not None:
                 end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
         if not self._closing:
-            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error, self._unserved),))
+            unserved = self.refused_consumers.unserved
+            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error, unserved),))
         # Only now may the driver's thread reconnect. An engine that heard of the next connection before this loss would
         # treat its deliveries of the lost connection as valid.
         with self._lock:
@@ -448,7 +449,9 @@ class ConnectionDriver:
         self._clock.attach()
         orphaned_by_forks(self)
         try:
-            for attempt in starting(self._settings.failover, self._nap, patient=patient):
+            for attempt in starting(
+                self._settings.failover, self._nap, self._addresses.draw, patient=patient
+            ):
                 with attempt:
                     self._addresses.try_each(self._connect_first)
         except BaseException as error:
@@ -578,7 +581,6 @@ class ConnectionDriver:
         """Remove a dispatcher from all sets, with the lock; another dispatcher takes over its ledger's timers."""
         for those in (self._collecting, self._alarmed, self._stopped):
             those.discard(dispatcher)
-        self._known.discard(dispatcher.subscribe.consumer)
         self.refused_consumers.forget(dispatcher.subscribe.consumer)
         if self._connection_ledger is not None and self.dispatchers:
             self._alarmed.add(next(iter(self.dispatchers.values())))
@@ -683,16 +685,15 @@ class ConnectionDriver:
         if self._settings.failover.max_reconnect_attempts == 0:
             self._give_up(TransportError("the connection was lost, and maxReconnectAttempts is 0"))
             return
-        failover, addresses = self._settings.failover, len(self._settings.endpoints)
-        stood = 0.0 if self._unserved else self._clock.monotonic() - self._connected_at
+        stood = 0.0 if self.refused_consumers.unserved else self._clock.monotonic() - self._connected_at
         self._nap(self._addresses.delay_after_loss(stood))
         self.signs.connecting = True
         try:
-            for attempt in retrying(failover, addresses, self._nap):
+            for attempt in retrying(self._settings.failover, self._nap, self._addresses.draw):
                 with attempt:
                     if self._closing:
                         return
-                    self._connect(self._addresses.next())
+                    self._addresses.try_each(self._connect)
         except (TransportError, AdapterError, ConfigurationError) as error:
             if self._closing:
                 return

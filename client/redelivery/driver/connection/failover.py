@@ -6,11 +6,12 @@ import logging
 from random import Random
 from typing import TYPE_CHECKING
 
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.adapter_support.sockets import resolved
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tenacity import Retrying
 
@@ -21,21 +22,27 @@ __all__ = ["FailoverAddresses", "delay_after", "retrying", "starting"]
 
 # Seconds that a connection must be up; after a shorter one, the next reconnect is delayed longer.
 STEADY = 1.0
+# Part of a delay that is drawn: the clients of a node that comes back do not all connect at the same moments.
+JITTER = 0.25
 
 
 class FailoverAddresses:
-    """The addresses of a connection, in the order in which they are tried."""
+    """The addresses of a connection, in the order in which they are tried: each address of a name is one of them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, look_up: Callable[[Endpoint], Sequence[Endpoint]] = resolved
+    ) -> None:
         self.current = ""
         """Address of the last connection."""
         self.failed = False
         """True if once no address has answered."""
-        self._addresses = list(settings.endpoints)
-        if settings.failover.randomize and len(self._addresses) > 1:
-            Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing
-        self._turn = -1
+        self._named = settings.endpoints
         self._failover = settings.failover
+        self._look_up = look_up
+        self._random = Random()  # noqa: S311 - spreads clients over brokers, protects nothing
+        # Place of each address in the order; drawn once, if they are shuffled.
+        self._places: dict[Endpoint, float] = {}
+        self._last: Endpoint | None = None
         # Connections in a row that were up for less than `STEADY` seconds.
         self._fleeting = 0
 
@@ -45,33 +52,53 @@ class FailoverAddresses:
         Without a delay, a broker that ends each connection at once would get connections in a hot loop.
         """
         self._fleeting = 0 if stood >= STEADY else self._fleeting + 1
-        if not self._fleeting:
-            return 0.0
-        return delay_after((self._fleeting - 1) * len(self._addresses), self._failover, len(self._addresses))
+        return delay_after(self._fleeting - 1, self._failover, self.draw()) if self._fleeting else 0.0
+
+    def draw(self) -> float:
+        """Draw by how much a delay is shortened, from 0 to 1. Clients of the embedded broker are no crowd: 0."""
+        return self._random.random() if self._named[0].port else 0.0
 
     def try_each(self, connect: Callable[[Endpoint], None]) -> None:
-        """Connect to each address in turn until one answers. Raises TransportError if none does."""
-        failures: list[str] = []
-        for _ in self._addresses:
-            endpoint = self.next()
+        """Connect to each address in turn, from the one after the last, until one answers.
+
+        An address that refuses the log-in does not end the round: its node may be up before its users are there.
+
+        Raises:
+            TransportError: None has answered.
+            AdapterError: All have refused the log-in.
+        """
+        failures: list[TransportError | AdapterError] = []
+        for endpoint in self._round():
             if failures:
                 logger.info("%s; trying %s", failures[-1], endpoint)
+            self._last = endpoint
             try:
                 connect(endpoint)
-            except TransportError as error:
-                failures.append(str(error))
+            except (TransportError, AdapterError) as error:
+                failures.append(error)
             else:
                 return
         self.failed = True
-        raise TransportError("; ".join(failures))
+        refused = all(isinstance(error, AdapterError) for error in failures)
+        text = "; ".join(map(str, failures))
+        raise AdapterError(text, passes=False) if refused else TransportError(text)
 
-    def next(self) -> Endpoint:
-        """Return the address after the last one."""
-        self._turn = (self._turn + 1) % len(self._addresses)
-        return self._addresses[self._turn]
+    def _round(self) -> list[Endpoint]:
+        """Return all addresses, from the one after the last. Names are looked up again: their nodes may move."""
+        found = [address for name in self._named for address in self._look_up(name)]
+        if self._failover.randomize:
+            for address in found:
+                self._places.setdefault(address, self._random.random())
+            found.sort(key=self._places.__getitem__)
+        if self._last in found:
+            after = found.index(self._last) + 1
+            found = found[after:] + found[:after]
+        return found
 
 
-def starting(failover: FailoverSettings, nap: Callable[[float], None], *, patient: bool) -> Retrying:
+def starting(
+    failover: FailoverSettings, nap: Callable[[float], None], draw: Callable[[], float], *, patient: bool
+) -> Retrying:
     """Return tenacity's loop for the first connection; each round tries all addresses once.
 
     The URI may set the number of rounds. Default one; with `patient` there is no limit.
@@ -79,40 +106,40 @@ def starting(failover: FailoverSettings, nap: Callable[[float], None], *, patien
     rounds = failover.startup_max_reconnect_attempts
     if rounds is None:
         rounds = -1 if patient else 1
-    return _loop(failover, 1, rounds, nap, TransportError)
+    return _loop(failover, rounds, nap, draw, TransportError)
 
 
-def delay_after(attempts: int, failover: FailoverSettings, addresses: int) -> float:
-    """Return the delay in seconds after so many failed attempts."""
-    rounds, within = divmod(attempts, addresses)
-    if within or not rounds:
+def delay_after(rounds: int, failover: FailoverSettings, drawn: float = 0.0) -> float:
+    """Return the delay in seconds after so many failed rounds over all addresses; `drawn`, 0 to 1, shortens it."""
+    if not rounds:
         return 0.0
     factor = failover.back_off_multiplier ** min(rounds - 1, 64) if failover.use_exponential_back_off else 1.0
-    return min(failover.initial_reconnect_delay * factor, failover.max_reconnect_delay)
+    longest = min(failover.initial_reconnect_delay * factor, failover.max_reconnect_delay)
+    return longest * (1 - JITTER * drawn)
 
 
-def retrying(failover: FailoverSettings, addresses: int, nap: Callable[[float], None]) -> Retrying:
-    """Return tenacity's loop over attempts to reconnect.
+def retrying(failover: FailoverSettings, nap: Callable[[float], None], draw: Callable[[], float]) -> Retrying:
+    """Return tenacity's loop over rounds of reconnecting.
 
-    The delays are those of ActiveMQ's failover transport. The first round over all addresses has no delay. Before the
-    second one the delay is `initial_reconnect_delay`; with exponential back-off it is multiplied by
-    `back_off_multiplier` for each further round, up to `max_reconnect_delay`. A `max_reconnect_attempts` below 0 means
-    no limit.
+    The delays are those of ActiveMQ's failover transport, shorter by up to a quarter. The first round over all
+    addresses has no delay. Before the second one the delay is `initial_reconnect_delay`; with exponential back-off it
+    is multiplied by `back_off_multiplier` for each further round, up to `max_reconnect_delay`. A
+    `max_reconnect_attempts` below 0 means no limit.
     """
-    return _loop(failover, addresses, failover.max_reconnect_attempts, nap, RedeliveryError)
+    return _loop(failover, failover.max_reconnect_attempts, nap, draw, RedeliveryError)
 
 
 def _loop(
     failover: FailoverSettings,
-    addresses: int,
     attempts: int,
     nap: Callable[[float], None],
+    draw: Callable[[], float],
     on: type[RedeliveryError],
 ) -> Retrying:
     import tenacity  # noqa: PLC0415 - takes 15 ms, and only a connection needs it
 
     def wait(state: tenacity.RetryCallState) -> float:
-        return delay_after(state.attempt_number, failover, addresses)
+        return delay_after(state.attempt_number, failover, draw())
 
     def told(state: tenacity.RetryCallState) -> None:
         number = state.attempt_number

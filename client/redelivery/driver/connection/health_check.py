@@ -54,6 +54,7 @@ class HealthCheck:
         self._closed = closed
         self._texts = texts
         self._dropped = dropped
+        self._silence = driver.silence()
 
     def health(self, ready_when: str, error: BaseException | None, loop_silence: float | None) -> Health:
         """Return the health.
@@ -83,9 +84,12 @@ class HealthCheck:
             live=not dead,
             ready=not dead and not unready,
             reasons=(*dead, *unready),
-            connection=self._driver.signs.connection(self._now, up=self._driver.up, dropped=self._dropped),
+            connection=self._driver.signs.connection(
+                self._now, up=self._driver.up, silence=self._silence, dropped=self._dropped
+            ),
             consumers=tuple(consumers),
             totals=self._driver.open_consumers.report(),
+            unaccounted=self._driver.shared_history.unaccounted(self._now),
         )
 
     # Consumers.
@@ -212,6 +216,8 @@ class HealthCheck:
         if self._closed:
             return ["the connection is closed"]
         reasons = [] if self._driver.up else ["not connected"]
+        if self._silence is not None and self._silence > 2 * self._driver.heartbeat:
+            reasons.append(f"nothing was heard from the broker for {self._silence:.0f} s")
         if self._drained:
             reasons.append("draining")
         for each in consumers:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from redelivery.errors import RedeliveryError
+    from redelivery.errors import AdapterError
     from redelivery.settings import FailoverSettings
 
 __all__ = ["RefusedConsumers"]
@@ -25,7 +25,7 @@ FIRST = 1.0
 
 @dataclass(slots=True)
 class _Refused:
-    error: RedeliveryError
+    error: AdapterError
     times: int = 0
     due: float | None = None
     """None: with the next connection."""
@@ -38,11 +38,26 @@ class RefusedConsumers:
     """
 
     def __init__(self, failover: FailoverSettings) -> None:
+        self.unserved = False
+        """True if the last connection served no consumer: the next one has a delay, however long that one was up."""
         self._failover = failover
         self._refused: dict[int, _Refused] = {}
+        # Consumers that the broker has confirmed once.
+        self._known: set[int] = set()
 
-    def refused(self, consumer: int, error: RedeliveryError, now: float) -> int:
-        """Note a refusal; return how many there were in a row, or 0 if `maxReconnectAttempts` gives the consumer up."""
+    @property
+    def start_waits(self) -> bool:
+        """True if a first subscription waits without limit for a broker that refuses it for now."""
+        return self._failover.startup_max_reconnect_attempts == -1
+
+    def refused(self, consumer: int, error: AdapterError, now: float) -> int:
+        """Note a refusal; return how many there were in a row, or 0 for one that stays: the consumer ends with it.
+
+        At the start only what is known to pass does, if the start may wait; later all that is not known to stay.
+        `maxReconnectAttempts` ends the tries.
+        """
+        if error.passes is False or not (consumer in self._known or (self.start_waits and error.passes)):
+            return 0
         known = self._refused.setdefault(consumer, _Refused(error))
         known.error, known.times = error, known.times + 1
         if 0 <= self._failover.max_reconnect_attempts < known.times:
@@ -51,12 +66,19 @@ class RefusedConsumers:
         known.due = now + min(FIRST * 2.0 ** min(known.times - 1, 16), self._failover.max_reconnect_delay)
         return known.times
 
-    def forget(self, consumer: int) -> int:
-        """Forget a consumer that is confirmed, or has ended; return how often it was refused in a row."""
+    def confirmed(self, consumer: int) -> int:
+        """Note that a consumer is confirmed; return how often it was refused in a row before."""
+        self._known.add(consumer)
+        self.unserved = False
         known = self._refused.pop(consumer, None)
         return 0 if known is None else known.times
 
-    def reason(self, consumer: int) -> RedeliveryError | None:
+    def forget(self, consumer: int) -> None:
+        """Forget a consumer that has ended, or was refused for good."""
+        self._known.discard(consumer)
+        self._refused.pop(consumer, None)
+
+    def reason(self, consumer: int) -> AdapterError | None:
         """Return the last refusal of a consumer since its last success; None: it was not refused."""
         known = self._refused.get(consumer)
         return None if known is None else known.error

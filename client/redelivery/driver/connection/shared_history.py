@@ -86,6 +86,12 @@ class SharedHistory:
             while self._size > RECALL and len(self._left) > 1:
                 self._part_with(next(iter(self._left)))
 
+    def unaccounted(self, now: float) -> int:
+        """Return the number of messages, held at a loss within the last hour, that have not come back since."""
+        with self._lock:
+            histories = [history for history, _ in (*self._left.values(), *self._open.values())]
+        return sum(history.unaccounted(now) for history in histories)
+
     def connection_lost(self, now: float, epoch: int, age: float) -> None:
         """Record in all histories that the connection was lost at `now`.
 

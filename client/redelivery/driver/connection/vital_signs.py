@@ -118,8 +118,13 @@ class VitalSigns:
         poke()
         return silence
 
-    def connection(self, now: float, *, up: bool, dropped: int = 0) -> ConnectionHealth:
-        """Return the connection's own part of its health. `dropped`: calls of hooks."""
+    def connection(
+        self, now: float, *, up: bool, silence: float | None = None, dropped: int = 0
+    ) -> ConnectionHealth:
+        """Return the connection's own part of its health.
+
+        `silence`: seconds since the broker was heard; `dropped`: calls of hooks.
+        """
         able = self._capabilities
         return ConnectionHealth(
             connected=up,
@@ -127,5 +132,6 @@ class VitalSigns:
             broker="" if able is None else f"{able.broker} {able.version}".rstrip(),
             since_s=0.0 if self.since is None else now - self.since,
             reconnects=self.reconnects,
+            silent_s=silence if up else None,
             hook_calls_dropped=dropped,
         )

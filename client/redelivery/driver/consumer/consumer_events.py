@@ -17,6 +17,7 @@ from redelivery.core.commands import (
     Forward,
     Hold,
     LookUp,
+    LossesCounted,
     Mark,
     PoisonAck,
     PolicyFault,
@@ -236,6 +237,8 @@ class ConsumerEvents:
                     record = command.delivery.record
                     delayed = record is not None and not record.poisoned
                     self._note(public.Unanswered, command.delivery, command.seconds, delayed)
+                case LossesCounted():
+                    self._note(public.ManyLosses, command.messages, command.losses, command.limit)
                 case TookBack():
                     self._note(public.TakenBack, command.messages, command.running, command.seconds)
                 case _:

@@ -27,6 +27,7 @@ from redelivery.core.commands import (
     Forward,
     Hold,
     LookUp,
+    LossesCounted,
     Mark,
     PoisonAck,
     PolicyFault,
@@ -640,7 +641,7 @@ class Dispatcher:
                     if command.new != "closed":
                         # The broker may limit how long parked messages stay here.
                         self._driver.expect_alarm(self)
-                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
+                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack() | LossesCounted():
                     pass
                 case Hold():
                     if self._tell_holds:

@@ -16,6 +16,7 @@ from redelivery.core.commands import (
     Forward,
     Hold,
     LookUp,
+    LossesCounted,
     Mark,
     PoisonAck,
     PolicyFault,
@@ -75,6 +76,7 @@ def next_step(  # noqa: C901, PLR0911, PLR0912 - the table of commands
                 | StillAside()
                 | BreakerChanged()
                 | TookBack()
+                | LossesCounted()
                 | Refused()
             ):
                 pass

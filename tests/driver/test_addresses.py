@@ -1,0 +1,147 @@
+"""Addresses of a connection: each address of a name is one, and an address that refuses the log-in ends nothing."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import body_of
+
+from redelivery import AdapterError, TransportError
+from redelivery.adapter_support.sockets import resolved
+from redelivery.driver.connection.failover import JITTER, FailoverAddresses, delay_after
+from redelivery.settings import Endpoint, FailoverSettings
+from redelivery.testing import MemoryBroker
+from redelivery.uri.parser import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.driver.twins import Twin
+
+    from redelivery.testing import ManualClock
+
+CLUSTER, ALONE = Endpoint("amqp", "cluster.test", 5672), Endpoint("amqp", "alone.test", 5672)
+
+
+def look_up(endpoint: Endpoint) -> Sequence[Endpoint]:
+    """Return three addresses for one of the names."""
+    if endpoint.host != CLUSTER.host:
+        return (endpoint,)
+    return [replace(endpoint, ip=f"127.0.0.{last}") for last in (3, 4, 5)]
+
+
+def tried(addresses: FailoverAddresses, *, good: str | None = None) -> list[str]:
+    """Go through one round; return the addresses that were tried. Only the good one answers."""
+    seen: list[str] = []
+
+    def connect(endpoint: Endpoint) -> None:
+        seen.append(endpoint.ip or endpoint.host)
+        if seen[-1] != good:
+            raise TransportError(f"{endpoint} is silent")
+
+    try:
+        addresses.try_each(connect)
+    except TransportError:
+        assert good is None
+    return seen
+
+
+def addresses_of(uri: str) -> FailoverAddresses:
+    return FailoverAddresses(parse_uri(uri), look_up)
+
+
+def test_each_address_of_a_name_is_tried() -> None:
+    """One that accepts and is silent costs its time-out once: then the name's next address is tried."""
+    addresses = addresses_of("amqp://cluster.test")
+    assert tried(addresses, good="127.0.0.4") == ["127.0.0.3", "127.0.0.4"]
+    assert tried(addresses, good="127.0.0.4") == ["127.0.0.5", "127.0.0.3", "127.0.0.4"]
+    assert tried(addresses) == ["127.0.0.5", "127.0.0.3", "127.0.0.4"]
+
+
+def test_names_and_addresses_are_one_list() -> None:
+    """The addresses of a name are shuffled among those of the others, and each round has all, in the same order."""
+    addresses = addresses_of("failover:(amqp://cluster.test,amqp://alone.test)?randomize=true")
+    first = tried(addresses)
+    assert sorted(first) == ["127.0.0.3", "127.0.0.4", "127.0.0.5", "alone.test"]
+    assert tried(addresses) == first
+    orders = {
+        tuple(tried(addresses_of("failover:(amqp://cluster.test,amqp://alone.test)"))) for _ in range(50)
+    }
+    assert len(orders) > 5
+
+
+def answers(*addresses: tuple[socket.AddressFamily, str]) -> Callable[..., list[Any]]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in addresses]
+
+    return getaddrinfo
+
+
+def test_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several addresses of one kind are several nodes; one of each kind is one node; an unknown name stays a name."""
+    four, six = socket.AF_INET, socket.AF_INET6
+    monkeypatch.setattr(
+        socket, "getaddrinfo", answers((four, "10.0.0.1"), (four, "10.0.0.2"), (six, "fd::1"))
+    )
+    assert [each.ip for each in resolved(CLUSTER)] == ["10.0.0.1", "10.0.0.2", "fd::1"]
+    assert str(resolved(CLUSTER)[0]) == "amqp://cluster.test:5672 (10.0.0.1)"
+    monkeypatch.setattr(socket, "getaddrinfo", answers((six, "::1"), (four, "127.0.0.1")))
+    assert resolved(CLUSTER) == (CLUSTER,)
+
+    def unknown(*_: Any, **__: Any) -> list[Any]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert resolved(CLUSTER) == (CLUSTER,)
+
+
+def test_delays_are_drawn_below_those_of_failover() -> None:
+    """A delay is shortened by up to a quarter: clients of one node do not come back at the same moment."""
+    failover = FailoverSettings(initial_reconnect_delay=1.0, max_reconnect_delay=8.0)
+    assert [delay_after(rounds, failover) for rounds in range(6)] == [0, 1, 2, 4, 8, 8]
+    assert [delay_after(rounds, failover, 1.0) for rounds in (1, 5)] == [1 - JITTER, 8 * (1 - JITTER)]
+    assert len({addresses_of("amqp://cluster.test").draw() for _ in range(10)}) > 1
+    assert addresses_of("memory://test").draw() == 0
+
+
+def test_a_node_that_refuses_the_log_in_is_passed(twin: Twin, redelivery_clock: ManualClock) -> None:
+    """At the first connect an address that refuses the log-in does not end the round: another may accept."""
+    with MemoryBroker(clock=redelivery_clock) as other:
+        twin.broker.refuse_connections(lambda: AdapterError("no such user"))
+        uri = f"failover:({twin.broker.uri},{other.uri})?randomize=false"
+        connection = twin.connect(uri=uri)
+        consumer = twin.call(connection.consumer("orders"))
+        other.send("orders", "a")
+        assert body_of(twin.receive(consumer)) == "a"
+        other.refuse_connections()
+        with pytest.raises(TransportError, match=r"no such user; .* refuses connections"):
+            twin.connect(uri=uri)
+        other.refuse_connections(lambda: AdapterError("no such user here"))
+        with pytest.raises(AdapterError, match="no such user; no such user here"):
+            twin.connect(uri=uri)
+
+
+def test_attempts_are_rounds(twin: Twin, redelivery_clock: ManualClock) -> None:
+    """`maxReconnectAttempts` counts rounds over all addresses, as the Java client does."""
+    calls: list[str] = []
+
+    def refusal(name: str) -> Callable[[], TransportError]:
+        def refuse() -> TransportError:
+            calls.append(name)
+            return TransportError("down")
+
+        return refuse
+
+    with MemoryBroker(clock=redelivery_clock) as other:
+        uri = f"failover:({twin.broker.uri},{other.uri})?randomize=false&maxReconnectAttempts=2"
+        connection = twin.connect(uri=uri)
+        consumer = twin.call(connection.consumer("orders"))
+        twin.broker.refuse_connections(refusal("one"))
+        other.refuse_connections(refusal("two"))
+        twin.broker.cut()
+        with pytest.raises(TransportError, match="gave up"):
+            twin.receive(consumer, 60)
+    assert calls == ["two", "one", "two", "one"]
