@@ -30,6 +30,7 @@ from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBa
 from redelivery_stomp.byte_windows import ByteWindow
 from redelivery_stomp.connect_frame import agreed_heartbeats, has_backslash
 from redelivery_stomp.connection import StompConnection
+from redelivery_stomp.copy_connection import CopyConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import FrameTooLarge, LearnedLimits
 from redelivery_stomp.frames import frame
@@ -67,6 +68,9 @@ class StompAdapter:
         # Destinations on which the broker has refused a consumer's further subscription.
         self._single: set[str] = set()
         self._frames = LearnedLimits()
+        # Places of copies of which the last one was not confirmed, and the connection for the next ones.
+        self._doubtful: set[str] = set()
+        self._apart: CopyConnection | None = None
         # The spelling of backslashes in CONNECT that this broker took last.
         self._doubled = False
 
@@ -75,9 +79,12 @@ class StompAdapter:
         old, self._link = self._link, None
         if old is not None:
             old.abandon()
+        if self._apart is not None:
+            self._apart.end()
         self._sink = sink
         self._name = self._name or uuid.uuid4().hex
         link = self._link = self._logged_in(opening, sink)
+        self._apart = CopyConnection(opening, self._logged_in)
         return link.able
 
     def _logged_in(self, opening: Opening, sink: Sink) -> StompConnection:
@@ -169,6 +176,8 @@ class StompAdapter:
 
     def close(self, timeout: float) -> bool:
         """Disconnect and close; see `redelivery.adapter.Adapter.close`."""
+        if self._apart is not None:
+            self._apart.end()
         link, self._link = self._link, None
         return link is not None and link.close(timeout)
 
@@ -210,9 +219,18 @@ class StompAdapter:
         if delivery is None:
             return
         copy = copy_of(link.profile, command)
-        headers = send_headers(link.profile, copy, dead_letter=not command.back)
-        # A refusal is about the copy's destination: the engine sends it again, later each time, and no consumer stops.
-        self._write_send(link, copy, headers, lambda error: self._confirmed(delivery, error))
+        headers = list(send_headers(link.profile, copy, dead_letter=not command.back))
+        place, doubtful = link.profile.target(copy), self._doubtful
+
+        def answer(error: RedeliveryError | None) -> None:
+            (doubtful.discard if error is None else doubtful.add)(place)
+            # A refusal is about the copy's destination: the engine sends it again, later each time; no consumer stops.
+            self._confirmed(delivery, error)
+
+        if self._apart is not None and link.profile.closes and place in doubtful:
+            self._apart.send(lambda other, done: self._write_send(other, copy, headers, done), answer)
+        else:
+            self._write_send(link, copy, headers, answer)
 
     def _write_send(
         self, link: StompConnection, message: Outgoing, headers: Iterable[tuple[str, object]], answer: Answer

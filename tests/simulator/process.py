@@ -138,6 +138,8 @@ class Process:
         self._scheduled = scheduled
         self._breaker = BREAKER if breaker else None
         self._auto = auto
+        # Broker of the last connection; True if it is another than that of the one before.
+        self._at, self._moved = "", False
 
     def open(self, number: int) -> Engine:
         """Start a consumer."""
@@ -228,13 +230,19 @@ class Process:
             elif not isinstance(event, Succeeded | Confirmed) or event.delivery is not delivery:
                 raise Violation(f"unseen: {delivery.message_id} is accepted without a word")
 
+    def connected(self, address: str) -> None:
+        """Note the broker of a new connection."""
+        self._moved, self._at = self._at not in ("", address), address
+
     def _proven(self, unseen: AcceptUnseen) -> None:
         """Check the proof of an earlier acceptance: the broker's id and flag, or a creation time."""
         delivery = unseen.delivery
         if unseen.why != ACCEPTED:
             return
         named = delivery.strong or delivery.dated or self.history.unique_ids
-        if not named or (self.broker.profile.marks == "all" and not delivery.redelivered):
+        # A node that has taken over may not know what the other one has marked.
+        marks = self.broker.profile.marks == "all" and not self._moved
+        if not named or (marks and not delivery.redelivered):
             raise Violation(f"unproven: {delivery.message_id} is taken for one that was accepted")
         if delivery.strong and not (delivery.redelivered or delivery.dated):
             raise Violation(f"unproven: {delivery.message_id} is accepted without the broker's mark")

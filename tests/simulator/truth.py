@@ -85,6 +85,8 @@ class Truth:
         self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
+        # Copies of one delivery, which was copied again because the confirmation was lost; by the name they share.
+        self._twins: defaultdict[str | None, list[Message]] = defaultdict(list)
         self.relaxation = Relaxation(self.size)
         # Messages that another process has had: the record here stays, for their kin; and those without a record.
         self.elsewhere, self.dropped = set[str](), set[str]()  # and of what nothing is known since a loss
@@ -228,9 +230,15 @@ class Truth:
         name, kin = message.name, message.kin
         if self.gone.get(name) == "copied":
             return
-        self.gone[name] = "dead" if self.dead[name] else "accepted"
         if self.dead[name]:
+            self.gone[name] = "dead"
             return
+        others = [self.gone.get(each.name) for each in self._twins.get(message.key, ()) if each.name != name]
+        if any(how != "twin" for how in others):
+            # A second copy of one delivery: the other one is still there, or has had its own end.
+            self.gone[name] = "twin"
+            return
+        self.gone[name] = "accepted"
         removed, successes = self.removed[kin], self.successes[kin]
         removed.append(message.sent)
         self.relaxation.accepted(kin)
@@ -283,6 +291,10 @@ class Truth:
         self.copies.add(message.name)
         self._begun_since.discard(message.name)
         self._copies_of[copy.kin] += 1
+        twins = self._twins[copy.key]
+        # A success with one of them counts for all, also if the broker has stored another one since.
+        copy.sent = twins[0].sent if twins else copy.sent
+        twins.append(copy)
         self._copied_lately.append(copy.kin)
         self.gone[message.name] = "copied"
         due = self.not_before.pop(message.name, None)

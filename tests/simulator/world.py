@@ -597,6 +597,7 @@ class World:
             self.note("library", f"is connected again, to {self._address()}")
         self.began = self.now
         self.brought.clear()
+        self.process.connected(self._address())
         for number in self.process.engines:
             self.feed(number, Connected(self.epoch, self.able, self._address()))
 

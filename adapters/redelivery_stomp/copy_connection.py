@@ -1,0 +1,112 @@
+"""A connection of its own for copies to a place that may refuse them.
+
+RabbitMQ and Artemis close a STOMP connection over a refused SEND, and all consumers lose their messages with it. Once a
+copy to a place was not confirmed, the next ones are sent apart, until one is confirmed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.errors import RedeliveryError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.adapter import AdapterEvent, Opening, Sink
+    from redelivery_stomp.connection import StompConnection
+    from redelivery_stomp.receipts import Answer
+
+    Write = Callable[[StompConnection, Answer], None]
+
+__all__ = ["CopyConnection"]
+
+# Seconds without a copy after which the connection is closed.
+IDLE = 60.0
+
+
+class _Copy(NamedTuple):
+    write: Write
+    answer: Answer
+
+
+class CopyConnection:
+    """Sends copies over a connection that it opens when there is one, on a thread of its own: `execute` never waits."""
+
+    def __init__(self, opening: Opening, log_in: Callable[[Opening, Sink], StompConnection]) -> None:
+        """Send to the address of `opening`. `log_in`: opens a connection."""
+        # A broker takes one connection with a client id.
+        self._opening = replace(opening, settings=replace(opening.settings, client_id=None))
+        self._log_in = log_in
+        self._copies: SimpleQueue[_Copy | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._link: StompConnection | None = None
+        self._ended = False
+
+    def send(self, write: Write, answer: Answer) -> None:
+        """Send one copy soon: `write` gets the connection and a callback; `answer` is called once, on any thread."""
+        with self._lock:
+            self._copies.put(_Copy(write, answer))
+            if self._thread is None and not self._ended:
+                self._thread = threading.Thread(target=self._run, name="redelivery-copies", daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        """Close, and answer nothing any more."""
+        with self._lock:
+            self._ended = True
+            self._copies.put(None)
+            link = self._link
+        if link is not None:
+            link.abandon()
+
+    def _run(self) -> None:
+        while (copy := self._next()) is not None:
+            self._send(copy)
+        link = self._link
+        if link is not None:
+            link.abandon()
+
+    def _next(self) -> _Copy | None:
+        """Wait for a copy; return None, and let the thread end, if none comes."""
+        try:
+            copy = self._copies.get(timeout=IDLE)
+        except Empty:
+            copy = None
+        with self._lock:
+            if copy is None and not self._ended and not self._copies.empty():
+                copy = self._copies.get()
+            if copy is None or self._ended:
+                self._thread = None
+                return None
+        return copy
+
+    def _send(self, copy: _Copy) -> None:
+        def answer(error: RedeliveryError | None) -> None:
+            if not self._ended:
+                copy.answer(error)
+
+        try:
+            link = self._standing()
+        except RedeliveryError as error:
+            answer(error)
+            return
+        with link.order:
+            copy.write(link, answer)
+
+    def _standing(self) -> StompConnection:
+        """Return the open connection, or a new one. Raises as `Adapter.open` does."""
+        if self._link is None or self._link.over:
+            self._link = self._log_in(self._opening, _nothing)
+        if self._ended:
+            self._link.abandon()
+            raise TransportError("the connection was closed")
+        return self._link
+
+
+def _nothing(_: AdapterEvent) -> None:
+    """Report no event: a loss is the answer to each copy without one."""
