@@ -54,6 +54,8 @@ class AmqpAdapter:
 
     def __init__(self) -> None:
         self._link: AmqpConnection | None = None
+        # Dead-letter destinations that took messages once.
+        self._proven: set[str] = set()
         self._sink: Sink
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
@@ -64,6 +66,7 @@ class AmqpAdapter:
         self._sink = sink
         link = AmqpConnection(opening, sink, apart=old is not None and old.undelivered)
         link.open()
+        link.links.proven = self._proven
         self._link = link
         return replace(link.profile.capabilities, version=link.version)
 

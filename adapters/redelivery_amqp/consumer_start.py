@@ -92,6 +92,7 @@ class ConsumerStart:
                 self._asked.add(destination)
                 self._links.queue_lists.ask(destination, go_on)
                 return
+            self._links.proven.add(destination)
         self._links.attach(self._receiver)
 
     def _dropped(self, destination: str) -> str | None:
@@ -122,6 +123,10 @@ class ConsumerStart:
         """Go on after an answer about the first of these places."""
         if error is None:
             self._check(unchecked)
+            return
+        if isinstance(error, AdapterError) and error.passes and unchecked[0] in self._links.proven:
+            # Its node is down for now. The consumer need not wait for it: dead letters are sent until one is confirmed.
+            self._check(unchecked[1:])
             return
         if isinstance(error, AdapterError):
             own = self._own(unchecked[0])

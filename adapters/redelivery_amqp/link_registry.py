@@ -94,6 +94,8 @@ class LinkRegistry:
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._sessions = SessionLimit(wire, self.detaches)
         self._management = Management(wire, self._manage)
+        # Dead-letter destinations that took messages once. The adapter keeps them over all connections.
+        self.proven: set[str] = set()
         self._declarations = Declarations(self._management, container, epoch, profile)
         self.own_places = OwnPlaces(self._management, profile)
         self.queue_lists = QueueLists(self.own_places.ask_anew, self._without_answer)

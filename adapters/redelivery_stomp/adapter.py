@@ -67,10 +67,13 @@ class StompAdapter:
         self._checked: set[str] = set()
         # Destinations on which the broker has refused a consumer's further subscription.
         self._single: set[str] = set()
+        # Dead-letter destinations: `SubscribeQueue` says of which.
+        self._proven: set[str] = set()
+        self._down: set[str] = set()
         self._frames = LearnedLimits()
         # Places of copies of which the last one was not confirmed, and the connection for the next ones.
         self._doubtful: set[str] = set()
-        self._apart: CopyConnection | None = None
+        self._apart: CopyConnection[StompConnection] | None = None
         # The spelling of backslashes in CONNECT that this broker took last.
         self._doubled = False
 
@@ -92,7 +95,7 @@ class StompAdapter:
         again = has_backslash(opening.settings)
         while True:
             link = StompConnection(opening, sink)
-            link.turns.single = self._single
+            link.turns.single, link.turns.proven, link.turns.down = self._single, self._proven, self._down
             try:
                 link.open(doubled=self._doubled)
             except RedeliveryError:
@@ -221,9 +224,13 @@ class StompAdapter:
         copy = copy_of(link.profile, command)
         headers = list(send_headers(link.profile, copy, dead_letter=not command.back))
         place, doubtful = link.profile.target(copy), self._doubtful
+        if copy.destination in self._down:
+            doubtful.add(place)
 
         def answer(error: RedeliveryError | None) -> None:
             (doubtful.discard if error is None else doubtful.add)(place)
+            if error is None:
+                self._down.discard(copy.destination)
             # A refusal is about the copy's destination: the engine sends it again, later each time; no consumer stops.
             self._confirmed(delivery, error)
 

@@ -9,48 +9,61 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from redelivery.errors import RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from redelivery.adapter import AdapterEvent, Opening, Sink
-    from redelivery_stomp.connection import StompConnection
     from redelivery_stomp.receipts import Answer
 
-    Write = Callable[[StompConnection, Answer], None]
-
 __all__ = ["CopyConnection"]
+
+Link = TypeVar("Link", bound="OpenLink")
 
 # Seconds without a copy after which the connection is closed.
 IDLE = 60.0
 
 
-class _Copy(NamedTuple):
-    write: Write
-    answer: Answer
+class OpenLink(Protocol):
+    """An open connection; `StompConnection` is one."""
+
+    @property
+    def over(self) -> bool:
+        """True if nothing more can be written."""
+        ...
+
+    @property
+    def order(self) -> AbstractContextManager[object]:
+        """Lock of the writing side."""
+        ...
+
+    def abandon(self) -> None:
+        """Close at once."""
 
 
-class CopyConnection:
+class CopyConnection(Generic[Link]):
     """Sends copies over a connection that it opens when there is one, on a thread of its own: `execute` never waits."""
 
-    def __init__(self, opening: Opening, log_in: Callable[[Opening, Sink], StompConnection]) -> None:
+    def __init__(self, opening: Opening, log_in: Callable[[Opening, Sink], Link]) -> None:
         """Send to the address of `opening`. `log_in`: opens a connection."""
         # A broker takes one connection with a client id.
         self._opening = replace(opening, settings=replace(opening.settings, client_id=None))
         self._log_in = log_in
-        self._copies: SimpleQueue[_Copy | None] = SimpleQueue()
+        self._copies: SimpleQueue[tuple[Callable[[Link, Answer], None], Answer] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._link: StompConnection | None = None
+        self._link: Link | None = None
         self._ended = False
+        self._number = 0
 
-    def send(self, write: Write, answer: Answer) -> None:
+    def send(self, write: Callable[[Link, Answer], None], answer: Answer) -> None:
         """Send one copy soon: `write` gets the connection and a callback; `answer` is called once, on any thread."""
         with self._lock:
-            self._copies.put(_Copy(write, answer))
+            self._copies.put((write, answer))
             if self._thread is None and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="redelivery-copies", daemon=True)
                 self._thread.start()
@@ -66,12 +79,12 @@ class CopyConnection:
 
     def _run(self) -> None:
         while (copy := self._next()) is not None:
-            self._send(copy)
+            self._send(*copy)
         link = self._link
         if link is not None:
             link.abandon()
 
-    def _next(self) -> _Copy | None:
+    def _next(self) -> tuple[Callable[[Link, Answer], None], Answer] | None:
         """Wait for a copy; return None, and let the thread end, if none comes."""
         try:
             copy = self._copies.get(timeout=IDLE)
@@ -85,10 +98,10 @@ class CopyConnection:
                 return None
         return copy
 
-    def _send(self, copy: _Copy) -> None:
+    def _send(self, write: Callable[[Link, Answer], None], tell: Answer) -> None:
         def answer(error: RedeliveryError | None) -> None:
             if not self._ended:
-                copy.answer(error)
+                tell(error)
 
         try:
             link = self._standing()
@@ -96,12 +109,14 @@ class CopyConnection:
             answer(error)
             return
         with link.order:
-            copy.write(link, answer)
+            write(link, answer)
 
-    def _standing(self) -> StompConnection:
+    def _standing(self) -> Link:
         """Return the open connection, or a new one. Raises as `Adapter.open` does."""
         if self._link is None or self._link.over:
-            self._link = self._log_in(self._opening, _nothing)
+            # Numbers of its own, below those of the consumers' connections: limits are learned by connection.
+            self._number -= 1
+            self._link = self._log_in(replace(self._opening, epoch=self._number), _nothing)
         if self._ended:
             self._link.abandon()
             raise TransportError("the connection was closed")

@@ -52,6 +52,10 @@ class SubscribeQueue:
         # Destinations on which the broker refuses a consumer's further subscription. The adapter keeps it over all
         # connections.
         self.single: set[str] = set()
+        # Dead-letter destinations of consumers that have started once; and those of them that are refused for now, as
+        # their node is down: no consumer waits for it. The adapter keeps both.
+        self.proven: set[str] = set()
+        self.down: set[str] = set()
         # Consumers whose check has an answer that proves nothing, by dead-letter destination.
         self.doubted: dict[str, list[Subscribing]] = {}
 
@@ -132,6 +136,8 @@ class Subscribing:
         if self._subscription.ended:
             return False
         for destination in self._command.dead_letters:
+            if destination in self._turns.down:
+                continue
             if destination in self._turns.doubted:
                 # Another consumer has checked this destination on this connection.
                 self._doubt(destination)
@@ -159,6 +165,7 @@ class Subscribing:
             own = None if error is not None else io.profile.for_consumer(command, io.able)
             self._sink(Subscribed(command.consumer, error, own))
             if error is None:
+                self._turns.proven.update(command.dead_letters)
                 self._share()
                 _wake(self._io, self._subscription, self._command)
         if self._io.profile.in_turn:
@@ -262,6 +269,8 @@ class Subscribing:
         """Refuse the consumer because of a dead-letter destination of its own."""
         if not self._subscription.asked:
             self._subscription.ended = True
+        if isinstance(error, AdapterError) and error.passes and destination in self._turns.proven:
+            self._turns.down.add(destination)
         text = f"the dead-letter destination {destination} cannot be used: {error}"
         self._refuse(retold(error, text) if isinstance(error, AdapterError) else AdapterError(text))
 

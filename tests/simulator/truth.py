@@ -77,15 +77,14 @@ class Truth:
         # Messages of which a delayed copy was stored.
         self.copies: set[str] = set()
         self._died_at: dict[str, float] = {}
-        self._recalled, self._confirmed = set[str](), set[str]()
-        self._redriven: dict[str, Message] = {}
+        self._recalled, self._confirmed, self._redriven = set[str](), set[str](), dict[str, Message]()
         # Of kin: how many verdicts belong to confirmed dead letters.
         self._safe: Counter[Hashable] = Counter()
         # Of those that were dead, or copied: with which a handler has begun since. The record belongs to that run.
         self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
-        # Copies of one delivery, which was copied again because the confirmation was lost; by the name they share.
+        # Copies of one delivery that was copied again, by the name that they share.
         self._twins: defaultdict[str | None, list[Message]] = defaultdict(list)
         self.relaxation = Relaxation(self.size)
         # Messages that another process has had: the record here stays, for their kin; and those without a record.

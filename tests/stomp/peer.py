@@ -127,8 +127,11 @@ class ScriptedPeer:
             except OSError:
                 return
             self.connections += 1
-            with accepted, suppress(OSError):
-                self._converse(accepted)
+            threading.Thread(target=self._talk, args=(accepted,), daemon=True).start()
+
+    def _talk(self, accepted: socket.socket) -> None:
+        with accepted, suppress(OSError):
+            self._converse(accepted)
 
     def ends_over(self, frame: bytes) -> bool:
         """True if this broker closes the connection on this frame, without an ERROR."""
