@@ -77,7 +77,8 @@ class Truth:
         # Messages of which a delayed copy was stored.
         self.copies: set[str] = set()
         self._died_at: dict[str, float] = {}
-        self._recalled, self._confirmed, self._redriven = set[str](), set[str](), dict[str, Message]()
+        self._recalled, self._confirmed = set[str](), set[str]()
+        self._redriven: dict[str, Message] = {}
         # Of kin: how many verdicts belong to confirmed dead letters.
         self._safe: Counter[Hashable] = Counter()
         # Of those that were dead, or copied: with which a handler has begun since. The record belongs to that run.
@@ -89,8 +90,7 @@ class Truth:
         self.relaxation = Relaxation(self.size)
         # Messages that another process has had: the record here stays, for their kin; and those without a record.
         self.elsewhere, self.dropped = set[str](), set[str]()  # and of what nothing is known since a loss
-        self.handled_again = 0
-        self._tries, self._shared = tries, shared
+        self.handled_again, self._tries, self._shared = 0, tries, shared
 
     def forget(self, message: Message) -> None:
         """Start without failures: the history of the message is lost."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
-import pytest
 from tests.eventually import eventually
 from tests.stomp.peer import ScriptedPeer
 
 import redelivery
+
+if TYPE_CHECKING:
+    import pytest
 
 CONNECTED = b"CONNECTED\nversion:1.2\nserver:RabbitMQ/4.3.6\nheart-beat:0,0\n\n\0"
 MESSAGE = (
