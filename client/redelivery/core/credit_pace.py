@@ -31,6 +31,9 @@ STEP, STEP_SECONDS = 4, 0.1
 # Settled messages that a measurement covers: TURNS times the credit, at most ENOUGH. The rate over one turn of a small
 # window would be that of the network.
 TURNS, ENOUGH = 8, 256
+# Over a link so slow that a turn of the credit takes a good part of WAITING, half a second of work is not enough. There
+# the credit is doubled after FAR_TURNS turns that take FAR seconds, as long as the rate has become GAIN times the last.
+FAR, FAR_TURNS, GAIN = 0.25, 2, 1.4
 # Seconds that a measurement covers at least before the credit grows; and seconds after which it may shrink.
 PERIOD, SHRINKS_AFTER = 0.02, 1.0
 
@@ -50,8 +53,8 @@ class CreditPace:
     """
 
     __slots__ = (
-        "_at", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_settled", "_shrinks", "_waits",
-        "credit", "due_at", "due_by", "limit",
+        "_at", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_probed", "_settled", "_shrinks",
+        "_waits", "credit", "due_at", "due_by", "limit",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +76,8 @@ class CreditPace:
         # The time starts with the first message: an empty queue is no measure of the handlers.
         self._at: float | None = None
         self._settled = self._waits = 0
+        # Rate at which the credit has grown last.
+        self._probed = 0.0
         self.due_at: float = 1
         """Number of settled messages on this connection at which `look` is due."""
         self.due_by = inf
@@ -127,11 +132,21 @@ class CreditPace:
             self._mark(now, settled, waits)
             return False
         elapsed, done = now - self._at, settled - self._settled
+        starved = (waits - self._waits) * 2 * before >= done
         enough = done >= self._needed() and elapsed >= self._period
-        if enough or elapsed >= SHRINKS_AFTER:
+        far = starved and elapsed >= FAR and done >= FAR_TURNS * before
+        if enough or far or elapsed >= SHRINKS_AFTER:
             rate = done / elapsed if elapsed > 0 else inf
             if enough:
-                self._grow(rate, starved=(waits - self._waits) * 2 * before >= done)
+                self._grow(rate, starved=starved)
+            if far and self.credit == before and rate >= GAIN * self._probed:
+                self.credit = min(self.limit, 2 * before)
+            if self.credit > before:
+                self._probed = rate
+                if far:
+                    # The new credit arrives after one more turn of the old one: the rate is measured from then on.
+                    self._at, self.due_at, self.due_by = None, settled + before, inf
+                    return True
             if elapsed >= SHRINKS_AFTER and self.credit == before:
                 self._shrink(rate, ready)
             self._mark(now, settled, waits)
@@ -158,9 +173,10 @@ class CreditPace:
             self.credit = wanted
 
     def _needed(self) -> int:
-        return min(TURNS * self.credit, self._enough)
+        return min(TURNS * self.credit, max(self._enough, FAR_TURNS * self.credit))
 
     def _mark(self, now: float, settled: int, waits: int) -> None:
         self._at, self._settled, self._waits = now, settled, waits
-        self.due_at = settled + self._needed() if self.credit < self._most else inf
+        soon = min(self._needed(), FAR_TURNS * self.credit)
+        self.due_at = settled + soon if self.credit < self._most else inf
         self.due_by = now + SHRINKS_AFTER if self._shrinks and self.credit > self._first else inf
