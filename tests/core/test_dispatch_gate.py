@@ -255,7 +255,9 @@ def test_what_another_consumer_saw_fail_is_not_at_fault_here() -> None:
 def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> None:
     """After ten releases that a queue may count the breaker closes: the broker would drop the messages later."""
     able = replace(NATIVE, max_hold=60.0, release_counts=True)
-    bench = Bench(able=able, breaker=Breaker(failures=1, messages=1, probe=600, maximum_probe=600))
+    bench = Bench(
+        able=able, breaker=Breaker(failures=1, messages=1, probe=600, maximum_probe=600, maximum_unnamed=9000)
+    )
     (bad,) = bench.arrive(Letter(0))
     bench.want()
     bench.fail(bad)

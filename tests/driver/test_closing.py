@@ -242,7 +242,7 @@ def test_closing_ends_with_the_last_write(
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumer = connection.consumer("orders")
         written = Written(connection, monkeypatch)
-        closer = threading.Thread(target=consumer.close, args=(20,))
+        closer = threading.Thread(target=consumer.close, args=(600,))
 
         def close_meanwhile() -> None:
             closer.start()
@@ -253,7 +253,7 @@ def test_closing_ends_with_the_last_write(
         message = consumer.receive(5)
         assert message is not None
         message.accept()
-        closer.join(60)
+        closer.join(30)
         assert not closer.is_alive()
 
 
