@@ -160,7 +160,8 @@ class AmqpAdapter:
             return
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
-        sender = link.links.senders.to(command.copy.destination, dead=not command.back)
+        beside = delivery.source.command
+        sender = link.links.senders.to(command.copy.destination, dead=not command.back, beside=beside)
 
         def send(error: RedeliveryError | None) -> None:
             if error is None:

@@ -79,7 +79,7 @@ class ConsumerStart:
 
     def _check(self, unchecked: Sequence[str]) -> None:
         for number, destination in enumerate(unchecked):
-            sender = self._links.senders.to(destination, dead=True)
+            sender = self._links.senders.to(destination, dead=True, beside=self._receiver.command)
             go_on = partial(self._checked, unchecked[number:])
             if not sender.attached or sender.error is not None:
                 sender.when_attached(go_on)

@@ -23,6 +23,7 @@ from redelivery_amqp.rabbitmq4_profile import QUEUES, TOPICS, queue_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from redelivery.core.commands import Subscribe
     from redelivery_amqp.management_link import Management, Reply
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.receiver import ReceiverLink
@@ -56,20 +57,37 @@ class Declarations:
         self._container = container
         self._epoch = epoch
 
-    def for_sender(self, destination: str | None, then: Answer, *, dead: bool) -> None:
+    def for_sender(
+        self, destination: str | None, then: Answer, *, dead: bool, beside: Subscribe | None = None
+    ) -> None:
         """Declare the destination of a sender, then call `then` with the error or None.
 
         Args:
             destination: Qualified destination; None: the transaction coordinator, which needs no declaration.
             then: Called once, perhaps before this method returns.
             dead: The destination is a dead-letter queue, with its own arguments.
+            beside: Consumer whose dead letters it takes. Beside a quorum queue this becomes one, too: a classic queue
+                is on one node, and no dead letter would get past its end.
         """
         kind, _, name = (destination or "").partition("://")
         if kind != "queue" or not self._profile.declares:
             then(None)
             return
         arguments = self._profile.dead_letter_arguments if dead else self._profile.queue_arguments
-        self._queue(name, arguments, lambda _, error: then(error))
+
+        def answer(_: QueueFacts | None, error: RedeliveryError | None) -> None:
+            then(error)
+
+        if beside is None or "x-queue-type" in arguments or not beside.destination.startswith("queue://"):
+            self._queue(name, arguments, answer)
+            return
+
+        def found(facts: QueueFacts | None, _: RedeliveryError | None) -> None:
+            kind = facts.kind if facts is not None else self._arguments_of(beside).get("x-queue-type")
+            alike = self._profile.lasting({"x-queue-type": "quorum", **arguments})
+            self._queue(name, alike if kind == "quorum" else arguments, answer)
+
+        self._look(queue_address(beside.destination.partition("://")[2]), found)
 
     def for_receiver(self, receiver: ReceiverLink, then: Answer) -> None:
         """Declare the destination of a consumer, and set the receiver's `facts` to those of its queue."""
@@ -84,10 +102,7 @@ class Declarations:
         elif not self._profile.declares:
             then(None)
         elif kind == "queue":
-            arguments = self._profile.queue_arguments
-            if receiver.command.rescheduled:
-                # A queue of another type could not hold messages back, and would occupy the name.
-                arguments = {"x-queue-type": "quorum", **arguments}
+            arguments = self._arguments_of(receiver.command)
             self._queue(name, arguments, found, existing=receiver.command.existing)
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
@@ -95,6 +110,12 @@ class Declarations:
             self._look(name, lambda facts, error: then(error or _unreadable(receiver, facts)))
         else:
             then(None)
+
+    def _arguments_of(self, command: Subscribe) -> Mapping[str, object]:
+        """Return the arguments with which the queue of a consumer is declared."""
+        arguments = self._profile.queue_arguments
+        # A queue of another type could not hold messages back, and would occupy the name.
+        return {"x-queue-type": "quorum", **arguments} if command.rescheduled else arguments
 
     def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
         """Return why the broker cannot do with a consumer's queue what the consumer needs; None: it can."""

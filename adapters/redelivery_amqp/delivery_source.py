@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import proton
 
+    from redelivery.core.commands import Subscribe
     from redelivery_amqp.partial_reading import LargeMaps
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.settlement_progress import SettlementProgress
@@ -18,6 +19,7 @@ __all__ = ["DeliverySource"]
 class DeliverySource(Protocol):
     """Link that a delivery arrived on; `ReceiverLink` implements it."""
 
+    command: Subscribe
     consumer: int
     epoch: int
     profile: AmqpProfile

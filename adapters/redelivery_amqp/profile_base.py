@@ -81,6 +81,10 @@ class AmqpProfile(ABC):
                     option=option,
                 )
 
+    def lasting(self, arguments: dict[str, Any]) -> Mapping[str, object]:
+        """Return the arguments of a dead-letter queue, in which no look may count against a limit."""
+        return arguments
+
     def created(self, at: int | None) -> int | None:
         """Return the time of a message's creation in milliseconds, from the value of its `creation-time`."""
         return at

@@ -67,12 +67,12 @@ class AmqpRabbitMQ4(AmqpProfile):
         self.capabilities = _capabilities(newest=self._newest)
         self._timeout = None if settings is None else settings.consumer_timeout
         self.queue_arguments = _typed(() if settings is None else settings.queue_arguments)
-        self.dead_letter_arguments = self._lasting(
+        self.dead_letter_arguments = self.lasting(
             _typed(() if settings is None else settings.dead_letter_arguments)
         )
         super().__init__(settings)
 
-    def _lasting(self, arguments: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+    def lasting(self, arguments: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
         """Return the arguments of a dead-letter queue: without a limit, where each look would count against it.
 
         Measured on 4.0.5: the broker refuses the argument for a classic queue, also for one whose type is not given. On

@@ -14,6 +14,7 @@ from redelivery_amqp.sender import COORDINATOR, SenderLink
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.declarations import Declarations
     from redelivery_amqp.profile_base import AmqpProfile
@@ -47,15 +48,17 @@ class SenderLinks:
         self._unregister = unregister
         self._links: dict[str | None, SenderLink] = {}
 
-    def to(self, destination: str | None, *, dead: bool = False) -> SenderLink:
-        """Return the link to a destination. If `dead`, the destination is declared as a dead-letter queue."""
+    def to(
+        self, destination: str | None, *, dead: bool = False, beside: Subscribe | None = None
+    ) -> SenderLink:
+        """Return the link to a destination. If `dead`, it is declared as a dead-letter queue, that of `beside`."""
         sender = self._links.pop(destination, None)
         known = sender is not None
         sender = sender or SenderLink(COORDINATOR if destination is None else destination)
         # In the order of their last use: `_retire` ends the first idle one.
         self._links[destination] = sender
         if not known:
-            self._make(sender, destination, dead=dead)
+            self._make(sender, destination, dead=dead, beside=beside)
         return sender
 
     def _retire(self) -> bool:
@@ -85,7 +88,9 @@ class SenderLinks:
         # A dead letter that was queued on the link is sent again.
         sender.fail(AdapterError(f"the link to {sender.where} has ended"))
 
-    def _make(self, sender: SenderLink, destination: str | None, *, dead: bool) -> None:
+    def _make(
+        self, sender: SenderLink, destination: str | None, *, dead: bool, beside: Subscribe | None
+    ) -> None:
         def refused(error: RedeliveryError) -> None:
             self.forget(sender)
             sender.fail(error)
@@ -100,7 +105,7 @@ class SenderLinks:
             else:
                 refused(error)
 
-        self._declarations.for_sender(destination, declared, dead=dead)
+        self._declarations.for_sender(destination, declared, dead=dead, beside=beside)
 
     def forget(self, sender: SenderLink) -> None:
         """Remove a link that has ended; the next message attaches another one."""

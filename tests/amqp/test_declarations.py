@@ -172,6 +172,31 @@ def test_a_queue_that_is_not_there_is_declared(node: Node) -> None:
     assert node.consumers[-1] == (1, path)
 
 
+@pytest.mark.parametrize(
+    ("queue", "options", "fields", "dead"),
+    [
+        ("quorum", "", {}, {"x-queue-type": "quorum"}),
+        ("classic", "", {}, {}),
+        ("new", "&redelivery.queueArguments=x-queue-type:quorum", {}, {"x-queue-type": "quorum"}),
+        ("new", "", {}, {}),
+        ("new", "", {"rescheduled": True}, {"x-queue-type": "quorum"}),
+        ("quorum", "&redelivery.deadLetterArguments=x-queue-type:classic", {}, {"x-queue-type": "classic"}),
+    ],
+)
+def test_a_new_dead_letter_queue_is_of_the_kind_of_its_queue(
+    node: Node, queue: str, options: str, fields: Mapping[str, Any], dead: Mapping[str, Any]
+) -> None:
+    """Beside a quorum queue a missing dead-letter queue becomes one, too, unless the URI says otherwise."""
+    place = "queue://dead"
+    answer = Asked(node, options).subscribed(f"queue://{queue}", dead_letters=(place,), **fields)
+    assert answer.error is None
+    assert node.queues["dead"] == dead
+    # One that is there stays as it is.
+    node.queues["dead"] = {"x-message-ttl": 9}
+    assert Asked(node, options).subscribed(f"queue://{queue}", dead_letters=(place,), **fields).error is None
+    assert node.queues["dead"] == {"x-message-ttl": 9}
+
+
 @pytest.mark.parametrize("destination", ["queue://log", "native:///queues/log"])
 def test_a_stream_is_refused_before_it_is_attached(destination: str) -> None:
     """A stream is refused with what to do instead: what was sent before the consumer began would not be shown."""
