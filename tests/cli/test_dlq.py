@@ -6,12 +6,14 @@ import io
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import rich.console
 
 import redelivery
+import redelivery_memory.adapter
 from redelivery.cli import progress
 from redelivery.core.ledger_entry import Buried
 from redelivery_memory import MemoryBroker
@@ -233,3 +235,18 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         steps.expect(50000)
         steps(12345)
     assert "12345 of 50000 redriven" in screen.getvalue()
+
+
+@pytest.mark.parametrize(("broker", "noted"), [("artemis", True), ("activemq", True), ("rabbitmq", False)])
+def test_one_node_of_several_is_named(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, broker: str, *, noted: bool
+) -> None:
+    """Where each node of a cluster has dead letters of its own, the node that was looked at is named."""
+    able = replace(redelivery_memory.adapter.CAPABILITIES, broker=broker)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    with MemoryBroker("morgue-2"):
+        ended = cli("dlq", "summary", "failover:(memory://morgue,memory://morgue-2)?randomize=false")
+    assert (
+        "of memory://morgue alone: in a cluster each node keeps dead letters of its own" in ended.error
+    ) is noted
+    assert "alone" not in cli("dlq", "summary", URI).error

@@ -133,3 +133,8 @@ def opened(
         yield tools
         if tools.limit is not None:
             note(tools.limit)
+        if tools.node is not None:
+            note(
+                f"of {tools.node} alone: in a cluster each node keeps dead letters of its own; give the address of each "
+                "one (a pair of which one listens has them in common)"
+            )

@@ -163,6 +163,14 @@ class DeadLetterQueue:
         return self._reading.capabilities.browse and not self._take
 
     @property
+    def node(self) -> str | None:
+        """Address of the node that was looked at, if the URI names several and each may keep dead letters of its own.
+
+        None: the broker has one place for all nodes, or the URI names one. Only inside of `with`.
+        """
+        return self._reading.one_of_several
+
+    @property
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetterConnection"]
 
+# Brokers of which each node of a cluster, or network, has queues of its own.
+APART = ("artemis", "activemq")
 # Prefetched dead letters at most: some brokers count a delivery for each that a kill releases.
 CREDIT = 200
 # Messages of a first window in bytes; kept dead letters widen it.
@@ -84,6 +86,12 @@ class DeadLetterConnection:
     def capabilities(self) -> Capabilities:
         """Capabilities of the broker. Raises ConfigurationError outside of `with`."""
         return self._port.capabilities
+
+    @property
+    def one_of_several(self) -> str | None:
+        """Address of the node, where the URI names several and each of them may keep messages of its own; else None."""
+        several = len(self.settings.endpoints) > 1 or "(" in self._port.address
+        return self._port.address if several and self.capabilities.broker in APART else None
 
     @property
     def first(self) -> int:

@@ -190,6 +190,11 @@ class ConnectionPort:
         return self._driver.up
 
     @property
+    def address(self) -> str:
+        """Address of the last connection, without credentials; empty before the first one."""
+        return self._driver.signs.address
+
+    @property
     def capabilities(self) -> Capabilities:
         """Capabilities of the broker of the last connection.
 
