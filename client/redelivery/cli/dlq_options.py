@@ -135,6 +135,6 @@ def opened(
             note(tools.limit)
         if tools.node is not None:
             note(
-                f"of {tools.node} alone: in a cluster each node keeps dead letters of its own; give the address of each "
-                "one (a pair of which one listens has them in common)"
+                f"of {tools.node} alone: in a cluster each node keeps dead letters of its own; give the address of each"
+                " one (a pair of which one listens has them in common)"
             )
