@@ -247,6 +247,6 @@ def test_one_node_of_several_is_named(
     with MemoryBroker("morgue-2"):
         ended = cli("dlq", "summary", "failover:(memory://morgue,memory://morgue-2)?randomize=false")
     assert (
-        "of memory://morgue alone: in a cluster each node keeps dead letters of its own" in ended.error
+        "of memory://morgue alone: in a cluster each node keeps dead letters of its own" in ended.err
     ) is noted
     assert "alone" not in cli("dlq", "summary", URI).error
