@@ -46,6 +46,7 @@ class Way:
     eols: int = 0  # heart-beats, and the line end that brokers write after a frame
     log: list[str] = field(default_factory=list)  # the commands of the frames, in order
     delay: float = 0.0
+    rate: float = 0.0  # bytes a second that pass; 0: all
     half: Rule | None = None  # cut in the middle of the `left`-th frame from now
     after_frames: Rule | None = None
     after_bytes: Rule | None = None
@@ -95,6 +96,8 @@ class Pump:
             if not data:
                 self._sink.write_eof()
                 return
+            if self._way.rate:
+                await self._until(asyncio.get_running_loop().time() + len(data) / self._way.rate)
             try:
                 for piece, command in self._splitter.feed(data) if self._splitter else [(data, None)]:
                     self._piece(piece, command)

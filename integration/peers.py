@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from integration.brokers import BROKERS, STOMP_BROKERS
+from integration.eventually import gathered
 from integration.raw_amqp import RawAmqp, proton
 from integration.raw_stomp import RawStomp
 
@@ -50,6 +51,32 @@ def take(broker: Broker, protocol: str, queue: str, timeout: float = 60.0) -> by
     body = found[0].body if found else None
     assert body is None or isinstance(body, bytes)
     return body
+
+
+def taken(broker: Broker, protocol: str, queue: str, expected: int = 0, limit: int = 5000) -> list[bytes]:
+    """Take all messages of a queue, until none follows for 2 s; a broker may still hold some for a link that was cut.
+
+    `expected`: as many as come within a minute.
+    """
+
+    def take() -> list[bytes]:
+        if protocol == "amqp":
+            with RawAmqp(broker) as amqp:
+                bodies = [each.body for each in amqp.receive(queue, limit, 2.0)]
+            return [
+                body.encode() if isinstance(body, str) else body
+                for body in bodies
+                if isinstance(body, bytes | str)
+            ]
+        found: list[bytes] = []
+        with RawStomp(broker) as stomp:
+            stomp.subscribe(queue)
+            while (frame := stomp.next(2.0)) is not None:
+                stomp.ack(frame)
+                found.append(frame.body)
+        return found
+
+    return gathered(take, expected)
 
 
 def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes], *, first: int = 0) -> None:

@@ -112,6 +112,11 @@ class LinkProxy(Running):
         for one in (direction,) if direction else _BOTH:
             self.way(one).delay = seconds
 
+    def narrow(self, rate: float, direction: Direction | None = None) -> None:
+        """Forward later bytes at `rate` bytes a second; 0: as fast as they come."""
+        for one in (direction,) if direction else _BOTH:
+            self.way(one).rate = rate
+
     def refuse(self) -> None:
         """Refuse new connections (no socket listens); open ones continue."""
         self._run(self._listen(on=False))

@@ -26,11 +26,8 @@ from typing import TYPE_CHECKING
 
 import redelivery
 from integration.brokers import ALL_BROKERS
-from integration.eventually import gathered
-from integration.peers import fill
+from integration.peers import fill, taken
 from integration.proxy import LinkProxy
-from integration.raw_amqp import RawAmqp
-from integration.raw_stomp import RawStomp
 from integration.work import Running
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-__all__ = ["Books", "main", "soak"]
+__all__ = ["POLICY", "Books", "failures", "main", "soak"]
 
 BATCH = 5000  # messages that the producer sends at once
 AHEAD = 4  # batches that are on the broker before the first is handled
@@ -207,12 +204,12 @@ def soak(
         raise running.error
     assert running.report is not None, "it has ended"
     tell(str(running.report))
-    books.given_up = _taken(broker, protocol, broker.dead_letter_queue, 0)
+    books.given_up = _numbers(broker, protocol, broker.dead_letter_queue, 0)
     open_ones = total - books.good - running.report.poisoned - len(books.given_up)
     broker.stop()
     broker.start()
-    books.left = _taken(broker, protocol, queue, open_ones) if open_ones > 0 else []
-    books.letters.update(_taken(broker, protocol, f"{queue}.dead", running.report.poisoned))
+    books.left = _numbers(broker, protocol, queue, open_ones) if open_ones > 0 else []
+    books.letters.update(_numbers(broker, protocol, f"{queue}.dead", running.report.poisoned))
     return books
 
 
@@ -237,23 +234,9 @@ def _wait(
             )
 
 
-def _taken(broker: Broker, protocol: str, queue: str, expected: int) -> list[int]:
-    """Take what is on a queue; a broker may still hold some for a link that was cut."""
-
-    def take() -> list[int]:
-        if protocol == "amqp":
-            with RawAmqp(broker) as amqp:
-                bodies = [each.body for each in amqp.receive(queue, BATCH, 2.0)]
-            return [int(body) for body in bodies if isinstance(body, bytes)]
-        found = list[int]()
-        with RawStomp(broker) as stomp:
-            stomp.subscribe(queue)
-            while (frame := stomp.next(2.0)) is not None:
-                stomp.ack(frame)
-                found.append(int(frame.body))
-        return found
-
-    return gathered(take, expected)
+def _numbers(broker: Broker, protocol: str, queue: str, expected: int) -> list[int]:
+    """Take what is on a queue."""
+    return [int(body) for body in taken(broker, protocol, queue, expected, BATCH)]
 
 
 def main(arguments: list[str] | None = None) -> int:

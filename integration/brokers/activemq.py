@@ -52,6 +52,11 @@ class ActiveMQ(Broker):
     dead_letter_queue = "ActiveMQ.DLQ"
     java_clients = ("openwire", "qpid")
 
+    data = ""
+    """Folder of its store; empty: in its own folder."""
+    lock_every_ms = 0
+    """Interval of its tries to get the lock of the store, and of its looks if it still has it; 0: the default."""
+
     def __init__(
         self, *, containerised: bool | None = None, scheduler: bool = True, stomp_frames: int = MAX_FRAME
     ) -> None:
@@ -78,7 +83,8 @@ class ActiveMQ(Broker):
         """Return the program and its settings."""
         values = {
             "bind": place.bind,
-            "data": f"{place.folder}/data",
+            "data": self.data or f"{place.folder}/data",
+            "lockEvery": self.lock_every_ms,
             "stomp": place.ports["stomp"],
             "stomps": place.ports["stomp+ssl"],
             "amqp": place.ports["amqp"],

@@ -95,11 +95,20 @@ class Artemis(Broker):
             "--no-fsync",
         ]
         create += [f"--no-{kind}-acceptor" for kind in ("hornetq", "mqtt", "stomp", "amqp")]
+        create += self.creation(place)
         return {
             "start.sh": _START.format(folder=shlex.quote(place.folder), create=shlex.join(create)).encode(),
-            "edits.sed": _edits(place, self.idle).encode(),
+            "edits.sed": "".join(f"{line}\n" for line in self.edits(place)).encode(),
             tls.KEY_STORE: tls.certificate().key_store.read_bytes(),
         }
+
+    def creation(self, place: Place) -> list[str]:
+        """Return further options of `artemis create`."""
+        return []
+
+    def edits(self, place: Place) -> list[str]:
+        """Return the changes of broker.xml, for sed."""
+        return _edits(place, self.idle)
 
     def command(self, place: Place) -> list[str]:
         """Return the command that runs the script."""
@@ -110,7 +119,7 @@ class Artemis(Broker):
         return {"JAVA_ARGS": " ".join(self.jvm), "HAWTIO_ROLE": "amq"}
 
 
-def _edits(place: Place, idle: int | None) -> str:
+def _edits(place: Place, idle: int | None) -> list[str]:
     amqp = _AMQP if idle is None else f"{_AMQP};amqpIdleTimeout={idle * 1000}"
     secure = (
         f"sslEnabled=true;keyStorePath={place.folder}/{tls.KEY_STORE};keyStorePassword={tls.STORE_PASSWORD}"
@@ -135,4 +144,4 @@ def _edits(place: Place, idle: int | None) -> str:
     lines = [f"s|{mark}|{text}{mark}|" for mark, text in before.items()]
     # A machine whose disk is over 90 % full would block every producer.
     lines.append("s|<max-disk-usage>[0-9]*<|<max-disk-usage>99<|")
-    return "\n".join([*lines, ""])
+    return lines

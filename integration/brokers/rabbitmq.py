@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 # The programs in /usr/sbin change the user, which then has no right to the files of a test's node.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
 
-_NODE = "redelivery@localhost"
-
 # An epmd in the node's process group: the one that a node starts would outlive it as a daemon.
 _START = """set -e
 cd {folder}
@@ -78,6 +76,7 @@ class RabbitMQ(Broker):
     largest = 32 << 20
     java_clients = ("qpid",)
 
+    node = "redelivery@localhost"
     stranger = "stranger"  # has the same password, and only the right to enter "/"
     virtual_hosts = ("/", "second")
     virtual_host = ""  # that AMQP clients of the tests enter; empty: the default one
@@ -174,9 +173,13 @@ class RabbitMQ(Broker):
 
     def command(self, place: Place) -> list[str]:
         """Return the command of the script that starts the port mapper and the node."""
-        return [*self._inside(place.folder), "sh", f"{place.folder}/start.sh"]
+        return [*self.inside(place.folder), "sh", f"{place.folder}/start.sh"]
 
-    def _inside(self, folder: str) -> list[str]:
+    def search_path(self) -> str:
+        """Return the search path of its programs."""
+        return _search_path(self.suite)
+
+    def inside(self, folder: str) -> list[str]:
         """Return the command that enters the folder of another suite; empty for the programs of this machine."""
         if not self.suite or self.containerised:
             return []
@@ -186,12 +189,12 @@ class RabbitMQ(Broker):
         """Return variables that separate this node from any other one on the machine."""
         folder = place.folder
         variables = {
-            "PATH": _search_path(self.suite) if not self.containerised else "",
+            "PATH": self.search_path() if not self.containerised else "",
             "LANG": "C.UTF-8",
             "HOME": folder,  # for the cookie
             "ERL_EPMD_PORT": str(place.ports["epmd"]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": _NODE,
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_DIST_PORT": str(place.ports["distribution"]),
             "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
             "RABBITMQ_LOG_BASE": f"{folder}/log",
@@ -221,7 +224,7 @@ class RabbitMQ(Broker):
     def control(self, *arguments: str) -> str:
         """Run rabbitmqctl on the node, and return its output."""
         return self.server.execute(
-            [*self._inside(str(self.folder)), "rabbitmqctl", "--node", _NODE, *arguments]
+            [*self.inside(str(self.folder)), "rabbitmqctl", "--node", self.node, *arguments]
         )
 
     def _definitions(self) -> dict[str, Any]:

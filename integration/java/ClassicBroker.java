@@ -1,5 +1,6 @@
 import java.io.File;
 import java.io.FileInputStream;
+import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -10,6 +11,7 @@ import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.ConnectionContext;
 import org.apache.activemq.broker.ProducerBrokerExchange;
+import org.apache.activemq.broker.TransportConnector;
 import org.apache.activemq.broker.region.DestinationInterceptor;
 import org.apache.activemq.broker.region.Subscription;
 import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
@@ -29,6 +31,7 @@ import org.apache.activemq.command.ConsumerInfo;
 import org.apache.activemq.command.Message;
 import org.apache.activemq.command.ProducerInfo;
 import org.apache.activemq.plugin.DiscardingDLQBrokerPlugin;
+import org.apache.activemq.store.SharedFileLocker;
 import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
 /** ActiveMQ Classic as one process; the only argument is a properties file. Prints READY when it serves. */
@@ -45,7 +48,7 @@ public class ClassicBroker {
         broker.setBrokerName("integration");
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
-        store(broker, new File(p.getProperty("data")));
+        store(broker, new File(p.getProperty("data")), Long.parseLong(p.getProperty("lockEvery")));
         broker.setSchedulerSupport(Boolean.parseBoolean(p.getProperty("scheduler"))); // AMQ_SCHEDULED_DELAY needs it
         broker.setDestinationPolicy(policies());
         broker.setDestinationInterceptors(new DestinationInterceptor[] {fanOut()});
@@ -53,26 +56,42 @@ public class ClassicBroker {
         String at = "://" + p.getProperty("bind") + ":";
         String asJms = "?transport.transformer=jms" // the default, native, keeps a body that only AMQP can read
             + "&transport.wireFormat.idleTimeout=" + p.getProperty("amqpIdle");
-        broker.addConnector("tcp" + at + p.getProperty("openwire"));
+        listen(broker, "tcp" + at + p.getProperty("openwire"));
         String frames = "?wireFormat.maxFrameSize=" + p.getProperty("stompFrames");
-        broker.addConnector("stomp" + at + p.getProperty("stomp") + frames);
-        broker.addConnector("stomp+ssl" + at + p.getProperty("stomps"));
-        broker.addConnector("amqp" + at + p.getProperty("amqp") + asJms);
-        broker.addConnector("amqp+ssl" + at + p.getProperty("amqps") + asJms);
+        listen(broker, "stomp" + at + p.getProperty("stomp") + frames);
+        listen(broker, "stomp+ssl" + at + p.getProperty("stomps"));
+        listen(broker, "amqp" + at + p.getProperty("amqp") + asJms);
+        listen(broker, "amqp+ssl" + at + p.getProperty("amqps") + asJms);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(broker)));
-        broker.start();
+        System.out.println("STARTING");
+        System.out.flush();
+        broker.start(); // waits for the lock of the store
         broker.waitUntilStarted();
         System.out.println("READY");
         System.out.flush();
         broker.waitUntilStopped();
     }
 
-    static void store(BrokerService broker, File data) throws Exception {
+    /** A connector listens from the broker's start on, as one of an XML file: not before it has the lock. */
+    static void listen(BrokerService broker, String uri) throws Exception {
+        TransportConnector connector = new TransportConnector();
+        connector.setUri(new URI(uri));
+        connector.setName(uri);
+        broker.addConnector(connector);
+    }
+
+    static void store(BrokerService broker, File data, long lockEvery) throws Exception {
         broker.setDataDirectoryFile(data);
         broker.setSchedulerDirectoryFile(new File(data, "scheduler"));
         KahaDBPersistenceAdapter kaha = new KahaDBPersistenceAdapter();
         kaha.setDirectory(new File(data, "kahadb"));
         kaha.setJournalMaxFileLength(16 << 20);
+        if (lockEvery > 0) { // of a pair with one store
+            SharedFileLocker locker = new SharedFileLocker();
+            locker.setLockAcquireSleepInterval(lockEvery);
+            kaha.setLocker(locker);
+            kaha.setLockKeepAlivePeriod(lockEvery);
+        }
         broker.setPersistenceAdapter(kaha);
         broker.getSystemUsage().getMemoryUsage().setLimit(128L << 20);
         broker.getSystemUsage().getStoreUsage().setLimit(2L << 30);

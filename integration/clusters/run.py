@@ -1,0 +1,284 @@
+"""One run: a consumer and a producer of the library on a cluster, a fault in the middle, and the books at the end."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import redelivery
+from integration.clusters.books import DELAYS, Books, Call, Mark
+from integration.clusters.faults import FAULTS
+from integration.eventually import eventually, settled
+from integration.proxy import LinkProxy
+from integration.soak import failures
+from integration.work import Running
+from redelivery.events import ConsumerRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from integration.brokers import Broker
+    from integration.clusters.books import Verdict
+    from integration.clusters.cluster import Cluster
+    from integration.clusters.rows import Row
+    from redelivery.events import Event
+
+__all__ = ["Outcome", "Run", "run"]
+
+RATE = 90.0  # messages a second
+WORK = 0.002  # seconds that a handler takes
+BEFORE, AFTER = 4.0, 5.0  # seconds before the first operation and after the last one
+PATIENCE = 150.0  # seconds until all messages are handled after the fault
+TURN = 0.25  # seconds between two looks at the consumer's health
+
+
+class Refusal(NamedTuple):
+    """The broker's refusal of the consumer, and what the library took it for."""
+
+    at: float
+    text: str
+    passes: bool | None
+
+
+class Outcome(NamedTuple):
+    """What a run has shown."""
+
+    row: Row
+    verdict: Verdict
+    seconds: float
+    marks: list[tuple[float, str]]
+    """Seconds since the start, and what was done."""
+    refusals: list[tuple[float, str, bool | None]]
+    health: list[tuple[float, str]]
+    """Changes of the consumer's health."""
+    log: list[str]
+    """Lines of the library's log, from WARNING on."""
+    error: str | None
+    """What has ended the consumer."""
+    send_errors: list[str]
+    """Different texts of failed sends."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """What must not be."""
+        ended = [] if self.error is None else [f"the consumer has ended: {self.error}"]
+        return [*ended, *self.verdict.wrong(self.row.allowed)]
+
+
+class Run:
+    """The processes of one run; a fault uses `cluster`, `mark` and `wait`."""
+
+    def __init__(
+        self, cluster: Cluster, row: Row, *, messages: int, seed: int, tell: Callable[[str], None]
+    ) -> None:
+        self.cluster, self.row = cluster, row
+        self.dice = random.Random(seed)
+        self.books = Books()
+        self.refusals: list[Refusal] = []
+        self.health: list[Mark] = []
+        self.proxies: list[LinkProxy] = []
+        parts = (row.fault, row.protocol, row.queues, row.scheduler, f"{time.time_ns() // 10**6 % 10**8}")
+        stem = ".".join(filter(None, parts))
+        self.queue, self.dead_letters = f"q.{stem}", f"dead.{stem}"
+        self._messages, self._tell = messages, tell
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._ended = threading.Event()
+
+    def mark(self, what: str) -> None:
+        """Note an operation."""
+        now = time.monotonic()
+        self.books.marks.append(Mark(now, what))
+        self._tell(f"{now - self._began:6.1f} s  {what}")
+
+    def wait(self, seconds: float) -> None:
+        """Go on for a time, up to a second longer by the seed."""
+        self._over.wait(seconds + self.dice.random())
+
+    def connected(self) -> Broker:
+        """Return the node that the consumer is connected to."""
+        port = int(self.consumer.health().connection.address.rpartition(":")[2])
+        ports = [proxy.port for proxy in self.proxies] or [
+            node.ports[self.row.protocol] for node in self.cluster.nodes
+        ]
+        return self.cluster.nodes[ports.index(port)]
+
+    def whole(self) -> Outcome:
+        """Run, and return what it has shown."""
+        fault, row = FAULTS[row_fault(self.row)], self.row
+        lines: list[str] = []
+        with ExitStack() as stack:
+            stack.enter_context(_Lines(lines, self._began))
+            if fault.proxied:
+                ports = [node.ports[row.protocol] for node in self.cluster.nodes]
+                self.proxies = [stack.enter_context(LinkProxy(port, opaque=True)) for port in ports]
+            if fault.home:
+                self.cluster.prepare(self.queue if fault.home == "queue" else self.dead_letters)
+            self.consumer = stack.enter_context(self._connected_at(fault.first, scheduler=row.scheduler))
+            self.consumer.listen(self.queue, self.handle, workers=2)
+            running = stack.enter_context(Running(self.consumer))
+            eventually(lambda: running.ended or self.consumer.health().ready, message="the consumer consumes")
+            producer = stack.enter_context(_Thread(self._produce, self._over))
+            stack.enter_context(_Thread(self._watch, self._ended))
+            self.wait(BEFORE)
+            fault.act(self)
+            self.wait(AFTER)
+            self._over.set()
+            producer.join(90.0)
+            self._finish(running)
+            self._ended.set()
+        self._take()
+        return self._outcome(running, lines)
+
+    def handle(self, message: redelivery.Message) -> None:
+        """Handle a delivery as its number says."""
+        number, began = int(message.text), time.monotonic()
+        time.sleep(WORK)
+        failed = message.delivery_count <= failures(number)
+        self.books.called(number, Call(message.delivery_count, began, time.monotonic(), failed))
+        if failed:
+            raise ValueError(f"{number} fails")
+
+    def _connected_at(self, first: int, *, scheduler: str = "") -> redelivery.Connection:
+        """Return the consumer's connection (with a scheduler), or the producer's."""
+        row = self.row
+        options: dict[str, object] = {
+            "maxReconnectDelay": 5000,
+            "redelivery__deadLetterDestination": self.dead_letters,
+            **self.cluster.options(row.protocol, row.queues),
+        }
+        ports: Sequence[int] = ()
+        if scheduler:
+            options["redelivery__policy__delays"] = ",".join(f"{delay * 1000:.0f}" for delay in DELAYS)
+            options["redelivery__scheduler"] = scheduler
+            ports = [proxy.port for proxy in self.proxies]
+        uri = self.cluster.uri(row.protocol, first=first, ports=ports, **options)
+        return redelivery.connect(uri, observers=[self._observe] if scheduler else [])
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, ConsumerRefused):
+            passes = getattr(event.error, "passes", None)
+            self.refusals.append(Refusal(time.monotonic(), str(event.error), passes))
+
+    def _produce(self) -> None:
+        """Send until the fault is over, and enough is confirmed; a message is never sent a second time."""
+        books, number, due = self.books, 0, time.monotonic()
+        with self._connected_at(1) as connection:
+            while not (self._over.is_set() and len(books.confirmed) >= self._messages):
+                try:
+                    connection.send(self.queue, str(number))
+                except redelivery.RedeliveryError as error:
+                    books.unconfirmed[number] = f"{type(error).__name__}: {error}"
+                    if self._over.is_set() and time.monotonic() > due + 60.0:
+                        return
+                else:
+                    books.confirmed.add(number)
+                number += 1
+                due = max(due + 1 / RATE, time.monotonic() - 1.0)
+                time.sleep(max(0.0, due - time.monotonic()))
+
+    def _watch(self) -> None:
+        """Note each change of the consumer's health."""
+        last = ""
+        while not self._ended.wait(TURN):
+            found = self.consumer.health()
+            state = found.consumers[0].state if found.consumers else "none"
+            where = found.connection.address.rpartition(":")[2] if found.connection.connected else "-"
+            now = f"{'live' if found.live else 'dead'} {'ready' if found.ready else 'not ready'} {state} {where}"
+            if now != last:
+                last = now
+                self.health.append(Mark(time.monotonic(), "; ".join([now, *found.reasons])[:300]))
+
+    def _finish(self, running: Running) -> None:
+        """Wait until all is handled, or nothing comes any more."""
+        with suppress(AssertionError):
+            eventually(lambda: running.ended or not self.books.open(), PATIENCE, message="all are handled")
+        dead = sum(failures(number) > len(DELAYS) for number in self.books.confirmed)
+        with suppress(AssertionError):
+            eventually(lambda: running.ended or self.consumer.report().poisoned >= dead, 45.0)
+        # What comes a second time comes now.
+        settled(self.books.last, quiet=3.0)
+
+    def _take(self) -> None:
+        """Take what is on the broker."""
+        cluster, books = self.cluster, self.books
+        protocol = "amqp" if self.row.setup == "rabbitmq" else self.row.protocol
+        bad = sum(failures(number) > len(DELAYS) for number in books.confirmed)
+        books.letters.update(map(int, _gone_is_empty(lambda: cluster.take(protocol, self.dead_letters, bad))))
+        books.found.update(map(int, _gone_is_empty(lambda: cluster.take(protocol, self.queue))))
+
+    def _outcome(self, running: Running, lines: list[str]) -> Outcome:
+        began = self._began
+        return Outcome(
+            self.row,
+            self.books.verdict(),
+            round(time.monotonic() - began, 1),
+            [(round(mark.at - began, 1), mark.what) for mark in self.books.marks],
+            [(round(each.at - began, 1), each.text, each.passes) for each in self.refusals],
+            [(round(mark.at - began, 1), mark.what) for mark in self.health],
+            lines,
+            None if running.error is None else f"{type(running.error).__name__}: {running.error}",
+            sorted(set(self.books.unconfirmed.values())),
+        )
+
+
+def row_fault(row: Row) -> str:
+    """Return the name of a row's fault: that of its setup, or of all."""
+    own = f"{row.setup.partition('-')[0]}.{row.fault}"
+    return own if own in FAULTS else row.fault
+
+
+def run(cluster: Cluster, row: Row, *, messages: int, seed: int, tell: Callable[[str], None]) -> Outcome:
+    """Bring all nodes up, and run a row."""
+    cluster.start()
+    try:
+        return Run(cluster, row, messages=messages, seed=seed, tell=tell).whole()
+    finally:
+        cluster.start()
+
+
+class _Thread:
+    """A thread for the time of a block, told to end at its end."""
+
+    def __init__(self, work: Callable[[], None], over: threading.Event) -> None:
+        self._thread, self._over = threading.Thread(target=work, daemon=True), over
+
+    def __enter__(self) -> threading.Thread:
+        self._thread.start()
+        return self._thread
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(100.0)
+
+
+class _Lines(logging.Handler):
+    """Keeps the lines of the library's log from WARNING on, with the seconds since the start."""
+
+    def __init__(self, lines: list[str], began: float) -> None:
+        super().__init__(logging.WARNING)
+        self._lines, self._began = lines, began
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self._lines.append(f"{time.monotonic() - self._began:6.1f} {record.levelname} {record.getMessage()}")
+
+    def __enter__(self) -> None:
+        logging.getLogger("redelivery").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("redelivery").removeHandler(self)
+
+
+def _gone_is_empty(take: Callable[[], list[bytes]]) -> list[bytes]:
+    """Return what is taken; nothing of a queue that does not exist."""
+    try:
+        return take()
+    except Exception as error:
+        if "not-found" in str(error) or "no queue" in str(error):
+            return []
+        raise
