@@ -192,7 +192,7 @@ class RabbitMQ(Broker):
             "PATH": self.search_path() if not self.containerised else "",
             "LANG": "C.UTF-8",
             "HOME": folder,  # for the cookie
-            "ERL_EPMD_PORT": str(place.ports["epmd"]),
+            "ERL_EPMD_PORT": str(self.mapper(place)),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_DIST_PORT": str(place.ports["distribution"]),
@@ -207,6 +207,10 @@ class RabbitMQ(Broker):
             "detached": "true",  # the script becomes the node, and gets the signals
         }
         return {name: value for name, value in variables.items() if value}
+
+    def mapper(self, place: Place) -> int:
+        """Return the port of its port mapper."""
+        return place.ports["epmd"]
 
     def within(self, virtual_host: str) -> Self:
         """Return the same broker, whose AMQP clients enter this virtual host: it has queues of its own."""

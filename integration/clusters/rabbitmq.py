@@ -103,9 +103,12 @@ class RabbitNode(RabbitMQ4):
         """Return variables that separate this cluster from any other node on the machine."""
         return {
             **super().environment(place),
-            "ERL_EPMD_PORT": str(self._mapper),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
+
+    def mapper(self, place: Place) -> int:
+        """Return the port of the cluster's port mapper."""
+        return self._mapper
 
     def write_down(self) -> None:
         """Do nothing: this version has no Mnesia, and has written what it has confirmed."""

@@ -168,13 +168,13 @@ class Run:
         """Send until the fault is over, and enough is confirmed; a message is never sent a second time."""
         books, number, due = self.books, 0, time.monotonic()
         with self._connected_at(1) as connection:
-            while not (self._over.is_set() and len(books.confirmed) >= self._messages):
+            while not self._ended.is_set() and not (
+                self._over.is_set() and len(books.confirmed) >= self._messages
+            ):
                 try:
                     connection.send(self.queue, str(number))
                 except redelivery.RedeliveryError as error:
                     books.unconfirmed[number] = f"{type(error).__name__}: {error}"
-                    if self._over.is_set() and time.monotonic() > due + 60.0:
-                        return
                 else:
                     books.confirmed.add(number)
                 number += 1
