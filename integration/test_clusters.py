@@ -46,17 +46,21 @@ def clusters() -> Iterator[Callable[[str], Cluster]]:
                 stack.close()
                 running.clear()
                 kind = SETUPS[name]
-                running[name] = had(
-                    kind.broker.name, f"the cluster {name}", lambda: stack.enter_context(_made(kind))
-                )
+                running[name] = had(kind.broker.name, f"the cluster {name}", lambda: _started(kind))
+                stack.callback(running[name].close)
             return running[name]
 
         yield get
 
 
-def _made(kind: type[Cluster]) -> Cluster:
+def _started(kind: type[Cluster]) -> Cluster:
     kind.obtain()
-    return kind()
+    cluster = kind()
+    try:
+        return cluster.start()
+    except BaseException:
+        cluster.close()
+        raise
 
 
 def ran(cluster: Cluster, row: Row) -> Outcome:

@@ -86,6 +86,7 @@ class ArtemisCluster(Cluster):
 
     name = "artemis-cluster"
     broker = Artemis
+    separate = True
     member: type[Member] = Member
     nodes: Sequence[Member]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from integration.brokers.activemq import ActiveMQ
 from integration.clusters.cluster import Cluster, PairNode, serves
+from integration.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +47,7 @@ class ClassicPair(Cluster):
                 node.resume()
             else:
                 node.stand_by()
-                if not any(serves(each) for each in self.nodes if each.running and each is not node):
-                    node.active()
+                eventually(lambda: any(serves(each) for each in self.nodes if each.running), 90.0)
         return self
 
     def close(self) -> None:

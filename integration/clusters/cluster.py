@@ -27,6 +27,8 @@ class Cluster(Running):
     name: ClassVar[str]
     broker: ClassVar[type[Broker]]
     """Kind of its nodes."""
+    separate: ClassVar[bool] = False
+    """True if a node has messages that cannot be taken from the other ones."""
 
     nodes: Sequence[Broker]
 
@@ -94,12 +96,11 @@ class Cluster(Running):
         """Make a queue at the first node, before a consumer or a dead letter makes it elsewhere."""
 
     def take(self, protocol: str, queue: str, expected: int = 0) -> list[bytes]:
-        """Take all messages of a queue, on each node that serves."""
-        found: list[bytes] = []
-        for node in self.nodes:
-            if node.running and serves(node):
-                found += taken(node, protocol, queue, max(0, expected - len(found)))
-        return found
+        """Take all messages of a queue, also those that are due soon; where each node has its own, from all."""
+        nodes = [node for node in self.nodes if node.running and serves(node)]
+        if not self.separate:
+            return taken(nodes[0], protocol, queue, expected)
+        return [body for node in nodes for body in taken(node, protocol, queue)]
 
     @abstractmethod
     def serving(self, queue: str) -> Broker:
