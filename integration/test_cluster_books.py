@@ -56,6 +56,14 @@ def test_a_second_success_is_told() -> None:
     assert verdict.wrong(["twice", "extra calls"]) == []
 
 
+def test_a_result_that_could_not_be_sent_is_no_second_success() -> None:
+    """A message whose handler ran when the connection was lost is handled again, as documented."""
+    books = kept(good=[Call(1, 0.0, 0.1, failed=False), Call(2, 0.2, 0.3, failed=False)])
+    books.losses.append(0.05)
+    assert books.verdict().wrong() == []
+    assert books.verdict().stale == [GOOD]
+
+
 def test_wrong_dead_letters_are_told() -> None:
     """A second dead letter, one of a message that succeeds, and one that is missing."""
     books = kept()

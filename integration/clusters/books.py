@@ -22,6 +22,9 @@ LONGEST = len(DELAYS) + 1
 EARLY, LATE = 0.05, 1.0
 """Seconds by which a redelivery may be before and behind its time, on a busy machine."""
 
+NOTICED = 0.2
+"""Seconds within which the library notices the end of a connection."""
+
 
 class Call(NamedTuple):
     """One call of the handler; times of the monotonic clock."""
@@ -51,7 +54,9 @@ class Verdict:
     left: list[int]
     """Not handled, and still on the broker at the end."""
     twice: list[int]
-    """Messages with more than one success."""
+    """Messages with more than one success, but for those of `stale`."""
+    stale: list[int]
+    """Those whose handler ran when the connection was lost: its result could not be sent (docs/guarantees.md)."""
     extra_calls: int
     """Calls above those of the policy."""
     dead: int
@@ -98,6 +103,8 @@ class Books:
     unconfirmed: dict[int, str] = field(default_factory=dict)
     """Error of each send that failed: the message may have arrived."""
     calls: defaultdict[int, list[Call]] = field(default_factory=lambda: defaultdict(list))
+    losses: list[float] = field(default_factory=list)
+    """When the consumer's connection was lost."""
     letters: Counter[int] = field(default_factory=Counter)
     found: Counter[int] = field(default_factory=Counter)
     """What is on the queue at the end."""
@@ -118,10 +125,17 @@ class Books:
         with self._lock:
             return max((calls[-1].began for calls in self.calls.values()), default=0.0)
 
+    def _at_a_loss(self, calls: Iterable[Call]) -> bool:
+        """Return True if the connection was lost during the first successful call of a message."""
+        first = next(call for call in calls if not call.failed)
+        return any(first.began - NOTICED <= loss <= first.ended + NOTICED for loss in self.losses)
+
     def verdict(self) -> Verdict:
         """Compare."""
         succeeded = {number: sum(not call.failed for call in calls) for number, calls in self.calls.items()}
         handled = {number for number, count in succeeded.items() if count}
+        again = sorted(number for number, count in succeeded.items() if count > 1)
+        stale = [number for number in again if self._at_a_loss(self.calls[number])]
         missing = sorted(self.confirmed - handled - set(self.letters))
         bad = {number for number in self.confirmed if failures(number) >= LONGEST}
         steps = [step for number in sorted(self.calls) for step in _steps(self.calls[number])]
@@ -132,8 +146,12 @@ class Books:
             handled=len(handled),
             lost=[number for number in missing if number not in self.found],
             left=[number for number in missing if number in self.found],
-            twice=sorted(number for number, count in succeeded.items() if count > 1),
-            extra_calls=sum(max(0, len(calls) - _expected(number)) for number, calls in self.calls.items()),
+            twice=[number for number in again if number not in stale],
+            stale=stale,
+            extra_calls=sum(
+                max(0, len(calls) - _expected(number) - stale.count(number))
+                for number, calls in self.calls.items()
+            ),
             dead=sum(self.letters.values()),
             dead_missing=sorted(bad - set(self.letters) - set(self.found)),
             dead_wrong=sorted(number for number in self.letters if failures(number) < LONGEST),

@@ -16,7 +16,7 @@ from integration.eventually import eventually, settled
 from integration.proxy import LinkProxy
 from integration.soak import failures
 from integration.work import Running
-from redelivery.events import ConsumerRefused
+from redelivery.events import ConnectionLost, ConsumerRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,6 +163,8 @@ class Run:
         if isinstance(event, ConsumerRefused):
             passes = getattr(event.error, "passes", None)
             self.refusals.append(Refusal(time.monotonic(), str(event.error), passes))
+        elif isinstance(event, ConnectionLost):
+            self.books.losses.append(time.monotonic())
 
     def _produce(self) -> None:
         """Send until the fault is over, and enough is confirmed; a message is never sent a second time."""
@@ -264,7 +266,9 @@ class _Lines(logging.Handler):
         self._lines, self._began = lines, began
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Keep a line, unless it is on a message."""
+        if record.name == "redelivery.messages":
+            return
         self._lines.append(f"{time.monotonic() - self._began:6.1f} {record.levelname} {record.getMessage()}")
 
     def __enter__(self) -> None:

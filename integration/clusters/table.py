@@ -57,7 +57,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         outcome.row.name,
         str(books.confirmed),
         str(len(books.lost)) + (f" (left {len(books.left)})" if books.left else ""),
-        str(len(books.twice)),
+        str(len(books.twice)) + (f" (stale {len(books.stale)})" if books.stale else ""),
         str(books.extra_calls),
         str(books.dead),
         str(books.dead_double),
