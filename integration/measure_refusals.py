@@ -58,7 +58,7 @@ class Answer(NamedTuple):
     def judged(self) -> bool | None:
         """Return what the library takes it for."""
         if self.protocol == "amqp" and self.what != "look-up":
-            return passes(self.text, self.condition)
+            return passes(self.text, self.condition.rpartition(", ")[2])
         return passes(f"{self.condition}: {self.text}")
 
 
@@ -92,35 +92,65 @@ class Notes:
             for key in ordered
         ]
 
+    def texts(self) -> list[str]:
+        """Return the whole texts, those that the table does not show whole."""
+        return [
+            f"    {key.what} {key.protocol} {key.queue}: {' '.join(text.split())[:700]}"
+            for key, text in self.whole.items()
+            if len(text) > 300 or "{" in text
+        ]
 
-def over_amqp(node: Broker, what: str, queue: str, user: str = "") -> tuple[str, str]:
+
+def over_amqp(
+    node: Broker, what: str, queue: str, user: str = "", timeout: float = SILENT
+) -> tuple[str, str]:
     """Ask one thing over a connection of its own; return condition and text."""
     try:
-        raw = RawAmqp(node, user or None, timeout=SILENT)
+        raw = RawAmqp(node, user or None, timeout=timeout)
     except Exception as error:
         return "not connected", type(error).__name__
     try:
-        with raw:
-            if what == "look-up":
-                status, body = raw.manage_rabbitmq("GET", node.address(queue))
-                return (SERVED, "") if status == 200 else (str(status), str(body))
-            if what == "send":
-                sender = raw.connection.create_sender(node.address(queue))
-                sender.send(proton.Message(body=b"probe", durable=True))
-            else:
-                raw.connection.create_receiver(node.address(queue), credit=0)
+        if what == "look-up":
+            # Without text as a body, for which the broker ends the session.
+            status, body = raw.manage_rabbitmq("GET", node.address(queue), {})
+            return (SERVED, "") if status == 200 else (str(status), str(body))
+        if what == "send":
+            return _sent(raw, node.address(queue))
+        raw.connection.create_receiver(node.address(queue), credit=0)
     except Exception as error:
-        return _told(error)
+        return _told(error, raw)
+    finally:
+        with suppress(Exception):
+            raw.close()
     return SERVED, ""
 
 
-def _told(error: Exception) -> tuple[str, str]:
-    """Return condition and text of an exception of proton."""
-    condition: Any = getattr(error, "condition", None)
-    if isinstance(condition, str):
-        return condition, str(getattr(error, "description", error))
-    name = getattr(condition, "name", None)
-    return (name, str(condition.description)) if name else (type(error).__name__, str(error))
+def _sent(raw: RawAmqp, address: str) -> tuple[str, str]:
+    """Send a message; return the condition of its rejection."""
+    link = raw.connection.create_sender(address).link
+    delivery = link.delivery("probe")
+    link.stream(proton.Message(body=b"probe", durable=True).encode())
+    link.advance()
+    raw.connection.wait(lambda: delivery.remote_state)
+    condition = delivery.remote.condition
+    if delivery.remote_state == proton.Delivery.ACCEPTED:
+        return SERVED, ""
+    what = {proton.Delivery.REJECTED: "rejected", proton.Delivery.RELEASED: "released"}
+    state = what.get(delivery.remote_state, str(delivery.remote_state))
+    return (f"{state}, {condition.name}", str(condition.description)) if condition else (state, "")
+
+
+def _told(error: Exception, raw: RawAmqp) -> tuple[str, str]:
+    """Return condition and text of the end of a link, or else of a session of the connection."""
+    link: Any = getattr(error, "link", None)
+    if link is not None and link.remote_condition:
+        return link.remote_condition.name, str(link.remote_condition.description)
+    link = raw.connection.conn.link_head(0)
+    while link is not None:
+        if (found := link.session.remote_condition) is not None:
+            return f"end of the session, {found.name}", str(found.description)
+        link = link.next(0)
+    return type(error).__name__, str(error).partition(": ")[2]
 
 
 def over_stomp(node: Broker, what: str, queue: str, user: str = "", **headers: str) -> tuple[str, str]:
@@ -196,13 +226,7 @@ def watched(cluster: RabbitCluster, name: str, act: Callable[[], None], asked: R
         over.set()
         for thread in threads:
             thread.join(SILENT + 10.0)
-    rows = [f"### {name}: asked {asked.node}", *notes.rows(), ""]
-    rows += [
-        f"    {answer.what} {answer.protocol} {answer.queue}: {text[:1500]!r}"
-        for answer, text in notes.whole.items()
-        if text
-    ]
-    return rows
+    return [f"### {name}: asked {asked.node}", *notes.rows(), *notes.texts()]
 
 
 def term(cluster: RabbitCluster) -> None:
@@ -266,14 +290,27 @@ def lasting(cluster: RabbitCluster) -> list[str]:
     for what in ("consumer", "send", "look-up"):
         notes.note(Answer("no such queue", "amqp", what, *over_amqp(node, what, missing)))
     for what in ("consumer", "send", "look-up"):
-        notes.note(Answer("no right", "amqp", what, *over_amqp(node, what, classic, node.stranger)))
+        notes.note(Answer("no right", "amqp", what, *over_amqp(node, what, classic, node.stranger, 10.0)))
     notes.note(Answer("no right", "amqp", "declare", *_put(node, f"new.{stem}", node.stranger)))
     notes.note(Answer("other arguments", "amqp", "declare", *_put(node, classic, "", other)))
-    rows = ["### refused for good", *notes.rows(), ""]
-    rows += [
-        f"    {key.what} {key.protocol} {key.queue}: {text[:800]!r}" for key, text in notes.whole.items()
-    ]
-    return [*rows, *deleted(node)]
+    return ["### refused for good", *notes.rows(), *notes.texts(), *strangers(node, classic), *deleted(node)]
+
+
+def strangers(node: RabbitNode, queue: str) -> list[str]:
+    """Return what the library says to a user without a right."""
+    rows = ["### no right, by the library"]
+    for protocol in ("amqp", "stomp"):
+        uri = node.uri(protocol=protocol).replace(f"userName={node.user}", f"userName={node.stranger}")
+        with redelivery.connect(uri) as connection:
+            for what in ("consumer", "send"):
+                try:
+                    connection.consumer(queue) if what == "consumer" else connection.send(queue, "x")
+                except redelivery.RedeliveryError as error:
+                    told = f"{type(error).__name__}, passes {getattr(error, 'passes', '-')}: {error}"
+                    rows.append(f"| {protocol} | {what} | {told} |")
+                else:
+                    rows.append(f"| {protocol} | {what} | {SERVED} |")
+    return rows
 
 
 def _put(node: RabbitNode, queue: str, user: str, arguments: dict[str, str] | None = None) -> tuple[str, str]:
@@ -281,9 +318,9 @@ def _put(node: RabbitNode, queue: str, user: str, arguments: dict[str, str] | No
     try:
         with RawAmqp(node, user or None, timeout=10.0) as raw:
             status, found = raw.manage_rabbitmq("PUT", node.address(queue), body)
+            return str(status), str(found)
     except Exception as error:
-        return _told(error)
-    return str(status), str(found)
+        return type(error).__name__, str(error)
 
 
 def deleted(node: RabbitNode) -> list[str]:
