@@ -111,8 +111,7 @@ def over_amqp(
         return "not connected", type(error).__name__
     try:
         if what == "look-up":
-            # Without text as a body, for which the broker ends the session.
-            status, body = raw.manage_rabbitmq("GET", node.address(queue), {})
+            status, body = raw.manage_rabbitmq("GET", node.address(queue))
             return (SERVED, "") if status == 200 else (str(status), str(body))
         if what == "send":
             return _sent(raw, node.address(queue))

@@ -27,6 +27,8 @@ except ModuleNotFoundError:  # for example without a compiler: tests that need i
     AmqpError = ConnectionError
 
 _names = itertools.count(1)
+_NULL = b"\x00\x53\x77\x40"
+"""Body of a message: the value null."""
 _QUEUE = {"durable": True, "exclusive": False, "auto_delete": False}
 
 
@@ -164,10 +166,13 @@ class RawAmqp(Running):
         name = _name()
         sender = self.connection.create_sender("/management", name=name, options=Paired())
         receiver = self.connection.create_receiver("/management", credit=1, name=name, options=Paired())
-        request = proton.Message(id=name, subject=method, address=path, reply_to="$me")
-        # A request without a body would end the session, and proton writes none for None.
-        request.body = "" if body is None else body
-        sender.send(request)
+        request = proton.Message(id=name, subject=method, address=path, reply_to="$me", body=body)
+        # A request without a body ends the session, and proton writes none for None.
+        data = request.encode() + (_NULL if body is None else b"")
+        delivery = sender.link.delivery(name)
+        sender.link.stream(data)
+        sender.link.advance()
+        delivery.settle()
         found = receiver.receive(10.0)
         return int(found.subject), found.body
 

@@ -271,7 +271,8 @@ class AmqpConnection:
         """Handle the broker's close frame."""
         condition = event.connection.remote_condition
         self._parted = condition is None
-        self._note(condition, end_of(None if condition is None else condition.name))
+        end = "cut" if condition is None else end_of(condition.name, condition.description)
+        self._note(condition, end)
 
     def on_transport_closed(self, event: proton.Event) -> None:
         """Handle the end of the transport: end of the socket, undecodable bytes, or missing heart-beats."""
@@ -297,7 +298,7 @@ class AmqpConnection:
             error = TransportError(f"{self._opening.endpoint}: {text}")
             suspect: tuple[Hashable | None, int | None] = (None, None)
             if self._standing:
-                condition = None if self._error is None else self._error[0]
+                condition = None if self._error is None or self._end == "cut" else self._error[0]
                 self.undelivered = self.links.undelivered(condition)
                 suspect = self.links.suspect("garbled" if self._stream.faulty else self._end, condition)
                 self.links.fail(error)

@@ -32,10 +32,15 @@ _OWN_REASONS = frozenset({
     "amqp:resource-limit-exceeded",
 })  # fmt: skip
 
+# RabbitMQ 4 says `amqp:internal-error` when a node stops, as over a message that it cannot deliver
+# (docs/measured/refusals.md, "A node that stops").
+_FORCED = "Connection forced"
 
-def end_of(condition: str | None) -> End:
-    """Return the kind of end that a broker's condition of a connection or link stands for."""
-    return "cut" if condition is None or condition in _OWN_REASONS else "refused"
+
+def end_of(condition: str | None, text: str | None = None) -> End:
+    """Return the kind of end that a broker's condition of a connection or link, and its text, stand for."""
+    own = condition is None or condition in _OWN_REASONS or (text or "").startswith(_FORCED)
+    return "cut" if own else "refused"
 
 
 def _digest(body: bytes) -> str:

@@ -112,9 +112,9 @@ class Conversation:
         link.advance()
         self.flush()
 
-    def refuse(self, condition: str) -> None:
+    def refuse(self, condition: str, text: str = "says the broker") -> None:
         """Close the connection with an error."""
-        self.connection.condition = proton.Condition(condition, "says the broker")
+        self.connection.condition = proton.Condition(condition, text)
         self.connection.close()
 
     def cut(self) -> None:

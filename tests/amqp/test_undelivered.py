@@ -40,6 +40,11 @@ def restarts(conversation: Conversation, _: Any) -> None:
     conversation.refuse("amqp:connection:forced")
 
 
+def stops(conversation: Conversation, _: Any) -> None:
+    text = "Connection forced: \"broker forced connection closure with reason 'shutdown'\""
+    conversation.refuse("amqp:internal-error", text)
+
+
 class Broken(Node):
     """A node that delivers a good message first, and ends `times` connections after the credit for the queue `bad`."""
 
@@ -81,9 +86,10 @@ def test_error_and_health_say_it() -> None:
         assert "queue://bad 3 times" in str(health.consumers[0].error)
 
 
-def test_a_node_that_restarts_stops_no_consumer() -> None:
+@pytest.mark.parametrize("ending", [restarts, stops])
+def test_a_node_that_restarts_stops_no_consumer(ending: Ending) -> None:
     """Five closings by force right after credit stop nothing: the next message is received."""
-    with Broken(restarts, times=5) as peer, redelivery.connect(peer.uri) as connection:
+    with Broken(ending, times=5) as peer, redelivery.connect(peer.uri) as connection:
         handled: list[str] = []
 
         def settle(message: redelivery.Message) -> None:
