@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redelivery
@@ -333,7 +334,7 @@ def deleted(node: RabbitNode) -> list[str]:
             found: list[BaseException] = []
             thread = threading.Thread(target=_ends, args=(connection, found), daemon=True)
             thread.start()
-            eventually(lambda connection=connection: connection.health().ready, message="it consumes")
+            eventually(partial(_ready, connection), message="it consumes")
             node.api(f"queues/%2F/{name}", "DELETE")
             thread.join(40.0)
             health = connection.health()
@@ -347,6 +348,10 @@ def deleted(node: RabbitNode) -> list[str]:
             )
             connection.stop()
     return rows
+
+
+def _ready(connection: redelivery.Connection) -> bool:
+    return connection.health().ready
 
 
 def _ends(connection: redelivery.Connection, found: list[BaseException]) -> None:
@@ -388,7 +393,7 @@ def main() -> None:
                 if name in FAULTS:
                     act = FAULTS[name]
                     print(
-                        "\n".join(watched(cluster, name, lambda act=act: act(cluster), cluster.nodes[2])),
+                        "\n".join(watched(cluster, name, partial(act, cluster), cluster.nodes[2])),
                         flush=True,
                     )
                     cluster.start()

@@ -67,8 +67,8 @@ class RabbitMQ(Broker):
     image = "rabbitmq:3.10"
     image_home = ""
     ready = "Server startup complete"
-    services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl")
-    internal = ("epmd", "distribution")
+    services: ClassVar[tuple[str, ...]] = ("stomp", "stomp+ssl", "amqp", "amqp+ssl")
+    internal: ClassVar[tuple[str, ...]] = ("epmd", "distribution")
     dead_letter_queue = "DLQ"
     stomp_host = "/"
     durable_links = True

@@ -29,7 +29,7 @@ NOTICED = 0.2
 class Call(NamedTuple):
     """One call of the handler; times of the monotonic clock."""
 
-    count: int
+    number: int
     """The delivery count that the library gave."""
     began: float
     ended: float
@@ -180,13 +180,13 @@ def _expected(number: int) -> int:
 
 def _over(number: int, calls: Iterable[Call]) -> bool:
     """Return True if nothing more must come of a message."""
-    return any(not call.failed or call.count >= LONGEST for call in calls)
+    return any(not call.failed or call.number >= LONGEST for call in calls)
 
 
 def _steps(calls: Iterable[Call]) -> list[Step]:
     ordered = sorted(calls, key=lambda call: call.began)
     return [
-        Step(after.began - before.ended - _delay(before.count), after.count == before.count + 1)
+        Step(after.began - before.ended - _delay(before.number), after.number == before.number + 1)
         for before, after in itertools.pairwise(ordered)
         if before.failed
     ]

@@ -305,7 +305,7 @@ def _others_dead(run: Run, seconds: float, *, cut: bool) -> None:
     run.wait(20.0)
 
 
-def _failover(run: Run, end: Callable[[Broker], None], what: str) -> None:
+def _failover(run: Run, end: Callable[[Broker], object], what: str) -> None:
     primary, backup = run.cluster.nodes
     assert isinstance(primary, PairNode)
     assert isinstance(backup, PairNode)

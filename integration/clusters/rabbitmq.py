@@ -63,8 +63,8 @@ _QUORUM = {"x-queue-type": "quorum"}
 class RabbitNode(RabbitMQ4):
     """One node of the cluster: AMQP 1.0, STOMP, and the management over HTTP; without TLS."""
 
-    services = ("stomp", "amqp", "management")
-    internal = ("distribution",)
+    services: ClassVar[tuple[str, ...]] = ("stomp", "amqp", "management")
+    internal: ClassVar[tuple[str, ...]] = ("distribution",)
     # A queue is declared by the library, with or without these: a reader must not ask for a kind.
     queue_arguments: ClassVar[Mapping[str, object]] = {}
     send_headers: ClassVar[dict[str, str]] = {}

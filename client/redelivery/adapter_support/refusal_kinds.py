@@ -18,7 +18,9 @@ GONE = frozenset({
 _PASSING = re.compile(
     # Never a bare word: it may be the name of a queue.
     r"process is stopped by supervisor|\{absent,|': nodedown$|\{(nodedown|noproc),|"
-    r"\{error,(noproc|nodedown|noconnection|timeout)\}|is down or inaccessible|vhost '[^']*' is down$",
+    r"\{error,(noproc|nodedown|noconnection|timeout)\}|is down or inaccessible|vhost '[^']*' is down$|"
+    # A send.
+    r"^queue '.*' is unavailable$",
     re.IGNORECASE,
 )
 _LASTING = re.compile(
