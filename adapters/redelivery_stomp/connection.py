@@ -283,8 +283,15 @@ class StompConnection:
             # At once: the connection would count as open until the end of its stream is read.
             self.lost("the broker closed the connection")
 
+    def _passes(self, received: Frame, words: str) -> bool | None:
+        found = passes(words)
+        if found is None and self._opened and self.profile.vague:
+            # Of a channel that has died, RabbitMQ says why behind the first line (docs/measured/refusals.md).
+            return passes((received.body or b"").decode("utf-8", "replace")) or None
+        return found
+
     def _find_refused(self, received: Frame, words: str) -> None:
-        error = AdapterError(self._opening.settings.masked(words), passes=passes(words))
+        error = AdapterError(self._opening.settings.masked(words), passes=self._passes(received, words))
         self.disconnect_cause.hear(error)
         if not self._opened:
             self._refused = error

@@ -17,8 +17,9 @@ GONE = frozenset({
 # RabbitMQ: the node of a classic queue stops or is down, a quorum queue has no majority, or its leader has just died.
 _PASSING = re.compile(
     # Never a bare word: it may be the name of a queue.
-    r"process is stopped by supervisor|\{absent,|': nodedown$|\{(nodedown|noproc),|"
+    r"process is stopped by supervisor|\{absent,|': nodedown(\"|$)|\{(nodedown|noproc),|"
     r"\{error,(noproc|nodedown|noconnection|timeout)\}|is down or inaccessible|vhost '[^']*' is down$|"
+    r"failed to perform operation on queue '.*' due to timeout|"
     # A send.
     r"^queue '.*' is unavailable$",
     re.IGNORECASE,
