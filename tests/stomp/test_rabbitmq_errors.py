@@ -193,6 +193,22 @@ def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
     )
 
 
+def test_the_reason_behind_the_first_line_of_a_channel_that_died(wire: Wire) -> None:
+    """A cluster without a majority names it in the third line: the consumer is refused for now."""
+    reason = "failed consuming from quorum queue 'orders' in vhost '/': nodedown"
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    refuse(wire, "", "Processing error")
+    refuse(
+        wire,
+        f'Reason: {{shutdown,\n  {{connection_closing,\n    {{server_initiated_close,541,\n "{reason}"}}}}}}',
+        "AMQP channel died",
+    )
+    wire.link.lost("the broker closed the connection")
+    (error,) = [event.error for event in wire.events if isinstance(event, Subscribed)]
+    assert isinstance(error, AdapterError)
+    assert error.passes
+
+
 def test_a_receipt_of_the_check_proves_nothing(wire: Wire) -> None:
     """Each connection checks again: the ERROR of a check may have been lost with the connection."""
     ask = Subscribe(1, "queue://orders", window=10, dead_letters=("queue://denied",))
