@@ -229,13 +229,13 @@ def failover_both(run: Run) -> None:
     for node, other in ((first, second), (second, first)):
         assert isinstance(node, PairNode)
         assert isinstance(other, PairNode)
-        run.mark("KILL of the active one")
+        run.mark(f"KILL {_at(run, node)}")
         node.kill(at_once=True)
         other.active()
-        run.mark("the other one is active")
+        run.mark(f"{_name(run, other)} is active")
         run.wait(8.0)
         node.stand_by()
-        run.mark("the first one stands by")
+        run.mark(f"{_name(run, node)} stands by")
         run.wait(2.0)
 
 
@@ -281,9 +281,9 @@ FAULTS = {
 
 
 def _start(run: Run, node: Broker) -> None:
-    run.mark(f"{_name(node)} starts")
+    run.mark(f"{_name(run, node)} starts")
     node.start()
-    run.mark(f"{_name(node)} is up")
+    run.mark(f"{_name(run, node)} is up")
 
 
 def _others_dead(run: Run, seconds: float, *, cut: bool) -> None:
@@ -327,13 +327,13 @@ def _rabbit(run: Run) -> RabbitCluster:
     return cluster
 
 
-def _name(node: Broker) -> str:
-    return node.node.partition("@")[0] if isinstance(node, RabbitNode) else node.name
+def _name(run: Run, node: Broker) -> str:
+    return f"n{run.cluster.nodes.index(node) + 1}"
 
 
 def _at(run: Run, node: Broker) -> str:
     """Return a node's name, and what it is in this run."""
-    found = [_name(node)]
+    found = [_name(run, node)]
     if run.connected() is node:
         found.append("connected")
     if isinstance(run.cluster, RabbitCluster) and run.cluster.serving(run.queue) is node:
