@@ -40,7 +40,7 @@ _VARIES = re.compile(r"<\d+\.\d+\.\d+>|#Ref<[^>]*>|\d{4,}|q\.(classic|quorum)\.\
 
 
 class Answer(NamedTuple):
-    """What a broker has answered."""
+    """Answer of a broker."""
 
     what: str
     """consumer, look-up or send."""
@@ -76,7 +76,7 @@ class Notes:
     def note(self, answer: Answer) -> None:
         """Count an answer."""
         plain = answer._replace(text=" ".join(_VARIES.sub("…", shortened(answer.text)).split()))
-        # Judged by the whole text: the shortened one may lack the words.
+        # By the whole text: the shortened one may lack the words.
         key = plain._replace(text=f"{plain.text} [{answer.judged}]") if not plain.served else plain
         with self._lock:
             self.counts[key] += 1

@@ -41,7 +41,7 @@ def test_books_that_add_up() -> None:
 
 
 def test_a_message_without_a_call_is_lost() -> None:
-    """A confirmed message that nobody has is lost; one that is still on the broker is left."""
+    """A confirmed message without a call and a dead letter is lost; one that is still on the broker is left."""
     books = kept(good=[])
     assert books.open() == [GOOD]
     assert books.verdict().lost == [GOOD]
@@ -75,7 +75,7 @@ def test_wrong_dead_letters_are_told() -> None:
 
 
 def test_an_early_redelivery_and_a_broken_count_are_told() -> None:
-    """A redelivery before its time, or with the count of the delivery before, is told."""
+    """A redelivery before its time, or with the count of the delivery before, is found."""
     verdict = kept(once=[Call(1, 0.0, 0.1, failed=True), Call(1, 0.2, 0.3, failed=False)]).verdict()
     assert verdict.wrong() == ["early: 1", "breaks: 1"]
 

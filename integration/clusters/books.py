@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the books say, as numbers; `wrong` names those that must be 0 and are not."""
+    """Result of the books, as numbers; `wrong` names those that must be 0 and are not."""
 
     confirmed: int
     handled: int
@@ -107,7 +107,7 @@ class Books:
     """When the consumer's connection was lost."""
     letters: Counter[int] = field(default_factory=Counter)
     found: Counter[int] = field(default_factory=Counter)
-    """What is on the queue at the end."""
+    """Messages that are on the queue at the end."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def called(self, number: int, call: Call) -> None:

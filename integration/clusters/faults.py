@@ -1,4 +1,4 @@
-"""What is done to a cluster in the middle of a run: as an operator, a crash, or the network does it."""
+"""Operations on a cluster in the middle of a run: as an operator, a crash, or the network does them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def cut(run: Run) -> None:
 
 
 def silence(run: Run) -> None:
-    """Let nothing through to the consumer's node and back for 45 s, and keep the connection open."""
+    """Stop all bytes to the consumer's node and back for 45 s, and keep the connection open."""
     place = run.cluster.nodes.index(run.connected())
     run.mark("silence")
     run.proxies[place].stall()
@@ -203,7 +203,7 @@ def slow(run: Run) -> None:
 
 
 def narrow(run: Run) -> None:
-    """Let 20 KB a second through to the consumer."""
+    """Limit the consumer's connection to 20 KB a second."""
     run.mark("20 KB/s")
     for proxy in run.proxies:
         proxy.narrow(20_000)

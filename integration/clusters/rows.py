@@ -26,7 +26,7 @@ class Row:
     """Kind of queues (RabbitMQ): see `RabbitCluster.options`."""
     scheduler: str = "client"
     allowed: tuple[str, ...] = ()
-    """What may be wrong in the books, as the documentation says."""
+    """Numbers that may be wrong in the books, as the documentation says."""
     known: str = ""
     """A fault of the library that is known: the run may fail."""
 

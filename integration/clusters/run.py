@@ -45,7 +45,7 @@ class Refusal(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run has shown."""
+    """Result of a run."""
 
     row: Row
     verdict: Verdict
@@ -58,13 +58,13 @@ class Outcome(NamedTuple):
     log: list[str]
     """Lines of the library's log, from WARNING on."""
     error: str | None
-    """What has ended the consumer."""
+    """Error that has ended the consumer."""
     send_errors: list[str]
     """Different texts of failed sends."""
 
     @property
     def wrong(self) -> list[str]:
-        """What must not be."""
+        """Faults of the run, as text."""
         ended = [] if self.error is None else [f"the consumer has ended: {self.error}"]
         return [*ended, *self.verdict.wrong(self.row.allowed)]
 
@@ -244,7 +244,7 @@ def run(cluster: Cluster, row: Row, *, messages: int, seed: int, tell: Callable[
 
 
 class _Thread:
-    """A thread for the time of a block, told to end at its end."""
+    """A thread for the time of a block, which ends with it."""
 
     def __init__(self, work: Callable[[], None], over: threading.Event) -> None:
         self._thread, self._over = threading.Thread(target=work, daemon=True), over

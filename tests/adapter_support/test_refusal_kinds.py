@@ -46,8 +46,8 @@ FOR_GOOD = [
     (
         None,
         (
-            "precondition_failed: PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'orders' in vhost '/': "
-            "received 'quorum' but current is 'classic'"
+            "precondition_failed: PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'orders' in "
+            "vhost '/': received 'quorum' but current is 'classic'"
         ),
     ),
     (None, "not_found: NOT_FOUND - no queue 'orders' in vhost '/'"),
