@@ -213,7 +213,7 @@ class StompConnection:
 
     @property
     def able(self) -> Capabilities:
-        """What the broker can do, by its version."""
+        """Capabilities of the broker, by its version."""
         return self.profile.able(self.server.partition("/")[2].partition(" ")[0])
 
     @property

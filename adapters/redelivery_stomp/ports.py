@@ -94,7 +94,7 @@ class SubscribeIo(StompIo, Protocol):
 
     @property
     def able(self) -> Capabilities:
-        """What the broker can do."""
+        """Capabilities of the broker."""
         ...
 
     @property
