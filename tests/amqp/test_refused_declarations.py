@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import proton
 from tests.amqp.test_declarations import Asked, Node
 from tests.eventually import eventually
 
 import redelivery
-from redelivery.adapter import Sent
+from redelivery.adapter import Opening, Sent
+from redelivery.clock import SystemClock
 from redelivery.core.commands import Send, Subscribe
 from redelivery.core.outgoing import Outgoing
 
@@ -79,3 +81,30 @@ def test_one_link_serves_all_messages_of_a_queue(node: Node) -> None:
     asked.adapter.execute(sends)
     eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 3)
     assert sorted(node.requests) == [(how, f"/queues/{name}") for how in ("GET", "PUT") for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("text", "goes_on"),
+    [("queue 'dead' in vhost '/' process is stopped by supervisor", True), ("it is gone", False)],
+)
+def test_a_dead_letter_queue_that_is_down_keeps_no_consumer(node: Node, text: str, *, goes_on: bool) -> None:
+    """A consumer starts again though the node of its dead letters is down, if it took messages once."""
+    down = False
+
+    def attaches(link: Any) -> bool:
+        if not (down and str(link.remote_target.address) == "/queues/dead"):
+            return True
+        link.open()
+        link.condition = proton.Condition("amqp:internal-error", text)
+        link.close()
+        return False
+
+    node.attaches = attaches
+    asked = Asked(node)
+    assert asked.subscribed("queue://classic", dead_letters=("queue://dead",)).error is None
+    down = True
+    node.cut()
+    settings = redelivery.parse_uri(f"amqp://127.0.0.1:{node.port}")
+    asked.adapter.open(Opening(settings, settings.endpoints[0], 2, SystemClock()), asked._take)
+    error = asked.subscribed("queue://classic", 2, dead_letters=("queue://dead",)).error
+    assert (error is None) is goes_on

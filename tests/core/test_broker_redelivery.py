@@ -189,6 +189,17 @@ def test_a_copy_that_is_redelivered_is_no_second_one() -> None:
     assert again.outcome is None
 
 
+def test_what_was_delivered_before_is_no_second_copy() -> None:
+    """A copy with the redelivered flag is handled, though nothing is remembered of it: a second copy has no flag."""
+    at, told = twice(answered=False)
+    first = come(at, told)
+    assert at.want() is first
+    again = Copy(told, at.epoch, 8)
+    again.mark = True
+    at.feed(Arrived(1, [again]))
+    assert at.want() is again
+
+
 def test_a_copy_that_was_sent_once_has_no_second() -> None:
     """Two arrivals of one name are two messages, if this client has sent the copy once."""
     at = bench(CONFIRMED)

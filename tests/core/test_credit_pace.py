@@ -92,13 +92,14 @@ def test_an_application_that_keeps_messages_gets_more() -> None:
 
 
 @BOTH
-def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
-    """Two workers of 10 ms keep their first credit, and never wait."""
-    world = CreditWorld(able, messages=2000)
+@pytest.mark.parametrize("handler", [0.01, 0.1])
+def test_slow_handlers_keep_a_small_credit(able: Capabilities, handler: float) -> None:
+    """Two workers of 10 or 100 ms keep their first credit, and never wait."""
+    world = CreditWorld(able, messages=2000, handler=lambda _: handler)
     world.run()
     assert len(world.done) == 2000
     assert world.most_unsettled == 6
-    assert world.rate() >= 0.99 * 200
+    assert world.rate() >= 0.99 * 2 / handler
 
 
 @pytest.mark.ci("a second of fast handlers, step by step: 0.5 s each")
@@ -133,11 +134,11 @@ def test_a_slow_link_does_not_keep_the_credit_small(able: Capabilities, away: fl
 
 
 def test_a_trickle_of_messages_is_no_slow_link() -> None:
-    """The credit is doubled on trial; a rate that does not grow with it, as of a slow producer, ends the trials."""
+    """A queue to which a slow producer sends has a second of work here at most, and its workers wait."""
     pace = CreditPace(6)
     assert looked(pace, *((float(second), 20 * second, 20 * second, 0) for second in range(60)))[-1] == 12
-    # A producer that becomes faster is another case.
-    assert looked(pace, (60.0, 1300, 1300, 0), (61.0, 1400, 1400, 0))[-1] == 48
+    trickle = ((60.0 + second, 1180 + 100 * second, 1180 + 100 * second, 0) for second in range(60))
+    assert looked(pace, *trickle)[-1] <= 100
 
 
 def test_handlers_that_become_slow_get_less_where_credit_flows() -> None:

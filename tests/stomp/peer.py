@@ -138,6 +138,11 @@ class ScriptedPeer:
         del frame
         return False
 
+    def error_over(self, frame: bytes) -> bytes | None:
+        """Return the ERROR with which this broker closes the connection over this frame; None: it does not."""
+        del frame
+        return None
+
     def answer(self, frame: bytes) -> bytes | None:
         """Return the answer to this CONNECT; None: the broker closes the connection instead."""
         del frame
@@ -150,6 +155,9 @@ class ScriptedPeer:
             for each in frames:
                 command = each.lstrip(b"\n").partition(b"\n")[0]
                 if self.ends_over(each.lstrip(b"\n")):
+                    return
+                if (error := self.error_over(each.lstrip(b"\n"))) is not None:
+                    accepted.sendall(error)
                     return
                 if command == b"CONNECT":
                     if (answer := self.answer(each)) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.eventually import eventually
 from tests.stomp.peer import ScriptedPeer
@@ -68,4 +68,45 @@ def test_a_refused_copy_cuts_the_consumers_once(monkeypatch: pytest.MonkeyPatch)
             eventually(lambda: connection.report().poisoned == 1)
             assert connection.health().connection.reconnects == 1
             letters = peer.letters
+            # The next one goes over the consumer's connection again.
+            adapter: Any = connection._driver._adapter
+            assert adapter._doubtful == set()
     assert (letters, runs.count(b"bad")) == (4, 1)
+
+
+class Down(Refusing):
+    """A RabbitMQ whose dead-letter queue is on a node that stops."""
+
+    def ends_over(self, frame: bytes) -> bool:
+        # Operators restart the node to which the consumer is connected, too.
+        return self.stops.is_set() and frame.startswith(b"ACK")
+
+    def error_over(self, frame: bytes) -> bytes | None:
+        if not (self.stops.is_set() and frame.startswith(b"SEND") and b"/queue/DLQ" in frame):
+            return None
+        self.refused += 1
+        return (
+            b"ERROR\nmessage:not_found\nversion:1.0,1.1,1.2\n\n"
+            b"NOT_FOUND - queue 'DLQ' in vhost '/' process is stopped by supervisor\0"
+        )
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.stops = threading.Event()
+        super().__init__()
+
+
+def test_a_dead_letter_queue_that_is_down_keeps_no_consumer() -> None:
+    """A consumer starts again though the node of its dead letters is down: one check is refused, and no later one."""
+    handled: list[bytes] = []
+
+    def handle(message: redelivery.Message) -> None:
+        handled.append(message.body)
+        peer.stops.set()
+
+    with Down() as peer, redelivery.connect(f"failover:({peer.uri})?initialReconnectDelay=10") as connection:
+        connection.listen("orders", handle)
+        connection.start()
+        eventually(lambda: connection.health().connection.reconnects >= 2)
+        eventually(lambda: connection.health().consumers[0].state == "consuming")
+    assert peer.refused == 1

@@ -32,8 +32,9 @@ STEP, STEP_SECONDS = 4, 0.1
 # window would be that of the network.
 TURNS, ENOUGH = 8, 256
 # Over a link so slow that a turn of the credit takes a good part of WAITING, half a second of work is not enough. There
-# the credit is doubled after FAR_TURNS turns that take FAR seconds, as long as the rate has become GAIN times the last.
-FAR, FAR_TURNS, GAIN = 0.25, 2, 1.4
+# the credit is doubled while workers wait, if FAR_TURNS turns take FAR seconds and less than SHRINKS_AFTER: a queue to
+# which messages trickle has a second of work at most.
+FAR, FAR_TURNS = 0.25, 2
 # Seconds that a measurement covers at least before the credit grows; and seconds after which it may shrink.
 PERIOD, SHRINKS_AFTER = 0.02, 1.0
 
@@ -53,7 +54,7 @@ class CreditPace:
     """
 
     __slots__ = (
-        "_at", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_probed", "_settled", "_shrinks",
+        "_at", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_settled", "_shrinks",
         "_waits", "credit", "due_at", "due_by", "limit",
     )  # fmt: skip
 
@@ -76,8 +77,6 @@ class CreditPace:
         # The time starts with the first message: an empty queue is no measure of the handlers.
         self._at: float | None = None
         self._settled = self._waits = 0
-        # Rate at which the credit has grown last.
-        self._probed = 0.0
         self.due_at: float = 1
         """Number of settled messages on this connection at which `look` is due."""
         self.due_by = inf
@@ -139,14 +138,8 @@ class CreditPace:
             rate = done / elapsed if elapsed > 0 else inf
             if enough:
                 self._grow(rate, starved=starved)
-            if far and self.credit == before and rate >= GAIN * self._probed:
+            if far and self.credit == before:
                 self.credit = min(self.limit, 2 * before)
-            if self.credit > before:
-                self._probed = rate
-                if far:
-                    # The new credit arrives after one more turn of the old one: the rate is measured from then on.
-                    self._at, self.due_at, self.due_by = None, settled + before, inf
-                    return True
             if elapsed >= SHRINKS_AFTER and self.credit == before:
                 self._shrink(rate, ready)
             self._mark(now, settled, waits)
