@@ -292,3 +292,13 @@ def test_a_file_that_is_removed_under_a_ledger_is_named(tmp_path: Path, end: str
         for each in tmp_path.iterdir():
             each.unlink()
     assert stopped == [1, 1]
+
+
+def test_the_oldest_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more entries than one piece looks at, those beyond the limit are removed, the oldest ones."""
+    monkeypatch.setattr(pruning, "PIECE", 2)
+    database = Database(tmp_path / "ledger.db", 5)
+    for number in range(10):
+        fill(database, number)
+    assert left(database, 3) == {7, 8, 9}
+    database.close()
