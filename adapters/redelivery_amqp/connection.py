@@ -121,7 +121,7 @@ class AmqpConnection:
         sasl.allow_insecure_mechs = True
         # proton announces half of it, and looks once in each: it notices a silent broker after one to two of them, that
         # is after two heart-beats at most, as over STOMP (measured: docs/measured/amqp.md, "Heart-beats").
-        transport.idle_timeout = max(settings.heartbeat, SHORTEST)
+        transport.idle_timeout = min(2 * settings.heartbeat, max(settings.heartbeat, SHORTEST))
         return connection, transport
 
     def _welcome(self) -> None:
