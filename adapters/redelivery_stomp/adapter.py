@@ -234,7 +234,9 @@ class StompAdapter:
             # A refusal is about the copy's destination: the engine sends it again, later each time; no consumer stops.
             self._confirmed(delivery, error)
 
-        if self._apart is not None and link.profile.closes and place in doubtful:
+        # One that was not confirmed may be the cause itself: too large, or one that its place refuses.
+        tried = delivery.record is not None and delivery.record.tries > 1
+        if self._apart is not None and link.profile.closes and (tried or place in doubtful):
             self._apart.send(lambda other, done: self._write_send(other, copy, headers, done), answer)
         else:
             self._write_send(link, copy, headers, answer)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from redelivery.adapter import AdapterEvent, Opening, Sink
-    from redelivery_stomp.receipts import Answer
+    from redelivery_stomp.receipts import Answer, Receipts
 
 __all__ = ["CopyConnection"]
 
@@ -34,6 +34,11 @@ class OpenLink(Protocol):
     @property
     def over(self) -> bool:
         """True if nothing more can be written."""
+        ...
+
+    @property
+    def receipts(self) -> Receipts:
+        """The requests without an answer."""
         ...
 
     @property
@@ -79,29 +84,39 @@ class CopyConnection(Generic[Link]):
 
     def _run(self) -> None:
         while (copy := self._next()) is not None:
-            self._send(*copy)
-        link = self._link
-        if link is not None:
-            link.abandon()
+            write, answer = copy
+            try:
+                self._send(write, answer)
+            except Exception as error:  # noqa: BLE001 - the thread must go on: other copies would wait for ever
+                self._tell(
+                    answer, AdapterError(f"the copy cannot be written: {type(error).__name__}: {error}")
+                )
 
     def _next(self) -> tuple[Callable[[Link, Answer], None], Answer] | None:
-        """Wait for a copy; return None, and let the thread end, if none comes."""
-        try:
-            copy = self._copies.get(timeout=IDLE)
-        except Empty:
-            copy = None
-        with self._lock:
-            if copy is None and not self._ended and not self._copies.empty():
-                copy = self._copies.get()
-            if copy is None or self._ended:
-                self._thread = None
-                return None
-        return copy
+        """Wait for a copy; return None, and let the thread end, if none comes and none is without an answer."""
+        while True:
+            try:
+                copy = self._copies.get(timeout=IDLE)
+            except Empty:
+                copy = None
+            with self._lock:
+                if self._ended:
+                    return None
+                if copy is not None:
+                    return copy
+                # A broker without memory, or with a full address, answers when it has room again.
+                waits = self._link is not None and not self._link.over and len(self._link.receipts) > 0
+                if not self._copies.empty() or waits:
+                    continue
+                # From now on another copy makes a thread and a connection of its own.
+                link, self._link, self._thread = self._link, None, None
+            if link is not None:
+                link.abandon()
+            return None
 
     def _send(self, write: Callable[[Link, Answer], None], tell: Answer) -> None:
         def answer(error: RedeliveryError | None) -> None:
-            if not self._ended:
-                tell(error)
+            self._tell(tell, error)
 
         try:
             link = self._standing()
@@ -110,6 +125,14 @@ class CopyConnection(Generic[Link]):
             return
         with link.order:
             write(link, answer)
+        if link.over:
+            # It was lost meanwhile: no loss is reported, and the end may have answered before this receipt was there.
+            for late in link.receipts.all():
+                late(TransportError("the connection for copies was lost"))
+
+    def _tell(self, tell: Answer, error: RedeliveryError | None) -> None:
+        if not self._ended:
+            tell(error)
 
     def _standing(self) -> Link:
         """Return the open connection, or a new one. Raises as `Adapter.open` does."""

@@ -37,6 +37,10 @@ class Receipts:
         # Requests with an answer that the broker may still refuse: the last one of each `destination` header.
         self._doubtful: dict[str, Answer] = {}
 
+    def __len__(self) -> int:
+        """Return the number of requests without an answer."""
+        return len(self._waiting)
+
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
 

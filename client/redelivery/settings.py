@@ -94,8 +94,7 @@ class Endpoint:
     def __str__(self) -> str:
         """Return the address as a URI, without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        at = "" if self.ip is None else f" ({self.ip})"
-        return f"{self.scheme}://{host}:{self.port}{at}" if self.port else f"{self.scheme}://{host}"
+        return f"{self.scheme}://{host}:{self.port}" if self.port else f"{self.scheme}://{host}"
 
 
 @dataclass(frozen=True, slots=True)

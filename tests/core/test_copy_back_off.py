@@ -32,7 +32,7 @@ def test_a_confirmation_ends_the_back_off_of_its_place() -> None:
     """A place that confirms a copy has no back-off any more, and no error."""
     places, letter = CopyBackOffs(), Copy("a")
     places.sent(letter, DEAD)
-    places.refused(letter, AdapterError("it is full"))
+    places.refused(letter, AdapterError("it is full"), 0.0)
     places.sent(letter, DEAD)
     places.lost(1.0)
     assert str(places.error) == "it is full"

@@ -12,6 +12,7 @@ from tests.driver.twins import eventually
 
 import redelivery
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.adapter import Agreed
 from redelivery.core.commands import Subscribe
 from redelivery.driver.connection.health_check import HealthCheck
 
@@ -248,6 +249,9 @@ def test_a_silent_broker_is_not_ready(twin: Twin, monkeypatch: pytest.MonkeyPatc
     connection = twin.connect()
     twin.listen(connection, "q", lambda _: None)
     assert connection.health().connection.silent_s is None, "the embedded broker has no heart-beats"
+    monkeypatch.setattr(connection._driver._adapter, "silence", lambda: 99.0, raising=False)
+    assert connection.health().ready, "a broker that sends no heart-beats may be silent"
+    connection._driver._agreed = Agreed("x", 10.0, 10.0)
     for silence, ready in ((19.0, True), (21.0, False)):
         monkeypatch.setattr(connection._driver._adapter, "silence", lambda s=silence: s, raising=False)
         health = connection.health()

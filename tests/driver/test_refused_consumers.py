@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -193,3 +194,56 @@ def test_a_send_at_a_lost_connection_says_that_it_may_have_arrived(twin: Twin) -
     twin.clock.call_later(1, twin.broker.cut)
     with pytest.raises(redelivery.TransportError, match="the message to queue://orders may have been sent"):
         twin.call(connection.send("orders", "a"), over=2)
+
+
+def test_a_refusal_that_cuts_the_others_is_seldom(twin: Twin) -> None:
+    """Where a refusal ends the connection, as over STOMP, the consumer is tried after 30 s, 60 s, and so on."""
+    times: list[float] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, ConsumerRefused):
+            times.append(round(twin.clock.monotonic(), 1))
+            twin.clock.call_later(0.1, twin.broker.cut)
+
+    connection = twin.connect(observers=[observe])
+    down, _ = twin.call(connection.consumer("down")), twin.call(connection.consumer("well"))
+    twin.broker.refuse_consumers("down")
+    twin.broker.cut()
+    for _ in range(100):
+        twin.advance(7)
+    gaps = [later - before for before, later in itertools.pairwise(times)]
+    assert len(gaps) == 4
+    assert gaps == pytest.approx([30, 60, 120, 240], abs=2)
+    twin.broker.accept_consumers()
+    twin.broker.send("down", "late")
+    assert body_of(twin.receive(down, 301)) == "late"
+
+
+def test_producers_keep_the_only_address(twin: Twin) -> None:
+    """With one address a connection whose only consumer is refused stays: it serves the producers."""
+    connection = twin.connect()
+    twin.call(connection.consumer("orders"))
+    twin.broker.refuse_consumers()
+    twin.broker.cut()
+    for number in range(60):
+        twin.advance(1)
+        twin.call(connection.send("others", str(number)))
+    assert connection.health().connection.reconnects == 1
+
+
+def test_a_consumer_that_is_served_late_begins_late(twin: Twin) -> None:
+    """What a dead letter was confirmed for is no message of an operator, though its consumer waits for minutes."""
+    connection = twin.connect("?jms.redeliveryPolicy.maximumRedeliveries=0")
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "bad")
+    # The copy is confirmed, and the acceptance of its original is lost.
+    twin.broker.drop_accepts()
+    twin.receive(consumer).poison("bad")
+    twin.advance(0)
+    twin.call(connection.consumer("others"))
+    twin.broker.refuse_consumers("orders")
+    twin.broker.cut()
+    twin.advance(200)
+    twin.broker.accept_consumers()
+    assert twin.receive(consumer, 60) is None
+    assert connection.report().poisoned == 1

@@ -55,6 +55,19 @@ class CopyBackOffs:
         """Why the last copy to a place is not confirmed; None: all places have confirmed theirs."""
         return next((each.error for each in self._places.values() if each.error is not None), None)
 
+    def waits_until(self, place: Place, now: float) -> float | None:
+        """Return when a copy may be sent to a place; None: now.
+
+        A place that has refused the last one gets one copy at a time: each refusal may cost a connection.
+        """
+        state = self._places.get(place)
+        if state is None:
+            return None
+        until = state.waits_until(now)
+        if until is None and state.error is not None and place in self._unanswered.values():
+            return now + FIRST
+        return until
+
     def sent(self, delivery: Delivery, place: Place) -> None:
         """Note that a copy of this delivery, or its poison acknowledgement, is sent."""
         self._unanswered[delivery] = place
@@ -65,10 +78,10 @@ class CopyBackOffs:
         # A place that takes copies needs no memory: there are as many as origins of redriven messages.
         self._places.pop(self._unanswered.pop(delivery, None), None)
 
-    def refused(self, delivery: Delivery, error: RedeliveryError) -> CopyBackOff:
+    def refused(self, delivery: Delivery, error: RedeliveryError, now: float) -> CopyBackOff:
         """Note that the broker has refused a copy; return the state of its place."""
         state = self.of(self._unanswered.pop(delivery, None))
-        state.refused(error)
+        state.refused(error, now)
         return state
 
     def forget(self, delivery: Delivery) -> None:
@@ -100,12 +113,12 @@ class CopyBackOffs:
 class CopyBackOff:
     """Refusals and losses of the copies to one place. Times are of any steady clock, in seconds."""
 
-    __slots__ = ("_losses", "_refused", "_reported", "_sent", "_until", "error")
+    __slots__ = ("_losses", "_refusals", "_refused", "_reported", "_sent", "_until", "error")
 
     def __init__(self) -> None:
         # True if a copy was sent over this connection, and none was confirmed after it.
         self._sent = self._refused = False
-        self._losses = 0
+        self._losses = self._refusals = 0
         self._until = self._reported = -inf
         # Why the last copy is not confirmed; None: the last answer was a confirmation.
         self.error: RedeliveryError | None = None
@@ -118,9 +131,11 @@ class CopyBackOff:
         """Note that a copy is sent."""
         self._sent = True
 
-    def refused(self, error: RedeliveryError) -> None:
+    def refused(self, error: RedeliveryError, now: float) -> None:
         """Note that the broker has refused one: if it closes the connection now, that is the reason."""
         self._refused, self.error = True, error
+        self._refusals += 1
+        self._until = max(self._until, now + back_off(self._refusals))
 
     def lost(self, now: float) -> int:
         """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""

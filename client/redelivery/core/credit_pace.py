@@ -133,7 +133,7 @@ class CreditPace:
         elapsed, done = now - self._at, settled - self._settled
         starved = (waits - self._waits) * 2 * before >= done
         enough = done >= self._needed() and elapsed >= self._period
-        far = starved and elapsed >= FAR and done >= FAR_TURNS * before
+        far = starved and FAR <= elapsed < SHRINKS_AFTER and done >= FAR_TURNS * before
         if enough or far or elapsed >= SHRINKS_AFTER:
             rate = done / elapsed if elapsed > 0 else inf
             if enough:

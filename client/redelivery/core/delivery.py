@@ -54,7 +54,7 @@ class Record:
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
         "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure",
         "losses", "lost_at", "name", "poisoned", "returns", "runner", "spared", "strong", "succeeded",
-        "tries", "uncharged",
+        "tries", "uncharged", "unheard",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -94,6 +94,9 @@ class Record:
         self.tries = 0  # poison acknowledgements tried
         self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
+        self.unheard = (
+            False  # a copy may be at the broker: its answer, or the acceptance of the original, was lost
+        )
         self.aside: float | None = None  # when the log reports it again
 
     def apart(self) -> Record:

@@ -306,7 +306,7 @@ class Engine:
                 delivery.record = record
             return self._returns.one(delivery)
         if record is None:
-            if (why := self._seen(delivery, age)) is not None:
+            if (why := self._seen(delivery, age, now)) is not None:
                 return self._accept_unseen(delivery, why, now)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
@@ -325,19 +325,19 @@ class Engine:
             self._schedule.park(delivery, now + LOOK)
         return NOTHING
 
-    def _seen(self, delivery: Delivery, age: float) -> str | None:
+    def _seen(self, delivery: Delivery, age: float, now: float) -> str | None:
         """Return why a message without a record is accepted without being handled; None: it is handled."""
         marks = self._capabilities is None or self._capabilities.marks
         if self._history.accepted_before(delivery, age, marks=marks):
             return ACCEPTED
-        return DOUBLE if self._is_double(delivery) else None
+        return DOUBLE if self._is_double(delivery, now) else None
 
-    def _is_double(self, delivery: Delivery) -> bool:
+    def _is_double(self, delivery: Delivery, now: float) -> bool:
         """Return True for a second delayed copy of one delivery. One that was delivered before is never such a copy."""
         if self._rescheduling is None or delivery.redelivered:
             return False
         name = delivery.noted.get(COPY)
-        return isinstance(name, str) and self._history.is_double(name)
+        return isinstance(name, str) and self._history.is_double(name, now)
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Admit a delivery of a remembered message: its handling continues where it was."""
@@ -678,7 +678,8 @@ class Engine:
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.
-        counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
+        able = self._capabilities
+        counted = unsettled if able is not None and (able.counts or able.loss_limit is not None) else ()
         for delivery in (*counted, *self._running):
             delivery.record = delivery.record or Record()
         # A closing consumer leaves the broker running: it will have processed the acknowledgements it received.

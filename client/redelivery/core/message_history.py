@@ -76,7 +76,7 @@ class MessageHistory:
         # True if this connection is at another address than the last one.
         self._moved = False
         # Delayed copies that were sent again, by their names: how many there may be, and how many have arrived.
-        self._doubles: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._doubles: OrderedDict[str, tuple[int, int, float]] = OrderedDict()
         # Messages that the broker was asked to delay, in case it has not read that.
         self.rescheduled = Rescheduled(self._lock)
 
@@ -156,21 +156,21 @@ class MessageHistory:
             return taken
         return not (marks and not self._moved) and (not strong or (soon and delivery.dated))
 
-    def sent_again(self, name: str) -> None:
-        """Note that a delayed copy was sent once more: the broker may have one more of it."""
+    def sent_again(self, name: str, until: float) -> None:
+        """Note that a delayed copy was sent once more, and that the broker may have one more of it, until then."""
         with self._lock:
-            copies, arrived = self._doubles.pop(name, (1, 0))
-            self._doubles[name] = copies + 1, arrived
+            copies, arrived, _ = self._doubles.pop(name, (1, 0, until))
+            self._doubles[name] = copies + 1, arrived, until
             if len(self._doubles) > RECALL:
                 self._doubles.popitem(last=False)
 
-    def is_double(self, name: str) -> bool:
+    def is_double(self, name: str, now: float) -> bool:
         """Count the first delivery of a delayed copy; return True if it is not the first copy of this name."""
         with self._lock:
-            copies, arrived = self._doubles.pop(name, (0, 0))
+            copies, arrived, until = self._doubles.pop(name, (0, 0, now))
             if arrived + 1 < copies:
-                self._doubles[name] = copies, arrived + 1
-            return arrived > 0
+                self._doubles[name] = copies, arrived + 1, until
+            return arrived > 0 and now <= until
 
     # A handler of a lost delivery.
 

@@ -130,13 +130,16 @@ class PendingConfirms:
         place: Place = None
         if isinstance(command, Forward):
             place = command.copy.destination, command.copy.delay is not None
-        if (until := self._back_offs.of(place).waits_until(now)) is not None:
+        if (until := self._back_offs.waits_until(place, now)) is not None:
             self._alarm(delivery, record, until)
             return (Postponed(command, until - now),)
         self._back_offs.sent(delivery, place)
         self.in_doubt.add(delivery)
-        if record.tries and record.name is not None and not record.poisoned:
-            self._history.sent_again(record.name)
+        if record.unheard and record.name is not None and not record.poisoned:
+            # It may be at the broker already. The broker forgets a name that nobody waits for, as this process does.
+            if self._capabilities.marks and not self._capabilities.drops_second_copy:
+                self._history.sent_again(record.name, (record.returns or now) + ACKNOWLEDGED)
+            record.unheard = False
         record.tries += 1
         record.copied = isinstance(command, Forward)
         self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
@@ -167,7 +170,7 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
-            state = self._back_offs.refused(delivery, error)
+            state = self._back_offs.refused(delivery, error, now)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
             return (Refused(delivery, error, delay, again=state.is_reported(now)),)
@@ -178,7 +181,7 @@ class PendingConfirms:
         else:
             if record.poisoned:  # not a delayed copy
                 self._counts.poisoned += 1
-            record.confirmed = True
+            record.confirmed = record.unheard = True
         self._settle(delivery)
         if not record.copied:
             self._history.poisoned(delivery, record, now + STORED)
@@ -241,6 +244,9 @@ class PendingConfirms:
 
     def lost(self) -> list[Delivery]:
         """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""
+        for delivery in self.in_doubt:
+            if delivery.record is not None:
+                delivery.record.unheard = True
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery import events
-from redelivery.adapter import AdapterEvent, Browsed, Hearing, Opening, Sent, Subscribed
+from redelivery.adapter import AdapterEvent, Agreeing, Browsed, Hearing, Opening, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.clock import capped, join_within
 from redelivery.core.commands import Commit, Send, Unsubscribe
@@ -49,7 +49,7 @@ from redelivery.log import logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redelivery.adapter import Adapter
+    from redelivery.adapter import Adapter, Agreed
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
@@ -113,6 +113,7 @@ class ConnectionDriver:
         self.refused_consumers = RefusedConsumers(settings.failover)
         self._plain_passwords = PlainPasswords(settings)
         self._connected_at = 0.0
+        self._agreed: Agreed | None = None
         self._poked = self._polling = False
         # Dispatchers with settlements, and with timers: few of thousands. A dispatcher first has something, then adds
         # itself. The thread works in the opposite order (first it removes one, then it checks it). Nothing is missed.
@@ -134,9 +135,9 @@ class ConnectionDriver:
         return self._adapter.silence() if self._up and isinstance(self._adapter, Hearing) else None
 
     @property
-    def heartbeat(self) -> float:
-        """Seconds between two heart-beats that the broker is asked for."""
-        return self._settings.heartbeat
+    def heartbeat(self) -> float | None:
+        """Most seconds between two heart-beats of the broker, as agreed; None: it sends none."""
+        return None if self._agreed is None else self._agreed.expects
 
     @property
     def subscribe_timeout(self) -> float:
@@ -152,6 +153,8 @@ class ConnectionDriver:
         self._plain_passwords.before(endpoint)
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
         self.capabilities = self._adapter.open(opening, self._sink)
+        # Now, not in a probe: the adapter may take a lock for it.
+        self._agreed = self._adapter.agreed() if isinstance(self._adapter, Agreeing) else None
         # Not the epoch: it counts addresses that did not answer, too.
         again, self._addresses.current = bool(self._addresses.current), str(endpoint)
         self.signs.connected(str(endpoint), self.capabilities, self._clock.monotonic())
@@ -167,8 +170,8 @@ class ConnectionDriver:
                 dispatchers = list(self.dispatchers.values())
                 # These commands were for the lost connection.
                 self._deferred.clear()
-                if self.refused_consumers.all_of(self.dispatchers):
-                    self.refused_consumers.all_with_next()
+                # Those that were refused with the last connection are subscribed at once, or later.
+                self.refused_consumers.leaves(self.dispatchers, self._addresses.number)
                 self._clock.notify(self._turn, MANY)
             for dispatcher in dispatchers if self._up else ():
                 if not self.refused_consumers.waits(dispatcher.subscribe.consumer):
@@ -186,15 +189,19 @@ class ConnectionDriver:
         if self._up:
             self._standing.end(None)
 
-    def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
-        """Subscribe a dispatcher on the connection of this epoch, unless the dispatcher has ended."""
+    def _introduce(self, dispatcher: Dispatcher, epoch: int, since: float | None = None) -> None:
+        """Subscribe a dispatcher on the connection of this epoch, unless the dispatcher has ended.
+
+        `since`: when its part of the connection begins; None: with the connection.
+        """
         if dispatcher.closed:
             future = self._subscribing.pop(dispatcher.subscribe.consumer, None)
             end(future, TransportError("the consumer was closed before it was subscribed"))
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of that epoch; credit follows the subscription.
-        event = Connected(epoch, self.capabilities, self._addresses.current, self._connected_at)
+        began = self._connected_at if since is None else since
+        event = Connected(epoch, self.capabilities, self._addresses.current, began)
         commands = dispatcher.connected(event)
         if self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher:  # not closed meanwhile
             # If the next connection is open already, the adapter drops these commands: their epoch is old.
@@ -399,10 +406,11 @@ class ConnectionDriver:
             self._lost_epoch = event.epoch
             dispatchers = list(self.dispatchers.values())
             # Counted for the whole connection: each time another consumer may get the message.
-            stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
+            now = self._clock.monotonic()
+            stop = self.protocol_poison.accuse(event.suspect, event.error, now)
+            self.refused_consumers.lost(now, alone=self.refused_consumers.all_of(self.dispatchers))
         stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
         self.browsers.lost(event.error)
-        now = self._clock.monotonic()
         self.shared_history.connection_lost(now, event.epoch, now - self._connected_at)
         for dispatcher in dispatchers:
             dispatcher.feed(stopping)
@@ -647,21 +655,20 @@ class ConnectionDriver:
     def _subscribe_again(self) -> None:
         """Subscribe the refused consumers that are due; end a connection that serves none of its consumers."""
         with self._lock:
-            serves_none = self.refused_consumers.all_of(self.dispatchers)
+            why = next(iter(filter(None, map(self.refused_consumers.reason, self.dispatchers))), None)
+            serves_none = self.refused_consumers.leaves(self.dispatchers, self._addresses.number)
             due = [] if serves_none else self.refused_consumers.due(self._clock.monotonic())
             epoch = self._epoch
         if serves_none:
-            self._leave(epoch)
+            self._leave(epoch, why)
         with self._introducing:
             for dispatcher in [
                 found for number in due if (found := self.dispatchers.get(number)) is not None
             ]:
                 self._introduce(dispatcher, epoch)
 
-    def _leave(self, epoch: int) -> None:
+    def _leave(self, epoch: int, why: AdapterError | None) -> None:
         """Treat the connection as lost: the next address may serve the consumers."""
-        why = next(iter(filter(None, map(self.refused_consumers.reason, self.dispatchers))), None)
-        self.refused_consumers.all_with_next()
         self._adapter.close(0)
         told = "" if why is None else f": {why}"
         self._lost(
@@ -685,7 +692,8 @@ class ConnectionDriver:
         if self._settings.failover.max_reconnect_attempts == 0:
             self._give_up(TransportError("the connection was lost, and maxReconnectAttempts is 0"))
             return
-        stood = 0.0 if self.refused_consumers.unserved else self._clock.monotonic() - self._connected_at
+        # One that served no consumer was left, or the consumers are asked later.
+        stood = inf if self.refused_consumers.unserved else self._clock.monotonic() - self._connected_at
         self._nap(self._addresses.delay_after_loss(stood))
         self.signs.connecting = True
         try:

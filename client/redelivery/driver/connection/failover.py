@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from redelivery.errors import AdapterError, RedeliveryError, TransportError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tenacity import Retrying
 
@@ -36,15 +37,22 @@ class FailoverAddresses:
         """Address of the last connection."""
         self.failed = False
         """True if once no address has answered."""
-        self._named = settings.endpoints
+        self._named = list(settings.endpoints)
         self._failover = settings.failover
         self._look_up = look_up
-        self._random = Random()  # noqa: S311 - spreads clients over brokers, protects nothing
-        # Place of each address in the order; drawn once, if they are shuffled.
-        self._places: dict[Endpoint, float] = {}
+        # Made at the first use: processes that are forked before must not draw the same.
+        self._random: Random | None = None
+        self._salt = 0.0
         self._last: Endpoint | None = None
+        # Number of addresses of each name, at its last look-up.
+        self._counts: dict[Endpoint, int] = {}
         # Connections in a row that were up for less than `STEADY` seconds.
         self._fleeting = 0
+
+    @property
+    def number(self) -> int:
+        """Number of addresses, as far as the names were looked up."""
+        return sum(self._counts.get(name, 1) for name in self._named)
 
     def delay_after_loss(self, stood: float) -> float:
         """Return the delay in seconds after the loss of a connection that was up for `stood` seconds.
@@ -56,7 +64,7 @@ class FailoverAddresses:
 
     def draw(self) -> float:
         """Draw by how much a delay is shortened, from 0 to 1. Clients of the embedded broker are no crowd: 0."""
-        return self._random.random() if self._named[0].port else 0.0
+        return self._own_random().random() if self._named[0].port else 0.0
 
     def try_each(self, connect: Callable[[Endpoint], None]) -> None:
         """Connect to each address in turn, from the one after the last, until one answers.
@@ -65,7 +73,7 @@ class FailoverAddresses:
 
         Raises:
             TransportError: None has answered.
-            AdapterError: All have refused the log-in.
+            AdapterError: One has refused the log-in, and none has accepted it.
         """
         failures: list[TransportError | AdapterError] = []
         for endpoint in self._round():
@@ -79,21 +87,42 @@ class FailoverAddresses:
             else:
                 return
         self.failed = True
-        refused = all(isinstance(error, AdapterError) for error in failures)
         text = "; ".join(map(str, failures))
+        refused = any(isinstance(error, AdapterError) for error in failures)
         raise AdapterError(text, passes=False) if refused else TransportError(text)
 
-    def _round(self) -> list[Endpoint]:
-        """Return all addresses, from the one after the last. Names are looked up again: their nodes may move."""
-        found = [address for name in self._named for address in self._look_up(name)]
+    def _round(self) -> Iterator[Endpoint]:
+        """Yield all addresses, from the one after the last. Each name is looked up in its turn: its nodes may move."""
+        names = self._named
+        if self._last is None:
+            if self._failover.randomize:
+                self._own_random().shuffle(names)
+            for name in names:
+                yield from self._addresses_of(name)
+            return
+        last = self._last
+        at = names.index(replace(last, ip=None))
+        own = self._addresses_of(names[at])
+        after = own.index(last) + 1 if last in own else 0
+        yield from own[after:]
+        for name in names[at + 1 :] + names[:at]:
+            yield from self._addresses_of(name)
+        yield from own[:after]
+
+    def _addresses_of(self, name: Endpoint) -> list[Endpoint]:
+        """Return the addresses of a name; shuffled by a rule that is the same in each round."""
+        found = list(self._look_up(name))
+        self._counts[name] = len(found)
         if self._failover.randomize:
-            for address in found:
-                self._places.setdefault(address, self._random.random())
-            found.sort(key=self._places.__getitem__)
-        if self._last in found:
-            after = found.index(self._last) + 1
-            found = found[after:] + found[:after]
+            self._own_random()
+            found.sort(key=lambda address: hash((self._salt, address.ip)))
         return found
+
+    def _own_random(self) -> Random:
+        if self._random is None:
+            self._random = Random()  # noqa: S311 - spreads clients over brokers, protects nothing
+            self._salt = self._random.random()
+        return self._random
 
 
 def starting(

@@ -216,7 +216,8 @@ class HealthCheck:
         if self._closed:
             return ["the connection is closed"]
         reasons = [] if self._driver.up else ["not connected"]
-        if self._silence is not None and self._silence > 2 * self._driver.heartbeat:
+        beat = self._driver.heartbeat
+        if self._silence is not None and beat is not None and self._silence > 2 * beat:
             reasons.append(f"nothing was heard from the broker for {self._silence:.0f} s")
         if self._drained:
             reasons.append("draining")

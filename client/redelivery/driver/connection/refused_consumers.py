@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["RefusedConsumers"]
 
-# Seconds before a refused consumer is subscribed again; doubled by each refusal, up to `maxReconnectDelay`. Not the 10
-# ms of failover: over STOMP each try may cost the connection, and RabbitMQ counts that against the others' messages.
+# Seconds before a refused consumer is subscribed again; doubled by each refusal, up to `maxReconnectDelay`.
 FIRST = 1.0
+# The same where the refusal has cost the connection, as over STOMP: the others lose their messages with it, and
+# RabbitMQ 4 drops a message of a quorum queue after twenty times.
+FIRST_CUT, LONGEST_CUT = 30.0, 300.0
+# Seconds after a refusal in which the end of the connection counts as its consequence.
+AT_ONCE = 2.0
 
 
 @dataclass(slots=True)
 class _Refused:
     error: AdapterError
+    at: float = 0.0
     times: int = 0
+    cuts: int = 0
     due: float | None = None
     """None: with the next connection."""
 
@@ -39,7 +45,9 @@ class RefusedConsumers:
 
     def __init__(self, failover: FailoverSettings) -> None:
         self.unserved = False
-        """True if the last connection served no consumer: the next one has a delay, however long that one was up."""
+        """True if the last connection served none of its consumers."""
+        # Connections in a row that were left, for the next address, since they served none.
+        self._left = 0
         self._failover = failover
         self._refused: dict[int, _Refused] = {}
         # Consumers that the broker has confirmed once.
@@ -59,7 +67,7 @@ class RefusedConsumers:
         if error.passes is False or not (consumer in self._known or (self.start_waits and error.passes)):
             return 0
         known = self._refused.setdefault(consumer, _Refused(error))
-        known.error, known.times = error, known.times + 1
+        known.error, known.at, known.times = error, now, known.times + 1
         if 0 <= self._failover.max_reconnect_attempts < known.times:
             self.forget(consumer)
             return 0
@@ -69,7 +77,7 @@ class RefusedConsumers:
     def confirmed(self, consumer: int) -> int:
         """Note that a consumer is confirmed; return how often it was refused in a row before."""
         self._known.add(consumer)
-        self.unserved = False
+        self.unserved, self._left = False, 0
         known = self._refused.pop(consumer, None)
         return 0 if known is None else known.times
 
@@ -77,6 +85,7 @@ class RefusedConsumers:
         """Forget a consumer that has ended, or was refused for good."""
         self._known.discard(consumer)
         self._refused.pop(consumer, None)
+        self.unserved = self.unserved and bool(self._refused)
 
     def reason(self, consumer: int) -> AdapterError | None:
         """Return the last refusal of a consumer since its last success; None: it was not refused."""
@@ -108,7 +117,24 @@ class RefusedConsumers:
             self._refused[number].due = None
         return found
 
-    def all_with_next(self) -> None:
-        """Subscribe all with the next connection: this one is given up."""
+    def lost(self, now: float, *, alone: bool) -> None:
+        """Note that the connection is lost. `alone`: no other consumer has lost anything by it."""
+        for known in self._refused.values():
+            if known.due is not None and not alone and now - known.at <= AT_ONCE:
+                known.cuts += 1
+                known.due = now + min(FIRST_CUT * 2.0 ** min(known.cuts - 1, 16), LONGEST_CUT)
+
+    def leaves(self, consumers: Iterable[int], addresses: int) -> bool:
+        """Return True if the next address is to be tried, as none of the consumers is served, and then take them all.
+
+        After each address was tried once, the connection stays: it serves the producers.
+        """
+        if not self.all_of(consumers):
+            return False
+        if self._left + 1 >= addresses:
+            self._left = 0
+            return False
+        self._left += 1
         for known in self._refused.values():
             known.due = None
+        return True
