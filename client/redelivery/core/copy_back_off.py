@@ -134,8 +134,10 @@ class CopyBackOff:
     def refused(self, error: RedeliveryError, now: float) -> None:
         """Note that the broker has refused one: if it closes the connection now, that is the reason."""
         self._refused, self.error = True, error
-        self._refusals += 1
-        self._until = max(self._until, now + back_off(self._refusals))
+        # Many that were sent together are refused together: that is one try.
+        if now >= self._until:
+            self._refusals += 1
+            self._until = now + back_off(self._refusals)
 
     def lost(self, now: float) -> int:
         """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""

@@ -94,9 +94,8 @@ class Record:
         self.tries = 0  # poison acknowledgements tried
         self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
-        self.unheard = (
-            False  # a copy may be at the broker: its answer, or the acceptance of the original, was lost
-        )
+        # A copy may be at the broker: its answer, or the acceptance of the original, was lost.
+        self.unheard = False
         self.aside: float | None = None  # when the log reports it again
 
     def apart(self) -> Record:
@@ -110,7 +109,7 @@ class Record:
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle
         other.failed_first, other.uncharged = self.failed_first, self.uncharged
-        other.losses = self.losses
+        other.losses, other.unheard = self.losses, self.unheard
         return other
 
 

@@ -662,10 +662,10 @@ class ConnectionDriver:
         if serves_none:
             self._leave(epoch, why)
         with self._introducing:
-            for dispatcher in [
-                found for number in due if (found := self.dispatchers.get(number)) is not None
-            ]:
-                self._introduce(dispatcher, epoch)
+            now = self._clock.monotonic()
+            for number in due:
+                if (dispatcher := self.dispatchers.get(number)) is not None:
+                    self._introduce(dispatcher, epoch, now)
 
     def _leave(self, epoch: int, why: AdapterError | None) -> None:
         """Treat the connection as lost: the next address may serve the consumers."""
