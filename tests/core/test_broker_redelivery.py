@@ -169,7 +169,7 @@ def test_a_second_copy_of_one_delivery_is_accepted_unseen(answered: bool) -> Non
     come(at, told, number=8)
     assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
     assert at.engine.counts.deduplicated == before + 1
-    # The next copy is none of those two, whoever has written it.
+    # The next copy is none of those two.
     third = come(at, told, number=9)
     assert at.want() is third
 
