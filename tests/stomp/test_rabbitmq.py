@@ -234,7 +234,7 @@ def test_the_virtual_host(option: str, host: str) -> None:
     ("version", "cautious"), [("4.3.6", True), ("4.0.5", True), ("3.13.7", False), ("", False)]
 )
 def test_a_quorum_queue_drops_what_many_losses_had(version: str, *, cautious: bool) -> None:
-    """A consumer that declares a quorum queue on RabbitMQ 4 gets a warning with its limit, and the policy that lifts it."""
+    """A consumer that declares a quorum queue on RabbitMQ 4 is warned of its limit, with the policy that lifts it."""
     profile = StompRabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
     command = Subscribe(1, "queue://shop.orders", window=10)
     able = profile.for_consumer(command, profile.able(version))
