@@ -136,7 +136,7 @@ class PendingConfirms:
         self._back_offs.sent(delivery, place)
         self.in_doubt.add(delivery)
         if record.unheard and record.name is not None and not record.poisoned:
-            # It may be at the broker already. Where the broker drops second copies itself, or marks no redelivery, nothing is kept.
+            # It may be at the broker already, unless the broker drops second copies itself.
             if self._capabilities.marks and not self._capabilities.drops_second_copy:
                 self._history.sent_again(record.name, (record.returns or now) + ACKNOWLEDGED)
             record.unheard = False
