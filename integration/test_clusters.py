@@ -85,14 +85,7 @@ REST = [row for row in ROWS if row not in OFTEN]
 
 
 @pytest.mark.full("a cluster, and minutes for each row")
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, marks=pytest.mark.xfail(reason=row.known, strict=False) if row.known else ())
-        for row in REST
-    ],
-    ids=[row.name for row in REST],
-)
+@pytest.mark.parametrize("row", REST, ids=[row.name for row in REST])
 def test_the_books_are_right(clusters: Callable[[str], Cluster], row: Row) -> None:
     """Whatever is done to a cluster, the consumer goes on, and no message is lost, early, or wrongly dead."""
     assert not ran(clusters(row.setup), row).wrong

@@ -38,9 +38,9 @@ __all__ = ["AmqpConnection"]
 
 # Conditions of a permanent refusal: the same log-in would be refused again.
 REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
-# Proton's condition where what arrives is no AMQP, or nothing arrives.
 # Seconds. Half of it is announced, and Broker-J takes no less than a second.
 SHORTEST = 2.0
+# Proton's condition where what arrives is no AMQP, or nothing arrives.
 FRAMING = "amqp:connection:framing-error"
 # Qpid Broker-J 9.2.0, of heart-beats of less than a second.
 _TOO_OFTEN = re.compile("idle timeout of [0-9]+ is too low")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.clusters.run import Run
+    from integration.proxy import LinkProxy
 
 __all__ = ["FAULTS", "Fault"]
 
@@ -193,24 +194,22 @@ def silence(run: Run) -> None:
 
 def slow(run: Run) -> None:
     """Delay the consumer's connection by 200 ms each way."""
-    run.mark("200 ms each way")
-    for proxy in run.proxies:
-        proxy.delay(0.2)
+    _link(run, "200 ms each way", lambda proxy: proxy.delay(0.2))
     run.wait(25.0)
-    for proxy in run.proxies:
-        proxy.delay(0.0)
-    run.mark("no delay")
+    _link(run, "no delay", lambda proxy: proxy.delay(0.0))
 
 
 def narrow(run: Run) -> None:
     """Limit the consumer's connection to 20 KB a second."""
-    run.mark("20 KB/s")
-    for proxy in run.proxies:
-        proxy.narrow(20_000)
+    _link(run, "20 KB/s", lambda proxy: proxy.narrow(20_000))
     run.wait(25.0)
+    _link(run, "no limit", lambda proxy: proxy.narrow(0))
+
+
+def _link(run: Run, what: str, change: Callable[[LinkProxy], None]) -> None:
+    run.mark(what)
     for proxy in run.proxies:
-        proxy.narrow(0)
-    run.mark("no limit")
+        change(proxy)
 
 
 def failover(run: Run) -> None:

@@ -27,8 +27,6 @@ class Row:
     scheduler: str = "client"
     allowed: tuple[str, ...] = ()
     """Numbers that may be wrong in the books, as the documentation says."""
-    known: str = ""
-    """A fault of the library that is known: the run may fail."""
 
     @property
     def name(self) -> str:

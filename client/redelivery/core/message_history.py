@@ -32,12 +32,12 @@ RECALL = 8192
 GONE = -1
 # Seconds between checks of another consumer's handler that has the message from a lost connection.
 LOOK = 1.0
-DOUBLE = "it is a second delayed copy of one delivery: the confirmation of the first was lost"
 # Seconds for which a message that does not come back is reported: another consumer may have handled it.
 REMEMBERED = 3600.0
 # Reasons for accepting a message without handling it, for the log.
 HANDLED = "its handler has succeeded, with a delivery that was lost or taken back"
 ACCEPTED = "it was accepted on a connection that was lost"
+DOUBLE = "it is a second delayed copy of one delivery: the confirmation of the first was lost"
 # Seconds after its start in which a connection brings the redeliveries of messages that the last one lost.
 RETURN = 60.0
 
@@ -85,8 +85,8 @@ class MessageHistory:
 
     @property
     def empty(self) -> bool:
-        """True if no arriving message can be known. Read without the lock."""
-        return not self._records and not self._doubts and not self._doubles
+        """True if no arriving message can be known, but for a delayed copy. Read without the lock."""
+        return not self._records and not self._doubts
 
     def stop(self) -> None:
         """Remember nothing from now on."""

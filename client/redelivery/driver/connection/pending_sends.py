@@ -83,7 +83,7 @@ class PendingSends:
             self.answered(token, what)
         return future
 
-    def begin(self, messages: Sequence[Outgoing], *, alone: bool = True) -> tuple[int, Future[None]]:
+    def begin(self, messages: Sequence[Outgoing], *, alone: bool) -> tuple[int, Future[None]]:
         """Return a token for the command, and the future that ends with its answer. Raises TransportError.
 
         `alone`: the message is sent by itself, and not in a transaction.
