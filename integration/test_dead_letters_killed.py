@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,8 @@ RATE = 500
 # Rate of the redrive that is killed: it works for another second at least when half of its dead letters are redriven.
 SLOW = 125
 CHOSEN = "TypeError"
+# RabbitMQ 3.10 closes a connection by itself under load, seldom: what was in flight is there twice, as after a kill.
+LOST = b"connection lost"
 # Each takes about two seconds.
 KILLED = amount("REDELIVERY_REDRIVE_KILLS", quick=2, ci=4, full=4)
 KILLED_OF = 7 * 100 * (KILLED + 1)
@@ -58,27 +61,40 @@ def started(uri: str, queue: str, *arguments: str) -> Generator[subprocess.Popen
     """Run the command line in a process of its own, which is killed at the end."""
     command = [sys.executable, "-m", "redelivery.cli", "dlq", *arguments]
     environment = {**os.environ, "REDELIVERY_URL": uri, "NO_COLOR": "1"}
-    with subprocess.Popen([*command, queue], env=environment, stdout=subprocess.PIPE) as process:
+    told = subprocess.PIPE
+    with subprocess.Popen([*command, queue], env=environment, stdout=told, stderr=told) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
-    """Redrive the same again, and return the exit code; a few times, if not all messages arrive within ten seconds."""
+@dataclass(slots=True)
+class Rest:
+    """The exit code of a redrive that is not killed, and the connections that it lost."""
+
+    status: int = 0
+    lost: int = 0
+    """Connections that it lost."""
+
+
+def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> Rest:
+    """Redrive the same again; a few times, if not all messages arrive within ten seconds."""
+    rest = Rest()
     again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
     for _ in range(tries):
         with started(uri, dead, "redrive", *again) as process:
-            out, _ = process.communicate(timeout=300)
-        print(f"resumed: {json.loads(out)['redriven']}")
+            out, told = process.communicate(timeout=300)
+        rest.status = process.returncode
+        rest.lost += told.count(LOST)
+        print(f"resumed: {json.loads(out)['redriven']}; {told.decode()}")
         try:
             # The last redriven messages may still be on the way to their consumer; another run would match none.
             eventually(done, 10.0, message="all that was redriven has come")
             break
         except AssertionError:
             continue
-    return process.returncode
+    return rest
 
 
 @pytest.mark.parametrize("peer", KILLS, ids="-".join, indirect=True)
@@ -117,15 +133,16 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
         )
         # Artemis may show none of a cut STOMP connection's messages for a while, without notice: docs/redrive.md.
         tries = 5 if (broker.name, protocol) == ("artemis", "stomp") else 1
-        status = gone_on(uri, dead, tries, lambda: arrived(len(expected)))
+        rest = gone_on(uri, dead, tries, lambda: arrived(len(expected)))
         eventually(lambda: arrived(len(expected)), 60, message="all are back")
         arrived(COUNT)
         print(f"{found.total() - len(expected)} twice")
     # Classic does not report that its page size was raised: the tools warn that more may be left.
-    assert status == (3 if broker.name == "activemq" and COUNT > 400 else 0)
+    assert rest.status == (3 if broker.name == "activemq" and COUNT > 400 else 0)
     assert set(found) == expected
     most = 0 if (broker.name, protocol) in ATOMIC else 1
-    assert found.total() - len(expected) <= most, "one for one kill, none where it is one transaction"
+    twice = found.total() - len(expected)
+    assert twice <= most * (1 + rest.lost), "one for one kill, none where it is one transaction"
     with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
         left = Counter({group.cause: group.count for group in tools.summary()})
     assert left == Counter({cause: count for cause, count in groups.items() if cause != CHOSEN})
@@ -142,6 +159,7 @@ def test_each_kill_of_a_redrive_leaves_one_twice_at_most(peer: tuple[Broker, str
     with redelivery.connect(uri + "&redelivery.deadLetterDestination=unused") as connection:
         consumer = connection.consumer(unique_queue)
         found: Counter[str] = Counter()
+        lost = 0
 
         def take(timeout: float) -> bool:
             message = consumer.receive(timeout=timeout)
@@ -157,13 +175,15 @@ def test_each_kill_of_a_redrive_leaves_one_twice_at_most(peer: tuple[Broker, str
                 while found.total() < enough and process.poll() is None:
                     take(0.05)
                 process.kill()
-                process.communicate()
+                _, told = process.communicate()
             assert process.returncode == -signal.SIGKILL, "it was at work when it was killed"
             while take(0.7):
                 pass
-            twice[found.total() - len(found) - before] += 1
-        assert gone_on(uri, dead, 1, lambda: True) == 0
+            lost += (more := told.count(LOST))
+            twice[found.total() - len(found) - before - more] += 1
+        rest = gone_on(uri, dead, 1, lambda: True)
+        assert rest.status == 0
         eventually(lambda: not take(1.0) and set(found) == expected, 60, message="all are back")
     print(f"so many twice, in so many runs: {dict(twice)}")
     assert max(twice) <= 1
-    assert found.total() - len(found) <= KILLED
+    assert found.total() - len(found) <= KILLED + lost + rest.lost

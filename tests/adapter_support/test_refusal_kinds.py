@@ -81,3 +81,11 @@ def test_what_may_be_either_is_not_known(condition: str | None, text: str) -> No
 def test_a_reason_is_one_line_without_terms() -> None:
     """The state of the broker's processes, over many lines, is left out."""
     assert shortened(ABSENT) == "Could not operate on queue 'orders' in vhost '/'…"
+
+
+def test_a_reason_within_a_term_is_told() -> None:
+    """A text that the broker gives inside of the state of a process is kept."""
+    assert (
+        shortened(DIED)
+        == "AMQP channel died: Reason… failed consuming from quorum queue 'orders' in vhost '/': nodedown"
+    )

@@ -39,6 +39,8 @@ _LASTING = re.compile(
 _READ, _LONGEST = 2000, 300
 # RabbitMQ ends a reason with a term of Erlang, over many lines.
 _TERM = re.compile(r"[:,]?\s*[{<\[#]+\w*[{,\[].*", re.DOTALL)
+# What the broker has to say inside of such a term is the text in quotes; a name stands as <<"orders">>.
+_QUOTED = re.compile(r'<<"[^"]*">>|"([^"]{4,})"')
 
 
 def passes(text: str, condition: str | None = None) -> bool | None:
@@ -55,5 +57,10 @@ def passes(text: str, condition: str | None = None) -> bool | None:
 def shortened(text: str) -> str:
     """Return a broker's reason in one line, without the state of its processes."""
     found = _TERM.search(text, 20)
-    short = " ".join((text if found is None else f"{text[: found.start()]}…").split())
+    if found is None:
+        said = text
+    else:
+        inside = next(filter(None, (quoted[1] for quoted in _QUOTED.finditer(found[0][:_READ]))), "")
+        said = f"{text[: found.start()]}… {inside}"
+    short = " ".join(said.split())
     return short if len(short) <= _LONGEST else f"{short[:_LONGEST]}…"
