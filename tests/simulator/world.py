@@ -112,7 +112,7 @@ class BesideSuccesses:
         return self._tries[key]
 
     def again(self, name: str) -> None:
-        """Forget a message that somebody has put back after it had died: its counts begin anew."""
+        """Forget a message that somebody has put back after it had died, or that the broker delays: it begins anew."""
         for key in [key for key in self._first if key[0] == name]:
             del self._first[key], self._tries[key]
 
@@ -376,7 +376,13 @@ class World:
         return True
 
     def _bounded(self, delivery: SimDelivery, *, spared: bool) -> None:
-        """Check that uncharged failures beside successes have a bound. In strict order only named ones count."""
+        """Check that uncharged failures beside successes have a bound. In strict order only named ones count.
+
+        A message that the broker delays between two charged failures comes back as one that has not failed beside any
+        success: there the bound is for each of its charged failures.
+        """
+        if self.case.scheduled and not spared:
+            self.beside.again(delivery.message.name)
         tries = self.beside.failed((delivery.message.name, delivery.consumer, delivery.epoch), spared=spared)
         if tries > BREAKER.uncharged and not self.broker.nameless(delivery.message):
             raise Violation(
