@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +24,7 @@ from redelivery.core.tested_versions import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from integration.brokers import Broker
 
@@ -162,6 +163,23 @@ def test_a_redrive_to_a_queue_with_a_filter_is_refused(
     assert [body for body, *_ in letters(manager, dead)] == ["kept"]
 
 
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+def test_an_export_is_not_sent_to_a_queue_with_a_filter(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], tmp_path: Path, protocol: str
+) -> None:
+    """No line is sent; to a queue without a filter all are."""
+    dead, address, queue, kept = new_queue(), new_queue(), new_queue(), new_queue()
+    made(manager, queue, address, **{"filter-string": EU})
+    manager.send(dead, "kept")
+    file = tmp_path / "dead.jsonl"
+    with redelivery.dead_letters(artemis.uri(protocol=protocol), dead, take=protocol == "stomp") as found:
+        assert found.export(file) == 1
+        with pytest.raises(redelivery.ConfigurationError, match=f"{queue} takes only messages with {EU}"):
+            found.resend(file, to=f"native://{address}::{queue}")
+        assert found.resend(file, to=kept).resent == 1
+    assert [body for body, *_ in letters(manager, kept)] == ["kept"]
+
+
 def test_the_doctor_looks_at_such_a_place(
     artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
 ) -> None:
@@ -184,27 +202,50 @@ def test_a_user_without_the_right_to_ask(
     rights: str,
 ) -> None:
     """The consumers begin as before, and nothing is said."""
-    stem, user = new_queue(), f"user{uuid.uuid4().hex[:8]}"
-    manager.manage("broker", "addUser", user, "secret", "limited", True)
-    allow(manager, f"{stem}.#")
+    stem = new_queue()
     asked = ("activemq.management", "redelivery.management") if rights == "send" else ()
-    for match in asked:
+    with (
+        caplog.at_level(logging.INFO),
+        limited(manager, f"{stem}.#", *asked) as login,
+        redelivery.connect(artemis.uri(protocol="amqp", **login), policies=NO_RETRY) as connection,
+    ):
+        said = len(caplog.records)
+        with connection.consumer(f"{stem}.a", dead_letter=f"{stem}.dead"):
+            assert [each.message for each in caplog.records[said:]] == []
+    assert [each["name"] for each in listed(manager, f"{stem}.dead")] == [f"{stem}.dead"]
+
+
+@contextmanager
+def limited(manager: RawAmqp, *matches: str) -> Iterator[dict[str, Any]]:
+    """Yield the log-in options of a user who may use only these addresses."""
+    user = f"user{uuid.uuid4().hex[:8]}"
+    manager.manage("broker", "addUser", user, "secret", "limited", True)
+    for match in matches:
         allow(manager, match)
     try:
-        with (
-            caplog.at_level(logging.INFO),
-            redelivery.connect(
-                artemis.uri(protocol="amqp", jms__userName=user, jms__password="secret"), policies=NO_RETRY
-            ) as connection,
-        ):
-            said = len(caplog.records)
-            with connection.consumer(f"{stem}.a", dead_letter=f"{stem}.dead"):
-                assert [each.message for each in caplog.records[said:]] == []
+        yield {"jms__userName": user, "jms__password": "secret"}
     finally:
-        for match in asked:
+        for match in matches:
             manager.manage("broker", "removeSecuritySettings", match)
         manager.manage("broker", "removeUser", user)
-    assert [each["name"] for each in listed(manager, f"{stem}.dead")] == [f"{stem}.dead"]
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+def test_an_export_of_a_user_without_the_right_to_ask_is_sent(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], tmp_path: Path, protocol: str
+) -> None:
+    """The destination is believed to keep all, and each line is sent once."""
+    stem, file = new_queue(), tmp_path / "dead.jsonl"
+    manager.send(f"{stem}.dead", "kept")
+    with (
+        limited(manager, f"{stem}.#") as login,
+        redelivery.dead_letters(
+            artemis.uri(protocol=protocol, **login), f"{stem}.dead", take=protocol == "stomp"
+        ) as found,
+    ):
+        assert found.export(file) == 1
+        assert found.resend(file, to=f"{stem}.kept").resent == 1
+    assert [body for body, *_ in letters(manager, f"{stem}.kept")] == ["kept"]
 
 
 LOSING: dict[str, tuple[dict[str, object], int]] = {

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redelivery.core.artemis_management import ANSWERS, PAGE, Question, answer_of, answers_to, where
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from redelivery.driver.port import ConnectionPort, ConsumerPort
 
 __all__ = ["BrokerManagement", "holds_messages", "managed"]
+
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -59,6 +61,17 @@ class BrokerManagement:
         raise TransportError(
             f"{self._address} has not answered within {limit:g} s: is it the broker's management address?"
         )
+
+    def answered(self, asking: Generator[tuple[Question, ...], Sequence[Any], Found]) -> Found:
+        """Return what a rule finds that yields its questions. Raises as `ask` does, and what the rule raises."""
+        replies: list[Any] | None = None
+        while True:
+            try:
+                questions = next(asking) if replies is None else asking.send(replies)
+            except StopIteration as end:
+                found: Found = end.value
+                return found
+            replies = [self.ask(each) for each in questions]
 
     def queues(self) -> Iterator[Mapping[str, str]]:
         """Yield all queues of the broker. Raises as `ask` does."""

@@ -357,7 +357,7 @@ class DeadLetterQueue:
         """
         plan = ResendPlan(
             Selection.of(filters),
-            None if to is None else str(single(to)),
+            None if to is None else self._keeping(to),
             new_run(),
             topics=topics or to is not None,
             native=native,
@@ -365,6 +365,13 @@ class DeadLetterQueue:
             in_flight=in_flight,
         )
         return resend(self._reading, file, plan, progress, dry_run=dry_run)
+
+    def _keeping(self, to: str) -> str:
+        """Return a destination where no message is known to be dropped. Raises ConfigurationError."""
+        destination = str(single(to))
+        if why := self._reading.drops(destination):
+            raise ConfigurationError(f"to={to}: {why}", option="to")
+        return destination
 
     def purge(
         self, *, dry_run: bool = False, progress: Progress | None = None, **filters: Unpack[Filters]

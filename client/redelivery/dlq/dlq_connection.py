@@ -10,6 +10,7 @@ from redelivery.core.capabilities import cannot_browse, cannot_spare
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
+from redelivery.dlq.dropping_places import drops_messages
 from redelivery.dlq.matching_queues import queues_matching
 from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
 from redelivery.driver.port import ConnectionPort, single
@@ -116,6 +117,10 @@ class DeadLetterConnection:
     def own_queues(self, origins: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Return the queues in which dead letters are by the broker's own settings; see `own_dead_letter_queues`."""
         return own_dead_letter_queues(self._port, origins)
+
+    def drops(self, destination: str) -> str:
+        """Return why the broker may drop messages that are sent to a destination; empty: not known."""
+        return drops_messages(self._port, destination)
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Yield the messages of a queue; they stay there.

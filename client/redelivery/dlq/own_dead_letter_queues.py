@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redelivery.core.artemis_management import Question, rights
 from redelivery.core.dead_lettering.artemis_own_place import DeadLetterSettings, own_place, settings_of
@@ -15,7 +15,6 @@ from redelivery.errors import AdapterError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from redelivery.core.dead_lettering.artemis_own_place import OwnPlace
     from redelivery.dlq.broker_management import BrokerManagement
     from redelivery.driver.port import ConnectionPort
 
@@ -68,12 +67,5 @@ def _dead_letter_addresses(management: BrokerManagement, addresses: Iterable[str
 
 def _place_of(management: BrokerManagement, origin: Destination) -> str | None:
     """Return the queue that a consumer's dead letters go to; None: there is none yet, or none can be used."""
-    asking = own_place(origin)
-    replies: list[Any] | None = None
-    while True:
-        try:
-            questions = next(asking) if replies is None else asking.send(replies)
-        except StopIteration as end:
-            place: OwnPlace | None = end.value
-            return None if place is None or place.make is not None or place.problem else place.destination
-        replies = [management.ask(each) for each in questions]
+    place = management.answered(own_place(origin))
+    return None if place is None or place.make is not None or place.problem else place.destination
