@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def outcomes(rows: Sequence[Row], messages: int, seed: int, tell: Callable[[str], None]) -> list[Outcome]:
+def outcomes(
+    rows: Sequence[Row], messages: int, seed: int, minutes: float, tell: Callable[[str], None]
+) -> list[Outcome]:
     """Run the rows, those of one cluster after each other. Raises BrokerError if a cluster cannot be had."""
     found: list[Outcome] = []
     for setup, own in groupby(rows, lambda row: row.setup):
@@ -40,7 +42,7 @@ def outcomes(rows: Sequence[Row], messages: int, seed: int, tell: Callable[[str]
             cluster.start()
             for row in own:
                 tell(f"== {row.name}")
-                found.append(run(cluster, row, messages=messages, seed=seed, tell=tell))
+                found.append(run(cluster, row, messages=messages, seed=seed, tell=tell, minutes=minutes))
                 tell("\n".join(details(found[-1])))
     return found
 
@@ -56,6 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--messages", type=int, default=2000, help="confirmed messages of a row, at least")
     parser.add_argument("--seed", type=int, default=1, help="of the moments of the operations")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="of random operations (the rows */random/*)"
+    )
     parser.add_argument("--output", choices=("table", "json"), default="table")
     given = parser.parse_args(arguments)
     rows = list(ROWS) if given.list and not given.patterns else chosen(given.patterns)
@@ -67,7 +72,11 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("redelivery").propagate = False
     try:
         found = outcomes(
-            rows, given.messages, given.seed, lambda line: print(line, file=sys.stderr, flush=True)
+            rows,
+            given.messages,
+            given.seed,
+            given.minutes,
+            lambda line: print(line, file=sys.stderr, flush=True),
         )
     except BrokerError as error:
         print(error, file=sys.stderr)

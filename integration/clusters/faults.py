@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from integration.brokers.toolchain import BrokerError
 from integration.clusters.cluster import PairNode
 from integration.clusters.rabbitmq import RabbitCluster, RabbitNode
 from integration.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from integration.brokers import Broker
     from integration.clusters.run import Run
@@ -250,6 +253,78 @@ def both_dead(run: Run) -> None:
     run.wait(10.0)
 
 
+def chosen_by_seed(run: Run) -> None:
+    """Do what operators, crashes and networks do, one after the other, chosen by the seed, for the minutes of the run.
+
+    After each operation all nodes serve again; the next one comes after some seconds.
+    """
+    operations = RABBIT_OPERATIONS if isinstance(run.cluster, RabbitCluster) else PAIR_OPERATIONS
+    over = time.monotonic() + run.minutes * 60.0
+    while time.monotonic() < over:
+        run.dice.choice(operations)(run)
+        run.cluster.start()
+        run.wait(5.0)
+
+
+def cut_once(run: Run) -> None:
+    """Cut the consumer's connection."""
+    run.mark("cut")
+    for proxy in run.proxies:
+        proxy.cut(reset=run.dice.random() < 0.5)
+
+
+def restart_one(run: Run) -> None:
+    """TERM and start of any node."""
+    node = run.dice.choice(run.cluster.nodes)
+    run.mark(f"TERM {_at(run, node)}")
+    node.stop()
+    run.wait(run.dice.uniform(0.0, 15.0))
+    _start(run, node)
+
+
+def kill_one(run: Run) -> None:
+    """KILL and start of any node."""
+    node = run.dice.choice(run.cluster.nodes)
+    run.mark(f"KILL {_at(run, node)}")
+    node.kill(at_once=True)
+    run.wait(run.dice.uniform(0.0, 15.0))
+    _start(run, node)
+
+
+def move_once(run: Run) -> None:
+    """Make any node the leader of the queue."""
+    cluster = _rabbit(run)
+    node = run.dice.choice(cluster.nodes)
+    run.mark(f"the leader moves to {node.node}")
+    # It refuses while the members of the queue are not all there again.
+    with suppress(BrokerError):
+        cluster.lead(run.queue, node)
+
+
+def freeze_briefly(run: Run) -> None:
+    """Freeze any node for up to 20 s."""
+    node = run.dice.choice(run.cluster.nodes)
+    run.mark(f"STOP {_name(run, node)}")
+    node.pause()
+    run.wait(run.dice.uniform(1.0, 19.0))
+    node.resume()
+    run.mark("CONT")
+
+
+RABBIT_OPERATIONS: Sequence[Callable[[Run], None]] = (
+    restart_one, restart_one, kill_one, kill_one, rolling, move_once, cut_once, cut_once, freeze_briefly, partition,
+    all_dead,
+)  # fmt: skip
+"""Those of the seed; what happens often stands twice."""
+PAIR_OPERATIONS: Sequence[Callable[[Run], None]] = (
+    failover,
+    failover,
+    failover_term,
+    cut_once,
+    cut_once,
+    both_dead,
+)
+
 FAULTS = {
     "term_one": Fault(term_one),
     "rolling": Fault(rolling),
@@ -275,6 +350,7 @@ FAULTS = {
     "failover_term": Fault(failover_term),
     "classic.failover": Fault(failover_both),
     "both_dead": Fault(both_dead),
+    "random": Fault(chosen_by_seed, proxied=True),
 }
 """By name; one of a single kind of cluster has its first word before it."""
 
@@ -335,6 +411,8 @@ def _at(run: Run, node: Broker) -> str:
     found = [_name(run, node)]
     if run.connected() is node:
         found.append("connected")
-    if isinstance(run.cluster, RabbitCluster) and run.cluster.serving(run.queue) is node:
-        found.append("has the queue")
+    if isinstance(run.cluster, RabbitCluster):
+        # Right after another operation no node may know it.
+        with suppress(BrokerError):
+            found += ["has the queue"] if run.cluster.serving(run.queue) is node else []
     return ", ".join(found)

@@ -25,6 +25,10 @@ class Row:
     queues: str = ""
     """Kind of queues (RabbitMQ): see `RabbitCluster.options`."""
     scheduler: str = "client"
+    client: str = "threads"
+    """Or `asyncio`; of the consumer."""
+    ledger: bool = False
+    """True: the consumer has a ledger in a file."""
     allowed: tuple[str, ...] = ()
     """Numbers that may be wrong in the books, as the documentation says."""
 
@@ -37,6 +41,8 @@ class Row:
             self.protocol,
             self.queues,
             "" if self.scheduler == "client" else self.scheduler,
+            "" if self.client == "threads" else self.client,
+            "ledger" if self.ledger else "",
         )
         return "/".join(filter(None, parts))
 
@@ -55,6 +61,12 @@ def _rabbitmq() -> list[Row]:
     rows += [row("term_one", "amqp", "mixed", "broker")]
     rows += [row("rolling", each, queues) for queues in ("classic", "quorum") for each in _BOTH]
     rows += [row("rolling", "amqp", "quorum", "broker"), row("rolling", "amqp", "limited")]
+    rows += [
+        row("rolling", "amqp", "quorum", client="asyncio"),
+        row("rolling", "stomp", "classic", client="asyncio"),
+    ]
+    rows += [row("rolling", "amqp", "classic", ledger=True), row("rolling", "stomp", "quorum", ledger=True)]
+    rows += [row("rolling", "amqp", "quorum", "broker", client="asyncio", ledger=True)]
     for fault in ("kill_connected", "kill_long"):
         rows += [row(fault, each, "quorum", allowed=_CUT) for each in _BOTH]
         rows += [
@@ -79,6 +91,7 @@ def _rabbitmq() -> list[Row]:
     rows += [
         row(fault, each, "quorum", allowed=_CUT) for fault in ("cut", "silence", "slow") for each in _BOTH
     ]
+    rows += [row("random", each, "quorum", allowed=_CUT) for each in _BOTH]
     return [*rows, row("narrow", "amqp", "quorum", allowed=_CUT)]
 
 
@@ -87,6 +100,7 @@ def _pairs() -> list[Row]:
     rows += [
         Row("artemis-pair", "failover_term", "amqp", allowed=_CUT),
         Row("artemis-pair", "both_dead", "amqp", scheduler="broker", allowed=_CUT),
+        *(Row("artemis-pair", "random", each, allowed=_CUT) for each in _BOTH),
         Row("artemis-cluster", "kill_first", "stomp", allowed=(*_CUT, "breaks", "early")),
         Row("artemis-cluster", "kill_first", "amqp", allowed=_CUT),
         # What a node holds stays there while no consumer is connected to it.

@@ -7,23 +7,26 @@ import random
 import threading
 import time
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redelivery
 from integration.clusters.books import DELAYS, Books, Call, Mark
+from integration.clusters.consumers import asynchronous, threaded
 from integration.clusters.faults import FAULTS
 from integration.eventually import eventually, settled
 from integration.proxy import LinkProxy
 from integration.soak import failures
-from integration.work import Running
 from redelivery.events import ConnectionLost, ConsumerRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from integration.brokers import Broker
     from integration.clusters.books import Verdict
     from integration.clusters.cluster import Cluster
+    from integration.clusters.consumers import Consuming
     from integration.clusters.rows import Row
     from redelivery.events import Event
 
@@ -73,9 +76,16 @@ class Run:
     """The processes of one run; a fault uses `cluster`, `mark` and `wait`."""
 
     def __init__(
-        self, cluster: Cluster, row: Row, *, messages: int, seed: int, tell: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        row: Row,
+        *,
+        messages: int,
+        seed: int,
+        tell: Callable[[str], None],
+        minutes: float = 2.0,
     ) -> None:
-        self.cluster, self.row = cluster, row
+        self.cluster, self.row, self.minutes = cluster, row, minutes
         self.dice = random.Random(seed)
         self.books = Books()
         self.refusals: list[Refusal] = []
@@ -118,10 +128,10 @@ class Run:
                 self.proxies = [stack.enter_context(LinkProxy(port, opaque=True)) for port in ports]
             if fault.home:
                 self.cluster.prepare(self.queue if fault.home == "queue" else self.dead_letters)
-            self.consumer = stack.enter_context(self._connected_at(fault.first, scheduler=row.scheduler))
-            self.consumer.listen(self.queue, self.handle, workers=2)
-            running = stack.enter_context(Running(self.consumer))
-            eventually(lambda: running.ended or self.consumer.health().ready, message="the consumer consumes")
+            self.consumer = stack.enter_context(self._consuming(fault.first, stack))
+            eventually(
+                lambda: self.consumer.ended or self.consumer.health().ready, message="the consumer consumes"
+            )
             producer = stack.enter_context(_Thread(self._produce, self._over))
             stack.enter_context(_Thread(self._watch, self._ended))
             self.wait(BEFORE)
@@ -129,10 +139,10 @@ class Run:
             self.wait(AFTER)
             self._over.set()
             producer.join(90.0)
-            self._finish(running)
+            self._finish()
             self._ended.set()
         self._take()
-        return self._outcome(running, lines)
+        return self._outcome(lines)
 
     def handle(self, message: redelivery.Message) -> None:
         """Handle a delivery as its number says."""
@@ -143,21 +153,31 @@ class Run:
         if failed:
             raise ValueError(f"{number} fails")
 
-    def _connected_at(self, first: int, *, scheduler: str = "") -> redelivery.Connection:
-        """Return the consumer's connection (with a scheduler), or the producer's."""
+    def _consuming(self, first: int, stack: ExitStack) -> AbstractContextManager[Consuming]:
+        """Return the consumer, not yet entered; its address is that of a node, and others follow."""
+        row = self.row
+        uri = self._uri(
+            first,
+            [proxy.port for proxy in self.proxies],
+            redelivery__policy__delays=",".join(f"{delay * 1000:.0f}" for delay in DELAYS),
+            redelivery__scheduler=row.scheduler,
+        )
+        options: dict[str, Any] = {"observers": [self._observe]}
+        if row.ledger:
+            folder = stack.enter_context(TemporaryDirectory())
+            options["ledger"] = redelivery.SqliteLedger(f"{folder}/ledger")
+        kind = asynchronous if row.client == "asyncio" else threaded
+        return kind(uri, self.queue, self.handle, **options)
+
+    def _uri(self, first: int, ports: Sequence[int] = (), **more: object) -> str:
         row = self.row
         options: dict[str, object] = {
             "maxReconnectDelay": 5000,
             "redelivery__deadLetterDestination": self.dead_letters,
             **self.cluster.options(row.protocol, row.queues),
+            **more,
         }
-        ports: Sequence[int] = ()
-        if scheduler:
-            options["redelivery__policy__delays"] = ",".join(f"{delay * 1000:.0f}" for delay in DELAYS)
-            options["redelivery__scheduler"] = scheduler
-            ports = [proxy.port for proxy in self.proxies]
-        uri = self.cluster.uri(row.protocol, first=first, ports=ports, **options)
-        return redelivery.connect(uri, observers=[self._observe] if scheduler else [])
+        return self.cluster.uri(row.protocol, first=first, ports=ports, **options)
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, ConsumerRefused):
@@ -169,7 +189,7 @@ class Run:
     def _produce(self) -> None:
         """Send until the fault is over, and enough is confirmed; a message is never sent a second time."""
         books, number, due = self.books, 0, time.monotonic()
-        with self._connected_at(1) as connection:
+        with redelivery.connect(self._uri(1)) as connection:
             while not self._ended.is_set() and not (
                 self._over.is_set() and len(books.confirmed) >= self._messages
             ):
@@ -195,13 +215,15 @@ class Run:
                 last = now
                 self.health.append(Mark(time.monotonic(), "; ".join([now, *found.reasons])[:300]))
 
-    def _finish(self, running: Running) -> None:
+    def _finish(self) -> None:
         """Wait until all is handled, or nothing comes any more."""
         with suppress(AssertionError):
-            eventually(lambda: running.ended or not self.books.open(), PATIENCE, message="all are handled")
+            eventually(
+                lambda: self.consumer.ended or not self.books.open(), PATIENCE, message="all are handled"
+            )
         dead = sum(failures(number) > len(DELAYS) for number in self.books.confirmed)
         with suppress(AssertionError):
-            eventually(lambda: running.ended or self.consumer.report().poisoned >= dead, 45.0)
+            eventually(lambda: self.consumer.ended or self.consumer.report().poisoned >= dead, 45.0)
         # What comes a second time comes now.
         settled(self.books.last, quiet=3.0)
 
@@ -213,8 +235,8 @@ class Run:
         books.letters.update(map(int, _gone_is_empty(lambda: cluster.take(protocol, self.dead_letters, bad))))
         books.found.update(map(int, _gone_is_empty(lambda: cluster.take(protocol, self.queue))))
 
-    def _outcome(self, running: Running, lines: list[str]) -> Outcome:
-        began = self._began
+    def _outcome(self, lines: list[str]) -> Outcome:
+        began, error = self._began, self.consumer.failure
         return Outcome(
             self.row,
             self.books.verdict(),
@@ -223,7 +245,7 @@ class Run:
             [(round(each.at - began, 1), each.text, each.passes) for each in self.refusals],
             [(round(mark.at - began, 1), mark.what) for mark in self.health],
             lines,
-            None if running.error is None else f"{type(running.error).__name__}: {running.error}",
+            None if error is None else f"{type(error).__name__}: {error}",
             sorted(set(self.books.unconfirmed.values())),
         )
 
@@ -234,11 +256,19 @@ def row_fault(row: Row) -> str:
     return own if own in FAULTS else row.fault
 
 
-def run(cluster: Cluster, row: Row, *, messages: int, seed: int, tell: Callable[[str], None]) -> Outcome:
-    """Bring all nodes up, and run a row."""
+def run(
+    cluster: Cluster,
+    row: Row,
+    *,
+    messages: int,
+    seed: int,
+    tell: Callable[[str], None],
+    minutes: float = 2.0,
+) -> Outcome:
+    """Bring all nodes up, and run a row; `minutes`: of a row with operations that the seed chooses."""
     cluster.start()
     try:
-        return Run(cluster, row, messages=messages, seed=seed, tell=tell).whole()
+        return Run(cluster, row, messages=messages, seed=seed, tell=tell, minutes=minutes).whole()
     finally:
         cluster.start()
 
