@@ -51,6 +51,17 @@ def test_a_clock_that_jumps_by_itself(asynchronous: bool) -> None:
         assert (report.redelivered, report.poisoned) == (6, 1)
 
 
+def test_a_clock_jumps_while_as_many_are_parked_as_may_be() -> None:
+    """Messages that wait for room behind parked ones do not hold `auto_advance` back."""
+    with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
+        for number in range(5):
+            broker.send("orders", f"bad {number}")
+        with redelivery.connect(f"{broker.uri}?redelivery.maxParked=2") as connection:
+            connection.listen("orders", failing)
+            report = connection.run(until_idle=0.05)
+        assert (report.redelivered, report.poisoned) == (30, 5)
+
+
 def test_the_brokers_clock_is_taken() -> None:
     """A connection without a clock takes the manual clock of a broker in this process."""
     clock = ManualClock()

@@ -201,8 +201,12 @@ class Workload:
 
     @property
     def working(self) -> int:
-        """Number of deliveries ready or running, without those that were released here before."""
-        idle = self._gate.closed or self._gate.paused
+        """Number of deliveries ready or running, without those that were released here before.
+
+        Nor are those counted that wait for the redelivery of a parked one, since so many are parked.
+        """
+        waits = self._schedule.parked > 0 and self.full and not self._held.kept
+        idle = self._gate.closed or self._gate.paused or waits
         return (0 if idle else self._dispatchable()) + len(self._running) - self._held.again()
 
     @property
