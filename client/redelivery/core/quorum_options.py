@@ -5,6 +5,6 @@ from __future__ import annotations
 __all__ = ["QUORUM_OPTIONS"]
 
 QUORUM_OPTIONS = (
-    "redelivery.scheduler=broker&redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1"
+    "redelivery.scheduler=broker&redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1,x-consumer-disconnected-timeout:3000"
     "&redelivery.deadLetterArguments=x-queue-type:quorum"
 )
