@@ -388,8 +388,7 @@ class ConnectionDriver:
             dispatcher, refused = self.dispatchers.get(number), self.refused_consumers
             if not isinstance(error, AdapterError) or dispatcher is None or dispatcher.closed:
                 return False
-            times = refused.refused(number, error, self._clock.monotonic())
-            refused.unserved = refused.all_of(self.dispatchers)
+            times = refused.refused(number, error, self._clock.monotonic(), self.dispatchers)
             self._poked = True
             self._clock.notify(self._turn, MANY)
         if not times:

@@ -42,7 +42,7 @@ class FailoverAddresses:
         self._look_up = look_up
         # Made at the first use: processes that are forked before must not draw the same.
         self._random: Random | None = None
-        self._salt = 0.0
+        self._salt: float | None = None
         self._last: Endpoint | None = None
         # Number of addresses of each name, at its last look-up.
         self._counts: dict[Endpoint, int] = {}
@@ -114,15 +114,19 @@ class FailoverAddresses:
         found = list(self._look_up(name))
         self._counts[name] = len(found)
         if self._failover.randomize:
-            self._own_random()
-            found.sort(key=lambda address: hash((self._salt, address.ip)))
+            salt = self._own_salt()
+            found.sort(key=lambda address: hash((salt, address.ip)))
         return found
 
     def _own_random(self) -> Random:
         if self._random is None:
             self._random = Random()  # noqa: S311 - spreads clients over brokers, protects nothing
-            self._salt = self._random.random()
         return self._random
+
+    def _own_salt(self) -> float:
+        if self._salt is None:
+            self._salt = self._own_random().random()
+        return self._salt
 
 
 def starting(

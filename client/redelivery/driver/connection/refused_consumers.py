@@ -58,9 +58,10 @@ class RefusedConsumers:
         """True if a first subscription waits without limit for a broker that refuses it for now."""
         return self._failover.startup_max_reconnect_attempts == -1
 
-    def refused(self, consumer: int, error: AdapterError, now: float) -> int:
+    def refused(self, consumer: int, error: AdapterError, now: float, beside: Iterable[int]) -> int:
         """Note a refusal; return how many there were in a row, or 0 for one that stays: the consumer ends with it.
 
+        `beside`: all consumers of the connection.
         At the start only what is known to pass does, if the start may wait; later all that is not known to stay.
         `maxReconnectAttempts` ends the tries.
         """
@@ -72,6 +73,7 @@ class RefusedConsumers:
             self.forget(consumer)
             return 0
         known.due = now + min(FIRST * 2.0 ** min(known.times - 1, 16), self._failover.max_reconnect_delay)
+        self.unserved = self.all_of(beside)
         return known.times
 
     def confirmed(self, consumer: int) -> int:
