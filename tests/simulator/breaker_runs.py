@@ -150,10 +150,10 @@ def _late(run: BreakerRun, on: _World, off: _World) -> str | None:
         # The user's word that a service is down: its messages may keep all the room, for `maximum_open`; and those that
         # come later again, if it has been closed for ten minutes since a success.
         bound += run.rest["breaker"]["maximum_open"] * sum(names.startswith("b") for _, names in run.batches)
-    # Each run of a slow handler may keep a round until its patience ends; or the last free worker.
-    free = (
-        run.rest["consumer"]["workers"] > len(run.slow) and run.rest["consumer"]["ordering"] == "non_blocking"
-    )
+    # Each run of a slow handler may keep a round until its patience ends; or the last free worker, or the whole credit.
+    consumer = run.rest["consumer"]
+    at_once = min(consumer["workers"], consumer["credit"])
+    free = at_once > len(run.slow) and consumer["ordering"] == "non_blocking"
     bound += (PATIENCE if free else SLOW) * sum(on.calls[name] for name in run.slow)
     for name, at in off.accepted_at.items():
         late = on.accepted_at.get(name, inf) - at
