@@ -5,6 +5,7 @@ docs/measured/artemis-dead-letter-address.md has the facts.
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from contextlib import closing, contextmanager
@@ -157,7 +158,7 @@ def test_a_redrive_to_a_queue_with_a_filter_is_refused(
     options: Any = {option: f"native://{address}::{queue}"}
     with (
         redelivery.dead_letters(artemis.uri(protocol="amqp"), dead) as found,
-        pytest.raises(redelivery.AdapterError, match=f"{queue} takes only messages with {EU}"),
+        pytest.raises(redelivery.ConfigurationError, match=f"{queue} takes only messages with {EU}"),
     ):
         found.redrive(**options)
     assert [body for body, *_ in letters(manager, dead)] == ["kept"]
@@ -392,3 +393,103 @@ def test_a_redrive_by_origin_from_a_queue_with_a_filter(
         assert found.redrive(destination=[f"queue://{first}"]).redriven == 1
     assert [body for body, *_ in letters(manager, first)] == [first]
     assert [body for body, *_ in letters(manager, f"{dead}::{queue}")] == [second]
+
+
+def elsewhere(manager: RawAmqp, new_queue: Callable[[], str], routing: str = "ANYCAST") -> tuple[str, str]:
+    """Make a queue of an address with another name; return its name, and how it is reached."""
+    queue, address = new_queue(), new_queue()
+    made(manager, queue, address, routing)
+    return queue, f"native://{address}::{queue}"
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+@pytest.mark.parametrize("how", ["redrive", "resend"])
+def test_letters_of_a_queue_of_another_address_go_back(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], tmp_path: Path, how: str, protocol: str
+) -> None:
+    """A redrive, and an export that is sent again, reach the queue, and no letter is dropped."""
+    (queue, reached), dead = elsewhere(manager, new_queue), new_queue()
+    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=dead)
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        connection.listen(queue, fail)
+        connection.start()
+        connection.send(reached, "kept")
+        eventually(lambda: connection.report().poisoned == 1)
+    with redelivery.dead_letters(uri, dead, take=protocol == "stomp") as found:
+        if how == "redrive":
+            done: Any = found.redrive(native=True)
+        else:
+            assert found.export(tmp_path / "dead.jsonl") == 1
+            done = found.resend(tmp_path / "dead.jsonl", native=True)
+    assert (dict(done.destinations), done.complete) == ({reached: 1}, True)
+    assert [body for body, *_ in letters(manager, reached.partition("://")[2])] == ["kept"]
+
+
+@pytest.mark.parametrize("how", ["place", "to", "quarantine"])
+def test_the_name_of_a_queue_of_another_address_is_no_place(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], how: str
+) -> None:
+    """It is refused with the name that reaches it: Artemis would confirm dead letters and drop them."""
+    (queue, reached), name, dead = elsewhere(manager, new_queue), new_queue(), new_queue()
+    uri = artemis.uri(protocol="amqp")
+    manager.send(dead, "kept")
+    told = pytest.raises(redelivery.RedeliveryError, match=f"name {reached}")
+    if how == "place":
+        with redelivery.connect(uri) as connection, told:
+            connection.consumer(name, dead_letter=queue)
+    else:
+        options: Any = {how: queue}
+        with redelivery.dead_letters(uri, dead) as found, told:
+            found.redrive(**options)
+    assert [body for body, *_ in letters(manager, dead)] == ["kept"]
+
+
+def test_a_queue_that_artemis_would_not_make_is_no_place_of_its_own_settings(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+) -> None:
+    """The dead-letter-address has no queue, and one of that name belongs elsewhere: the consumer does not begin."""
+    (queue, _), name = elsewhere(manager, new_queue, "MULTICAST"), new_queue()
+    manager.manage("broker", "addAddressSettings", name, json.dumps({"deadLetterAddress": queue}))
+    try:
+        with (
+            redelivery.connect(artemis.uri(protocol="amqp")) as connection,
+            pytest.raises(redelivery.AdapterError, match="does not take the dead letters of"),
+        ):
+            connection.consumer(name)
+    finally:
+        manager.manage("broker", "removeAddressSettings", name)
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+def test_a_letter_goes_back_to_its_subscriber_only(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
+    """A queue that is named with its address is the origin of its letters, and the other queues get no second one."""
+    address, one, other, dead = (new_queue() for _ in range(4))
+    made(manager, one, address)
+    made(manager, other, address)
+    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=dead)
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        connection.listen(f"native://{address}::{one}", fail)
+        connection.start()
+        connection.send(f"topic://{address}", "kept")
+        eventually(lambda: connection.report().poisoned == 1)
+    with redelivery.dead_letters(uri, dead, take=protocol == "stomp") as found:
+        assert dict(found.redrive(native=True).destinations) == {f"native://{address}::{one}": 1}
+    for queue in (one, other):
+        assert [body for body, *_ in letters(manager, f"{address}::{queue}")] == ["kept"]
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+@pytest.mark.parametrize("kind", ["native", "topic"])
+def test_an_address_is_no_place_for_one_of_its_queues(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], kind: str, protocol: str
+) -> None:
+    """The consumer would get its own dead letters, without an end."""
+    address, queue = new_queue(), new_queue()
+    made(manager, queue, address)
+    with (
+        redelivery.connect(artemis.uri(protocol=protocol)) as connection,
+        pytest.raises(redelivery.ConfigurationError, match="dead-letter destination of this"),
+    ):
+        connection.consumer(f"native://{address}::{queue}", dead_letter=f"{kind}://{address}")

@@ -48,6 +48,7 @@ class DeliveryProfile(Protocol):
     gives_back: ClassVar[bool]
 
     def qualified(self, address: str, kind: str) -> str: ...
+    def names_one_queue(self, destination: str) -> bool: ...
     def identity(self, message_id: str) -> str: ...
     def settles(self, message_id: str) -> bool: ...
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind: ...
@@ -71,6 +72,7 @@ class Subscription:
         "kind",
         "last",
         "make",
+        "one_queue",
         "owner",
         "profile",
         "unsettled",
@@ -94,6 +96,7 @@ class Subscription:
         self.ended = False
         self.identity = f"{BROWSES}{command.consumer}" if command.browse else str(command.consumer)
         self.kind = command.destination.partition("://")[0]
+        self.one_queue = profile.names_one_queue(command.destination)
         # Destination of its last message: as on the wire, and qualified.
         self.last: tuple[bytes, str] = NO_VALUE, ""
         self.window = profile.window(command)
@@ -243,6 +246,8 @@ class StompDelivery(Delivery):
     @property
     def destination(self) -> str:
         source = self.source
+        if source.one_queue:
+            return source.destination
         told = source.profile.qualified(self.raw.get("destination") or "", source.kind)
         return told if told == source.destination or makes_sense(told) else source.destination
 

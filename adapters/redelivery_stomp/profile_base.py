@@ -172,6 +172,11 @@ class StompProfile(ABC):
     def qualified(self, address: str, kind: str) -> str:
         """Return the qualified form of a `destination` header; `kind`: used if the address has none."""
 
+    def names_one_queue(self, destination: str) -> bool:
+        """Return True if all messages of a subscription are that queue's, whatever their `destination` header says."""
+        del destination
+        return False
+
     @abstractmethod
     def identity(self, message_id: str) -> str:
         """Return the part of `message-id` that is the same in all deliveries; empty if there is none."""

@@ -10,6 +10,7 @@ from redelivery.core.dead_lettering.broker_marks import COPY_ID
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.core.queue_wildcards import names_queues
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
 from redelivery_stomp.artemis_delivery import ArtemisDelivery
@@ -241,6 +242,12 @@ class StompArtemis(StompProfile):
                 return address
         return f"{kind}://{address}"
 
+    def names_one_queue(self, destination: str) -> bool:
+        # The header has the address, from which a message would go to other queues, too.
+        parsed = Destination.parse(destination)
+        one = len(parsed.members) == 1 and not names_queues(parsed, self.capabilities)
+        return one and (parsed.kind == "queue" or "::" in parsed.name)
+
     def identity(self, message_id: str) -> str:
         # `<consumer>,<message>`: only the number of the message is the same in all deliveries.
         return message_id.rpartition(",")[2]
@@ -284,9 +291,11 @@ class StompArtemis(StompProfile):
             yield "content-length", len(message.body)
 
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        address = self.address(command.delivery.destination)
-        yield "_AMQ_ORIG_ADDRESS", address
-        yield "_AMQ_ORIG_QUEUE", address
+        own = self.address(command.delivery.destination)
+        delivery = cast("StompDelivery", command.delivery)
+        told = self.qualified(delivery.raw.get("destination") or own, delivery.source.kind)
+        yield "_AMQ_ORIG_ADDRESS", told.partition("://")[2].partition("::")[0]
+        yield "_AMQ_ORIG_QUEUE", own.rpartition("::")[2]
         yield from self.redrive_headers(command)
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:

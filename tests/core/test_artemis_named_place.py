@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.core.test_artemis_own_place import queue
 
-from redelivery.core.dead_lettering.artemis_named_place import dropped_at, queues_at
+from redelivery.core.dead_lettering.artemis_named_place import dropped_at, elsewhere, queues_at
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MULTICAST = {"routingType": "MULTICAST"}
 
@@ -17,13 +21,21 @@ MULTICAST = {"routingType": "MULTICAST"}
 def judged(place: str, *there: dict[str, str], origin: str = "orders") -> str:
     """Return why a place with these queues drops dead letters."""
     destination = Destination.parse(place)
+    return dropped_at(destination, listed(destination, *there), origin)
+
+
+def listed(destination: Destination, *there: dict[str, str]) -> Sequence[Mapping[str, str]]:
+    """Return what a broker with these queues lists for a place."""
     asking = queues_at(destination)
-    (question,) = next(asking)
-    wanted = json.loads(question.arguments[0])
-    found = [each for each in there if each[wanted["field"].lower()] == wanted["value"]]
+    answers: list[str] = []
+    for question in next(asking):
+        wanted = json.loads(question.arguments[0])
+        found = [each for each in there if each[wanted["field"].lower()] == wanted["value"]]
+        answers.append(json.dumps({"data": found, "count": len(found)}))
     with pytest.raises(StopIteration) as end:
-        asking.send([json.dumps({"data": found, "count": len(found)})])
-    return dropped_at(destination, end.value.value, origin)
+        asking.send(answers)
+    found_there: Sequence[Mapping[str, str]] = end.value.value
+    return found_there
 
 
 @pytest.mark.parametrize(
@@ -78,6 +90,21 @@ def test_a_queue_that_loses_what_it_takes(more: dict[str, str], why: str) -> Non
 def test_a_queue_of_another_address() -> None:
     """Artemis attaches a link to it by a wrong address, confirms, and drops."""
     assert "B::q has another address" in judged("native://A::q", queue("q", "B"))
+
+
+@pytest.mark.parametrize("more", [{}, MULTICAST], ids=["anycast", "multicast"])
+def test_the_name_of_a_queue_of_another_address(more: dict[str, str]) -> None:
+    """Artemis sends to the address of that name, which has no queue, and confirms: its address is named beside it."""
+    there = queue("q", "B", **more)
+    assert judged("queue://q", there) == (
+        "the queue q belongs to the address B: Artemis would confirm dead letters and drop them; name native://B::q"
+    )
+    assert elsewhere(Destination.parse("queue://q"), listed(Destination.parse("queue://q"), there)) == there
+    own = queue("other", "q")
+    assert judged("queue://q", there, own) == ""
+    assert (
+        elsewhere(Destination.parse("queue://q"), listed(Destination.parse("queue://q"), there, own)) is None
+    )
 
 
 def test_a_place_without_a_queue() -> None:

@@ -121,6 +121,22 @@ def test_queues_that_keep_no_letter_of_this_address(there: dict[str, str]) -> No
     assert [each["filter-string"] for each in artemis.made] == ["_AMQ_ORIG_ADDRESS = 'orders'"]
 
 
+@pytest.mark.parametrize(
+    "queues",
+    [
+        [queue("DLA", "elsewhere")],
+        [queue("DLA", "elsewhere", routingType="MULTICAST")],
+        [queue("x", "DLA", filter="x = 1"), queue("DLQ.orders", "elsewhere")],
+    ],
+)
+def test_a_queue_that_cannot_be_made_is_a_problem(queues: list[dict[str, str]]) -> None:
+    """Artemis calls a queue made that another address has: the place would have none, and drop what it is sent."""
+    artemis = Artemis(queues, deadLetterAddress="DLA")
+    found = artemis.find("orders")
+    assert found is not None
+    assert (artemis.made, "does not take the dead letters of orders" in found.problem) == ([], True)
+
+
 def test_the_queue_of_one_address_is_made_as_the_broker_makes_it() -> None:
     """With `auto-create-dead-letter-resources` the queue of the address is made, with Artemis' filter, and stays."""
     artemis = Artemis(

@@ -82,6 +82,8 @@ def test_a_copy_to_the_brokers_place_has_its_marks(
         ("queue://orders", "native://DLA::orders", True),
         ("native://DLA::a", "native://DLA::b", False),
         ("native://DLA::DLQ.orders", "queue://DLA", False),
+        ("native://DLA::DLQ.orders", "native://DLA", True),
+        ("native://DLA::DLQ.orders", "topic://DLA", True),
     ],
 )
 def test_a_queue_that_is_named_with_its_address(source: str, place: str, same: bool) -> None:

@@ -381,13 +381,13 @@ class World:
         A message that the broker delays between two charged failures comes back as one that has not failed beside any
         success: there the bound is for each of its charged failures.
         """
-        if self.case.scheduled and not spared:
-            self.beside.again(delivery.message.name)
         tries = self.beside.failed((delivery.message.name, delivery.consumer, delivery.epoch), spared=spared)
         if tries > BREAKER.uncharged and not self.broker.nameless(delivery.message):
             raise Violation(
                 f"for ever: {delivery.message.name} is tried {tries} times uncharged beside successes"
             )
+        if self.case.scheduled and not spared:
+            self.beside.again(delivery.message.name)
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
         """Return True if the breaker spares a failure, as a copy of the breaker answers."""

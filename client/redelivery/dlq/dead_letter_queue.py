@@ -313,7 +313,13 @@ class DeadLetterQueue:
         self._check_redrive(rate, maximum_redrives, in_flight)
         found = self._found(selection)
         redrive = self._routing(to, quarantine, maximum_redrives, found, native=native)
-        plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=topics or to is not None)
+        plan = partial(
+            RemovalPlan,
+            selection=selection,
+            redrive=redrive,
+            topics=topics or to is not None,
+            reach=self._reading.reached,
+        )
         done = self._done(plan, found, rate, progress, dry_run=dry_run, in_flight=in_flight)
         return cast("Redriven", done)
 
@@ -357,7 +363,7 @@ class DeadLetterQueue:
         """
         plan = ResendPlan(
             Selection.of(filters),
-            None if to is None else self._keeping(to),
+            None if to is None else self._keeping("to", to),
             new_run(),
             topics=topics or to is not None,
             native=native,
@@ -366,12 +372,15 @@ class DeadLetterQueue:
         )
         return resend(self._reading, file, plan, progress, dry_run=dry_run)
 
-    def _keeping(self, to: str) -> str:
+    def _keeping(self, option: str, destination: str) -> str:
         """Return a destination where no message is known to be dropped. Raises ConfigurationError."""
-        destination = str(single(to))
-        if why := self._reading.drops(destination):
-            raise ConfigurationError(f"to={to}: {why}", option="to")
-        return destination
+        place = str(single(destination))
+        sent, why = self._reading.reached(place)
+        if sent != place:
+            why = f"this queue belongs to another address: name {sent}"
+        if why:
+            raise ConfigurationError(f"{option}={destination}: {why}", option=option)
+        return place
 
     def purge(
         self, *, dry_run: bool = False, progress: Progress | None = None, **filters: Unpack[Filters]
@@ -562,7 +571,7 @@ class DeadLetterQueue:
                 f"{option}={destination} is the dead-letter queue itself, or one of them: name another queue",
                 option=option,
             )
-        return parsed
+        return self._keeping(option, parsed)
 
 
 def _checked_rate(rate: float | None) -> float | None:

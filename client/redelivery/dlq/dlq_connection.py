@@ -10,9 +10,9 @@ from redelivery.core.capabilities import cannot_browse, cannot_spare
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
-from redelivery.dlq.dropping_places import drops_messages
 from redelivery.dlq.matching_queues import queues_matching
 from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
+from redelivery.dlq.reached_queues import ReachedQueues
 from redelivery.driver.port import ConnectionPort, single
 from redelivery.errors import ConfigurationError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
+    from redelivery.dlq.reached_queues import Reached
     from redelivery.driver.port import PendingSend
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
@@ -51,6 +52,7 @@ class DeadLetterConnection:
     ) -> None:
         self._despite_limit = despite_limit
         self._port = ConnectionPort(uri, ledger=ledger, clock=clock, made_by="redelivery.dead_letters")
+        self._reached = ReachedQueues(uri, self._port.clock)
         self.full: str | None = None
         """Reason why the last look was not complete; None: it was."""
 
@@ -66,6 +68,7 @@ class DeadLetterConnection:
 
     def close(self) -> None:
         """Close; the broker takes the kept dead letters back."""
+        self._reached.close()
         self._port.close()
 
     @property
@@ -118,9 +121,9 @@ class DeadLetterConnection:
         """Return the queues in which dead letters are by the broker's own settings; see `own_dead_letter_queues`."""
         return own_dead_letter_queues(self._port, origins)
 
-    def drops(self, destination: str) -> str:
-        """Return why the broker may drop messages that are sent to a destination; empty: not known."""
-        return drops_messages(self._port, destination)
+    def reached(self, destination: str) -> Reached:
+        """Return where messages for a destination are sent, and why the broker may drop them there."""
+        return self._reached.of(destination, self.capabilities)
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Yield the messages of a queue; they stay there.

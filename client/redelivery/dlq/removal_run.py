@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery.clock import pass_time
 from redelivery.core.dead_lettering.origin import overruled
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN, Redrive
+from redelivery.dlq.reached_queues import Reached
 from redelivery.dlq.results import Purged, Redriven
 from redelivery.errors import AdapterError, ConfigurationError
 
@@ -43,11 +44,24 @@ Verdict = str
 class RemovalPlan:
     """Decides for each dead letter whether it goes, and counts its decisions."""
 
-    def __init__(self, queue: str, selection: Selection, redrive: Redrive | None, *, topics: bool) -> None:
+    def __init__(
+        self,
+        queue: str,
+        selection: Selection,
+        redrive: Redrive | None,
+        *,
+        topics: bool,
+        reach: Callable[[str], Reached] = Reached,
+    ) -> None:
+        """`reach`: asks where messages for an origin are sent."""
         self.queue = queue
         self.selection = selection
         self.redrive = redrive
         self._topics = topics
+        self._reach = reach
+        self._asked: set[str] = set()
+        # Origins, and why the broker would drop what is sent there.
+        self._dropping: dict[str, str] = {}
         self.left: Counter[str] = Counter()
         self.destinations: Counter[str] = Counter()
         self.quarantined = 0
@@ -69,7 +83,19 @@ class RemovalPlan:
             return "partial"
         if target.startswith(("topic://", "temp-topic://")) and not self._topics:
             return "topics"
-        return "go"
+        return "dropped" if self._drops(redrive, target) else "go"
+
+    def _drops(self, redrive: Redrive, target: str) -> bool:
+        """Return True if the broker would drop what is sent to an origin; places that were named are checked before."""
+        if target not in self._asked and target not in (redrive.destination, redrive.quarantine):
+            self._asked.add(target)
+            sent, why = self._reach(target)
+            if why:
+                self._dropping[target] = why
+            elif sent != target:
+                redrive.reached[target] = sent
+                self._asked.add(sent)
+        return target in self._dropping
 
     def gone(self, delivery: Delivery) -> None:
         """Count one that goes."""
@@ -86,6 +112,9 @@ class RemovalPlan:
     def report(self, incomplete: str | None, *, dry_run: bool = False) -> Redriven | Purged:
         """Return the counts."""
         done, left = self.destinations.total(), self.left
+        if stay := left["dropped"]:
+            told = "; ".join(f"{origin}: {why}" for origin, why in self._dropping.items())
+            incomplete = "; ".join(filter(None, (incomplete, f"{stay} dead letters stay: {told}")))
         if self.redrive is None:
             return Purged(done, left["skipped"], incomplete, dry_run)
         return Redriven(

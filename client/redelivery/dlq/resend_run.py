@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.dlq_connection import DeadLetterConnection
     from redelivery.dlq.exported import ExportedLine
+    from redelivery.dlq.reached_queues import Reached
     from redelivery.dlq.selection import Selection
     from redelivery.driver.port import PendingSend
 
@@ -116,6 +117,7 @@ class ResendRun:
         self._dry_run = dry_run
         self._pending: deque[tuple[ExportedLine, PendingSend]] = deque()
         self._destinations: Counter[str] = Counter()
+        self._targets: dict[str, Reached] = {}
         self._problems: list[LineProblem] = []
         self._bad = self._before = self._skipped = self._begun = self._refused = 0
         self._began = connection.clock.monotonic()
@@ -161,7 +163,7 @@ class ResendRun:
 
     def _message(self, letter: DeadLetter) -> Outgoing:
         """Return the message of a dead letter: what a redrive would send. Raises LineError, ConfigurationError."""
-        target = self._plan.target(letter)
+        target = self._reached(self._plan.target(letter))
         if not letter.whole or letter.body_kind == "partial":
             raise LineError("its body was not whole when it was exported; export it over AMQP")
         told = {
@@ -194,6 +196,18 @@ class ResendRun:
             body_kind="text" if letter.body_kind in ("text", "unknown") else "bytes",
             message_type=None if kind is None else str(checked["type"]),
         )
+
+    def _reached(self, target: str) -> str:
+        """Return where messages for a destination are sent. Raises LineError if the broker would drop them there."""
+        if self._plan.destination is not None:
+            # Checked before the first line.
+            return target
+        if target not in self._targets:
+            self._targets[target] = self._connection.reached(target)
+        sent, why = self._targets[target]
+        if why:
+            raise LineError(f"{target}: {why}")
+        return sent
 
     def _send(self, line: ExportedLine, message: Outgoing) -> None:
         clock, rate = self._connection.clock, self._plan.rate

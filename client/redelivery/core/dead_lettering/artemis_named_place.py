@@ -16,26 +16,35 @@ if TYPE_CHECKING:
 
     Asking = Generator[tuple[Question, ...], Sequence[Any], Sequence[Queue]]
 
-__all__ = ["dropped_at", "queues_at"]
+__all__ = ["dropped_at", "elsewhere", "queues_at"]
 
 _DROPS = "Artemis would confirm dead letters and drop them"
 _CURE = "name a queue that keeps all (redelivery.deadLetterDestination, deadLetterMap, dead_letter=, poison(to=), --to)"
 
 
 def queues_at(place: Destination) -> Asking:
-    """Yield the question for the queues of a place, and return them: those of its name, or of its address.
+    """Yield the questions for the queues of a place, and return them: those of its name, and those of its address.
 
-    The caller sends the value of the answer in, or throws the error with which the broker has refused it.
+    The caller sends the values of the answers in, or throws the error with which the broker has refused one.
 
     Raises:
         AdapterError: The broker refuses an answer, or gives another than expected.
     """
     address, _, name = place.name.partition("::")
-    field, value = ("name", name) if name else ("address", address)
-    (listed,) = yield (listing(field, value),)
+    asked = [("name", name)] if name else [("address", address)]
+    if place.kind == "queue" and not name:
+        # A queue of this name can belong to another address; Artemis then confirms and drops what is sent to the name.
+        asked.append(("name", address))
+    answers = yield tuple(listing(*each) for each in asked)
     try:
         # `dropped_at` needs both.
-        return [each for each in queues_in(listed, field, value) if each["address"] and each["name"]]
+        found = [
+            queue
+            for each, told in zip(asked, answers, strict=True)
+            for queue in queues_in(told, *each)
+            if queue["address"] and queue["name"]
+        ]
+        return list({_told(each): each for each in found}.values())
     except (ValueError, LookupError, TypeError) as error:
         raise AdapterError(
             f"the broker's management answered something else than expected: {error!r}"
@@ -48,6 +57,10 @@ def dropped_at(place: Destination, queues: Sequence[Queue], origin: str) -> str:
     A sending link is attached to the place: where Artemis makes missing queues, that has made one.
     """
     address, _, name = place.name.partition("::")
+    if (reached := elsewhere(place, queues)) is not None:
+        return f"the queue {address} belongs to the address {reached['address']}: {_DROPS}; name native://{_told(reached)}"
+    if not name:
+        queues = [each for each in queues if each["address"] == address]
     if not queues and not name and place.kind == "native":
         return f"the address {address} has no queue: {_DROPS}; {_CURE}"
     lost = {_told(each): _lost(each, address, origin) for each in queues}
@@ -57,6 +70,14 @@ def dropped_at(place: Destination, queues: Sequence[Queue], origin: str) -> str:
         return ""
     told = "; ".join(f"{queue} {why}" for queue, why in lost.items() if why)
     return f"{told}: {_DROPS}; {_CURE}"
+
+
+def elsewhere(place: Destination, queues: Sequence[Queue]) -> Queue | None:
+    """Return the queue that a place names if it belongs to another address, and the address of that name has none."""
+    name = place.name
+    if place.kind != "queue" or any(each["address"] == name for each in queues):
+        return None
+    return next((each for each in queues if each["name"] == name), None)
 
 
 def _told(queue: Queue) -> str:

@@ -133,6 +133,11 @@ def _found(source: Destination) -> Asking:
     (listed,) = yield (listing(field, value),)
     queues = queues_in(listed, field, value)
     target, make = _target(settings, queues, address)
+    if make is not None and field == "address":
+        # Artemis makes no second queue of a name, and calls that done.
+        name = target["name"]
+        (listed,) = yield (listing("name", name),)
+        target, make = next(((each, None) for each in queues_in(listed, "name", name)), (target, make))
     told_by = f"the dead-letter-address of {address}"
     if settings.queue is not None:
         told_by += ", which has a queue for each address"

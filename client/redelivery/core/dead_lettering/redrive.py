@@ -128,6 +128,8 @@ class Redrive:
         self.native = native
         self.origin: Callable[[Delivery], str | None] = origin_of
         """Returns the original destination of a dead letter; a ledger may know more than its properties."""
+        self.reached: dict[str, str] = {}
+        """Addresses and queues of origins that are not reached by their names."""
         self.refusal: RedeliveryError | None = None
         """Last error with which the broker refused a copy; the driver reports it."""
 
@@ -143,7 +145,9 @@ class Redrive:
         if self.destination is not None:
             return self.destination
         origin = self.origin(delivery)
-        return None if origin is not None and origin.startswith("native://") and not self.native else origin
+        if origin is None or (origin.startswith("native://") and not self.native):
+            return None
+        return self.reached.get(origin, origin)
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float

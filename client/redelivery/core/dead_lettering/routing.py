@@ -259,12 +259,16 @@ class DeadLetterRouting:
     def consumes(self, place: str) -> bool:
         """Return True if a copy sent to this place would be delivered to the consumer that sends it.
 
-        A native address can be the queue of that name.
+        A native address can be the queue of that name; and on Artemis a queue's address sends to all of its queues.
         """
         source, parsed = self.source, Destination.parse(place)
-        return source is not None and (
+        if source is None:
+            return False
+        address, mark, _ = source.name.partition("::")
+        return (
             covers(source, parsed)
             or ("native" in (source.kind, parsed.kind) and _queue_of(source) == _queue_of(parsed))
+            or (bool(mark) and parsed.name == address and parsed.kind in ("native", "topic"))
         )
 
 
