@@ -34,6 +34,10 @@ class AmqpRabbitMQ(AmqpProfile):
         queue_wildcards=False,
         # A rejected message goes to the dead-letter exchange; without one it is dropped.
         poison_on_request=True,
+        ack_caution=(
+            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; give "
+            "the queue one, or use auto"
+        ),
         # consumer_timeout: after it the broker ends the session, and the messages are on the queue again.
         max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",

@@ -186,6 +186,10 @@ class StompRabbitMQ(StompProfile):
         broker="rabbitmq",
         # NACK goes to the dead-letter exchange; without one the message is dropped.
         poison_on_request=True,
+        ack_caution=(
+            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; give "
+            "the queue one, or use auto"
+        ),
         forward="confirmed",
         release=True,
         # Quorum queues count releases, up to their delivery limit.

@@ -148,6 +148,34 @@ def test_dead_letter_strategies(imported: Any) -> None:
     assert found.notes[-1].left_out
 
 
+@pytest.mark.parametrize("place", ["${dlq.orders}", "#dlq", "#{systemProperties['dlq']}"])
+@pytest.mark.parametrize("form", ["attribute", "bean"])
+def test_a_place_that_only_the_broker_knows_is_left_out(imported: Any, place: str, form: str) -> None:
+    """A placeholder without a default, and a reference without its bean, become no name of a queue."""
+    written = f'<sharedDeadLetterStrategy deadLetterQueue="{place}"/>'
+    if form == "bean":
+        inner = f'<deadLetterQueue><queue physicalName="{place}"/></deadLetterQueue>'
+        written = f"<sharedDeadLetterStrategy>{inner}</sharedDeadLetterStrategy>"
+    found = imported(strategies(entry('queue="X"', written)))
+    assert place not in str(found.dead_letters)
+    assert any(note.left_out and place in note.what for note in found.notes)
+
+
+def test_a_place_with_a_default(imported: Any) -> None:
+    """The default of a placeholder is taken, as in a broker without another setting of that name."""
+    found = imported(
+        strategies(entry('queue="X"', '<sharedDeadLetterStrategy deadLetterQueue="${d:X.DLQ}"/>'))
+    )
+    assert found.dead_letters == {"redelivery.deadLetterMap.X.destination": "queue://X.DLQ"}
+
+
+@pytest.mark.parametrize(("resource", "left_out"), [("policies.xml", True), ("jetty.xml", False)])
+def test_an_import_leaves_policies_out(imported: Any, resource: str, left_out: bool) -> None:
+    """Another file may have policies and strategies; the web console, which each distribution imports, has none."""
+    found = imported(f'<beans {BEANS}><import resource="{resource}"/><broker {CORE}/></beans>')
+    assert [note.left_out for note in found.notes if note.what.startswith("import")] == [left_out]
+
+
 def test_the_audit_is_not_carried_over(imported: Any) -> None:
     """Each option of a strategy's audit is a note, whatever its value; the strategy is carried over."""
     audit = ("enableAudit=true", "maxAuditDepth=2048", "maxProducersToAudit=64")

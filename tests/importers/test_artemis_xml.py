@@ -235,7 +235,7 @@ def test_overlaps_are_bounded(monkeypatch: pytest.MonkeyPatch, imported: Any) ->
     attempts = "<max-delivery-attempts>3</max-delivery-attempts>"
     entries = [(f"{'*.' * n}x{'.*' * (5 - n)}", attempts) for n in range(6)]
     found = imported(settings(*entries))
-    assert any("overlap in more than" in note.why for note in found.notes)
+    assert any("overlap in more than" in note.why and note.left_out for note in found.notes)
     assert {match for match, _ in entries} <= dict(found.policies.entries).keys()
 
 

@@ -126,3 +126,21 @@ def test_mistakes(imported: Any, text: str, error: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         imported(text)
     assert str(caught.value).startswith(error)
+
+
+def test_an_alternate_exchange_is_left_out(imported: Any) -> None:
+    """Where an exchange of an old version leads is not in the file: it is not said that letters are discarded."""
+    queue = {"name": "orders", "maximumDeliveryAttempts": 3, "alternateExchange": "orders_DLE"}
+    found = imported(json.dumps([queue]))
+    assert found.dead_letters == {}
+    assert [(note.what, note.left_out) for note in found.notes] == [
+        ("orders: alternateExchange=orders_DLE", True)
+    ]
+
+
+def test_a_binding_that_is_a_text(imported: Any) -> None:
+    """Attributes of a node that is made when needed can be texts in JSON."""
+    attributes = {"maximumDeliveryAttempts": "3", "alternateBinding": '{"destination": "p.dead"}'}
+    node = {"pattern": "p", "nodeType": "queue", "attributes": attributes}
+    found = imported(json.dumps({"nodeAutoCreationPolicies": [node]}))
+    assert found.dead_letters == {"redelivery.deadLetterMap.p.destination": "queue://p.dead"}

@@ -91,8 +91,9 @@ def _entry(
         options["deadLetterStrategy"] = Value(kind, strategy.line)
     for name, held in beans.properties(strategy).items():
         if name == "deadLetterQueue":
-            queue = _queue(held, beans)
-            options["deadLetterDestination"] = Value(queue, held.line)
+            queue = _queue(held, beans, notes)
+            if queue is not None:
+                options["deadLetterDestination"] = queue
         elif name in _AUDIT:
             notes.add(held.line, f"{name}={held.text}", "a dead letter is not audited for duplicates here")
         elif (value := settled(name, held.value, notes)) is not None:
@@ -125,15 +126,21 @@ def _ordered(options: dict[str, Value]) -> dict[str, Value]:
     return {**first, **options}
 
 
-def _queue(item: Property, beans: Beans) -> str:
-    if not item.beans:
-        text = (item.text or "").strip()
-        return text if "://" in text else f"queue://{text}"
-    bean = item.beans[0]
-    properties = beans.properties(bean)
-    name = properties.get("physicalName") or properties.get("brokerURL")
-    kind = "topic" if "topic" in beans.type_of(bean).lower() else "queue"
-    return f"{kind}://{name.text if name is not None else ''}"
+def _queue(item: Property, beans: Beans, notes: Notes) -> Value | None:
+    """Return the destination that a strategy names; None: it is known only to the broker, which is noted."""
+    kind, name = "queue", item
+    if item.beans:
+        bean = item.beans[0]
+        kind = "topic" if "topic" in beans.type_of(bean).lower() else "queue"
+        properties = beans.properties(bean)
+        name = properties.get("physicalName") or properties.get("brokerURL") or item
+    if (name.text or "").startswith("#"):
+        notes.add(name.line, f"{item.name}={name.text}", "the file has no such bean; left out", left_out=True)
+        return None
+    value = settled(item.name, name.value, notes)
+    if value is None or "://" in value.text:
+        return value
+    return Value(f"{kind}://{value.text}", value.line)
 
 
 def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy | None:

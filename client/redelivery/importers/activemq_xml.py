@@ -65,9 +65,10 @@ def read_classic(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
         elif kind.lower().endswith(CLIENTS):
             clients.append(_client(element, beans, reader, notes))
         elif element.tag == "import":
-            notes.add(
-                element.line, f"import {element.attributes.get('resource', '')}", "other files are not read"
-            )
+            resource = element.attributes.get("resource", "")
+            # Each distribution of Classic imports its web console.
+            console = resource.rpartition("/")[2] == "jetty.xml"
+            notes.add(element.line, f"import {resource}", "other files are not read", left_out=not console)
     clients += _loose(root, beans, reader)
     chosen = _chosen([found for found in clients if found.any], plugins, notes)
     policies = RedeliveryPolicyMap(chosen.entries, default=chosen.default)

@@ -104,9 +104,8 @@ def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
                 "kills its consumer; here a ledger does that (redelivery.ledger)",
             )  # fmt: skip
         elif element.tag == "include" and "XInclude" in element.namespace:
-            notes.add(
-                element.line, f"include {element.attributes.get('href', '')}", "other files are not read"
-            )
+            href = element.attributes.get("href", "")
+            notes.add(element.line, f"include {href}", "other files are not read", left_out=True)
     _also_without_prefix(settings, notes)
     return _policies(settings, wildcards, notes), _dead_letters(root, settings, wildcards, notes)
 
@@ -226,6 +225,7 @@ def _merged(
             1, "address-settings",
             f"their matches overlap in more than {MOST} ways; an address that two of them cover may get the settings "
             "of one only",
+            left_out=True,
         )  # fmt: skip
     wild = [setting for setting in ranked if setting.match.wildcard]
     plain = {setting.match.text: [setting] for setting in ranked if not setting.match.wildcard}

@@ -342,7 +342,9 @@ def _without_copy(destination: Destination, settings: Settings, able: Capabiliti
     if any(each.individual for each in serving) or is_pattern(destination):
         return note("dead letters", "go to a destination of each queue: asked when the first one goes there")
     own = serving[0].destination or able.dead_letter_destination
-    return ok(
+    # Not known there: the consumer's caution says what the broker may lose.
+    told = note if able.ack_caution else ok
+    return told(
         "dead letters",
         f"the broker moves them itself (poison acknowledgement), to {own} if nothing else is set",
     )
