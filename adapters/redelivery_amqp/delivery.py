@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from redelivery_amqp.delivery_source import DeliverySource
     from redelivery_amqp.proton_engine import Handle
 
+# `x-opt-jms-msg-type` of JMS clients: bodies that are neither text nor bytes.
+JMS_TYPES = {0: "a JMS Message", 1: "a JMS Object", 2: "a JMS Map", 4: "a JMS Stream"}
+
 __all__ = ["AmqpDelivery"]
 
 _OUR_IDS = short_keys(COPY, "redeliveryId")
@@ -252,6 +255,19 @@ class AmqpDelivery(Delivery):
     def body_kind(self) -> BodyKind:
         at = self.place(codec.VALUE)
         return "text" if at is not None and self.raw[at] in codec.TEXTS else "bytes"
+
+    @property
+    def typed(self) -> tuple[str, ...]:
+        at, jms = self.place(codec.VALUE), self.annotations.get("x-opt-jms-msg-type")
+        value = at is not None and self.raw[at] not in codec.TEXTS and self.raw[at] not in codec.BINARIES
+        words: list[str] = []
+        if value or self.place(codec.SEQUENCE) is not None or jms in JMS_TYPES:
+            kind = JMS_TYPES.get(jms) if isinstance(jms, int) else None
+            words.append(f"a body that is {kind or 'a value of AMQP'}")
+        identity = self.field(CORRELATION_ID)
+        if identity is not None and not isinstance(identity, str):
+            words.append(f"a correlation id that is a {type(identity).__name__}")
+        return tuple(words)
 
     @property
     def fanned_out(self) -> bool:

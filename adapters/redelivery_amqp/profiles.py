@@ -96,8 +96,8 @@ class AmqpArtemis(AmqpProfile):
         # A rejected message goes to the dead-letter address, if there is one.
         poison_on_request=True,
         ack_caution=(
-            "redelivery.deadLetter=ack: Artemis drops a poison message of an address without a dead-letter-address, and "
-            "where that one has no queue; look at both, or use auto"
+            "redelivery.deadLetter=ack: Artemis drops a poison message of an address without a dead-letter-address, "
+            "and where that one has no queue; look at both, or use auto"
         ),
         forward="atomic",
         transactions=True,

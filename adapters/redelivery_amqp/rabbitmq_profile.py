@@ -35,8 +35,8 @@ class AmqpRabbitMQ(AmqpProfile):
         # A rejected message goes to the dead-letter exchange; without one it is dropped.
         poison_on_request=True,
         ack_caution=(
-            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; give "
-            "the queue one, or use auto"
+            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; "
+            "give the queue one, or use auto"
         ),
         # consumer_timeout: after it the broker ends the session, and the messages are on the queue again.
         max_hold=CONSUMER_TIMEOUT,

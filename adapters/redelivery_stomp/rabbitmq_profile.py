@@ -187,8 +187,8 @@ class StompRabbitMQ(StompProfile):
         # NACK goes to the dead-letter exchange; without one the message is dropped.
         poison_on_request=True,
         ack_caution=(
-            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; give "
-            "the queue one, or use auto"
+            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; "
+            "give the queue one, or use auto"
         ),
         forward="confirmed",
         release=True,

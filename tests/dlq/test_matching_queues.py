@@ -105,7 +105,14 @@ class Port:
 
 def matching(port: Port, pattern: str) -> tuple[str, ...]:
     """The queues that match."""
-    return queues_matching(port, Destination.parse(pattern))  # type: ignore[arg-type]
+    return queues_matching(port, Destination.parse(pattern)).names  # type: ignore[arg-type]
+
+
+def test_the_queues_of_subscribers_are_named() -> None:
+    """A pattern does not look at a subscriber's queue, which can be an operator's for dead letters: it is named."""
+    port = Port([row("Z.all", "Z", routingType="MULTICAST"), row("Z.b"), row("Z.#", routingType="MULTICAST")])
+    found = queues_matching(port, Destination.parse("Z.>"))  # type: ignore[arg-type]
+    assert found == (("queue://Z.b",), ("native://Z::Z.all",))
 
 
 def test_queues_that_match_by_their_own_names() -> None:

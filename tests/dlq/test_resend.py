@@ -38,6 +38,10 @@ BAD: list[tuple[dict[str, Any] | str | bytes, str]] = [
     ({"body_kind": "map"}, "body_kind must be text or bytes, not 'map'"),
     ({"body_kind": "partial"}, "its body was not whole"),
     ({"whole": False}, "its body was not whole"),
+    (
+        {"lossy": "a body that is a JMS Map"},
+        "the line does not have a body that is a JMS Map: redrive the dead letter",
+    ),
     ({"headers": {"a\nb": "x"}}, "header name 'a\\nb' has characters"),
     ({"headers": {"a:b": "x"}}, "header name 'a:b' has characters"),
     ({"headers": {"a": "x\0"}}, "header 'a' has a NUL"),

@@ -93,6 +93,37 @@ def test_places_in_a_circle_are_refused() -> None:
         connection.consumer("a", dead_letter="elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("entries", "default"),
+    [
+        (
+            {"DLQ.a": DeadLetterStrategy(destination="a")},
+            DeadLetterStrategy(strategy="individual", queue_prefix="DLQ."),
+        ),
+        (
+            {
+                "a": DeadLetterStrategy(destination="b"),
+                "b": DeadLetterStrategy(strategy="individual", queue_prefix="", queue_suffix="x"),
+                "bx": DeadLetterStrategy(destination="a"),
+            },
+            DeadLetterStrategy(),
+        ),
+    ],
+    ids=["the default", "an entry"],
+)
+def test_a_circle_through_individual_places_is_refused(
+    entries: dict[str, DeadLetterStrategy], default: DeadLetterStrategy
+) -> None:
+    """A place that is named after the queue is a step of the circle as one that the map names."""
+    places = DeadLetterMap(entries, default=default)
+    with (
+        MemoryBroker() as broker,
+        redelivery.connect(broker.uri, dead_letters=places) as connection,
+        pytest.raises(ConfigurationError, match="circulates for ever"),
+    ):
+        connection.consumer("a")
+
+
 def test_a_rule_for_exceptions_does_not_hinder_a_transacted_session() -> None:
     """There commit and rollback decide: the place of a rule is not used, and may be consumed."""
     rules = Classifier().poison(KeyError, to="orders.invalid")

@@ -34,29 +34,46 @@ BYTES = 8 << 20
 def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> Iterator[pa.RecordBatch]:
     """Return the rows of a queue as Arrow batches. The messages stay on the broker.
 
+    Without a queue, those of all places where the dead letters of the URI's settings are.
+
     Raises:
         ConfigurationError: This broker cannot show a queue over this protocol without taking its messages.
         AdapterError: The broker refuses the queue, or shows only a part of it.
         TransportError: The connection was lost.
     """
     connection = DeadLetterConnection(options.connection_uri())
-    # Executors have no ledger: its option is refused.
-    browser = QueueBrowser(connection, queue, LedgerCauses())
+    first = 0
     with connection:
-        if not browser.takes_nothing:
+        if not connection.capabilities.browse:
             raise ConfigurationError(
                 f"mode=browse: {connection.capabilities.broker} cannot show a queue over this protocol without taking "
                 "its messages; use mode=drain, or a protocol that can",
                 option="mode",
             )
-        with closing(browser.look(EVERYTHING)) as seen:
-            first = 0
-            for some in _chunks(islice(seen, options.most)):
-                deliveries, letters = zip(*some, strict=True)
-                yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
-                first += len(some)
-        if browser.limit is not None and not options.accepts_less:
-            raise AdapterError(f"{browser.limit}; set maxMessages or incomplete=accept to read what is shown")
+        for each in [queue] if queue is not None else _places(connection, options):
+            # Executors have no ledger: its option is refused.
+            browser = QueueBrowser(connection, each, LedgerCauses())
+            left = None if options.most is None else options.most - first
+            with closing(browser.look(EVERYTHING)) as seen:
+                for some in _chunks(islice(seen, left)):
+                    deliveries, letters = zip(*some, strict=True)
+                    yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
+                    first += len(some)
+            if browser.limit is not None and not options.accepts_less:
+                raise AdapterError(
+                    f"{browser.limit}; set maxMessages or incomplete=accept to read what is shown"
+                )
+
+
+def _places(connection: DeadLetterConnection, options: ReadOptions) -> list[str]:
+    """Return the queues in which dead letters of the URI are. Raises ConfigurationError if others may have some."""
+    places = connection.places(())
+    if places.unknown and not options.accepts_less:
+        raise ConfigurationError(
+            f"mode=browse: {'; '.join(places.unknown)}; or set incomplete=accept to read the others",
+            option="destination",
+        )
+    return [each for place in places.queues for each in connection.queues(place)]
 
 
 def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:

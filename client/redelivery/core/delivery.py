@@ -321,6 +321,11 @@ class Delivery:
         return None
 
     @property
+    def typed(self) -> tuple[str, ...]:
+        """Parts that only its own bytes keep, in words: a body or a correlation id that is neither text nor bytes."""
+        return ()
+
+    @property
     def reply_to(self) -> str | None:
         """Destination for an answer; None without one."""
         return None

@@ -12,7 +12,7 @@ from redelivery.core.dead_lettering.routing import WHOLE, arrived_whole
 from redelivery.dlq.ledger_causes import LedgerCauses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from redelivery.core.delivery import BodyKind, Delivery
@@ -69,6 +69,8 @@ class DeadLetter:
     """Destination for an answer, qualified; None: none."""
     group: str | None = None
     """Message group; None: none."""
+    lossy: str = ""
+    """Parts of the message that these fields do not keep, in words; a redrive keeps them. Empty: none."""
 
     @property
     def cause_kind(self) -> str:
@@ -124,4 +126,15 @@ def read_letter(
         body_kind=delivery.body_kind,
         reply_to=delivery.reply_to,
         group=delivery.group,
+        lossy=", ".join(_not_kept(delivery)),
     )
+
+
+def _not_kept(delivery: Delivery) -> Iterator[str]:
+    """Yield what of a message is in no field of a dead letter."""
+    yield from delivery.typed
+    if delivery.content_encoding is not None:
+        yield f"content-encoding {delivery.content_encoding}"
+    for name, value in delivery.headers.items():
+        if not isinstance(value, str | bool | int | float | None):
+            yield f"the property {name}, a {type(value).__name__}"

@@ -174,7 +174,13 @@ class DeadLetterQueue:
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]
-        return "; ".join(dict.fromkeys((*limits, *self._refused, *self._places.unknown))) or None
+        return "; ".join(dict.fromkeys((*limits, *self._not_looked_at))) or None
+
+    @property
+    def _not_looked_at(self) -> Sequence[str]:
+        passed = ", ".join(self._reading.passed_over)
+        more = (f"{passed}: of a subscriber, not looked at; name the queue",) if passed else ()
+        return (*self._refused, *self._places.unknown, *more)
 
     # Reading: messages stay.
 
@@ -432,9 +438,7 @@ class DeadLetterQueue:
     def _found(self, selection: Selection = EVERYTHING) -> DeadLetterPlaces:
         """Return the places of the dead letters that can match; the broker is asked. Raises ConfigurationError."""
         if self._given is None:
-            self._places = self._by_options(selection)
-            if self._places.own:
-                self._places = self._places.and_own(*self._reading.own_queues(selection.origins))
+            self._places = self._reading.places(selection.origins)
         return self._places
 
     def _removable(self, found: DeadLetterPlaces, selection: Selection) -> DeadLetterPlaces:
@@ -470,6 +474,7 @@ class DeadLetterQueue:
     def _browsers(self, places: DeadLetterPlaces) -> Sequence[QueueBrowser]:
         """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
         self._refused = []
+        self._reading.passed_over.clear()
         queues = dict.fromkeys(queue for place in places.queues for queue in self._reading.queues(place))
         self._looked = [
             QueueBrowser(self._reading, queue, self._memories, take=self._take, idle=self._idle)
@@ -523,7 +528,7 @@ class DeadLetterQueue:
                 # A later one may have been refused: what was moved before counts.
                 part = plans[-1].report(None, dry_run=dry_run)
             done = together(done, part)
-        more = "; ".join((*self._refused, *self._places.unknown))
+        more = "; ".join(self._not_looked_at)
         return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 
     def _carry_out(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from redelivery.core.capabilities import cannot_browse, cannot_spare
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
+from redelivery.dlq.dead_letter_places import dead_letter_places
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
 from redelivery.dlq.matching_queues import queues_matching
 from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
+    from redelivery.dlq.dead_letter_places import DeadLetterPlaces
     from redelivery.dlq.reached_queues import Reached
     from redelivery.driver.port import PendingSend
     from redelivery.ledger import Ledger
@@ -55,6 +57,8 @@ class DeadLetterConnection:
         self._reached = ReachedQueues(uri, self._port.clock)
         self.full: str | None = None
         """Reason why the last look was not complete; None: it was."""
+        self.passed_over: list[str] = []
+        """Queues of subscribers that a pattern means, too: they are not looked at."""
 
     def __enter__(self) -> Self:
         """Connect. Raises as `ConnectionPort.__enter__` does."""
@@ -113,9 +117,21 @@ class DeadLetterConnection:
         """
         destination, able = single(name), self.capabilities
         if able.copies_by_wildcard and names_queues(destination, able):
-            return queues_matching(self._port, destination)
+            found = queues_matching(self._port, destination)
+            self.passed_over += [each for each in found.subscribers if each not in self.passed_over]
+            return found.names
         refuse_wildcard(destination, able)
         return (name,)
+
+    def places(self, origins: Sequence[str]) -> DeadLetterPlaces:
+        """Return where the dead letters of the URI's settings are; `origins`: only of these. The broker is asked.
+
+        Raises:
+            ConfigurationError: No place is known, and the text says why.
+            TransportError: The connection was lost, or the broker does not answer.
+        """
+        found = dead_letter_places(self.settings, self.capabilities, origins)
+        return found.and_own(*self.own_queues(origins)) if found.own else found
 
     def own_queues(self, origins: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Return the queues in which dead letters are by the broker's own settings; see `own_dead_letter_queues`."""

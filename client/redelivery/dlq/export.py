@@ -61,6 +61,7 @@ COLUMNS = {
     "body_kind": "string",
     "reply_to": "string",
     "group": "string",
+    "lossy": "string",
     "headers": "map",
     "body": "binary",
 }
@@ -87,6 +88,7 @@ def row_of(letter: DeadLetter) -> dict[str, Any]:
         "body_kind": letter.body_kind,
         "reply_to": letter.reply_to,
         "group": letter.group,
+        "lossy": letter.lossy or None,
         "headers": {str(name): written_value(value) for name, value in letter.headers.items()},
     }
     try:

@@ -87,6 +87,7 @@ def _letter(row: Mapping[str, Any]) -> DeadLetter:
         body_kind=kind,
         reply_to=_of(row, "reply_to", str),
         group=_of(row, "group", str),
+        lossy=_of(row, "lossy", str, ""),
     )
 
 

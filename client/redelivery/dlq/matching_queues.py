@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.artemis_management import rights
 from redelivery.core.dead_lettering.artemis_queues import ORIGIN, qualified_queue
@@ -18,14 +18,22 @@ if TYPE_CHECKING:
 
     from redelivery.driver.port import ConnectionPort
 
-__all__ = ["queues_matching"]
+__all__ = ["Matching", "queues_matching"]
 
 
-def queues_matching(port: ConnectionPort, pattern: Destination) -> tuple[str, ...]:
-    """Return the queues with messages whose names match, qualified, in the order of their names.
+class Matching(NamedTuple):
+    """Queues whose names match, qualified, in the order of their names."""
 
-    Not among them are temporary queues, the broker's internal ones, those of subscribers, and those that it has made
-    for a wildcard, which have copies.
+    names: tuple[str, ...]
+    subscribers: tuple[str, ...]
+    """Those of subscribers, which need not be dead letters: they are not looked at."""
+
+
+def queues_matching(port: ConnectionPort, pattern: Destination) -> Matching:
+    """Return the queues with messages whose names match.
+
+    Not among them are temporary queues, the broker's internal ones, and those that it has made for a wildcard, which
+    have copies.
 
     Raises:
         AdapterError: The broker does not list its queues to this user.
@@ -49,12 +57,19 @@ def queues_matching(port: ConnectionPort, pattern: Destination) -> tuple[str, ..
             f"{pattern}: the broker does not list its queues to this user: {error}; give it {rights(address)}, or name "
             "each queue"
         ) from error
-    return tuple(qualified_queue(one) for one in sorted(found, key=itemgetter("name")) if _of_consumers(one))
+    there = [one for one in sorted(found, key=itemgetter("name")) if _has_messages(one)]
+    return Matching(
+        tuple(qualified_queue(one) for one in there if _of_consumers(one)),
+        tuple(qualified_queue(one) for one in there if not _of_consumers(one)),
+    )
+
+
+def _has_messages(queue: Mapping[str, str]) -> bool:
+    """True for a queue that has messages, and no copies for a wildcard."""
+    return holds_messages(queue) and {"*", ARTEMIS.any_words}.isdisjoint(queue["name"].split("."))
 
 
 def _of_consumers(queue: Mapping[str, str]) -> bool:
-    """True for a queue that has messages of its own, which consumers share."""
-    if not holds_messages(queue) or not {"*", ARTEMIS.any_words}.isdisjoint(queue["name"].split(".")):
-        return False
+    """True for a queue that consumers share."""
     # The filter is that of a queue which the broker has made for the dead letters of one address.
     return queue["routingType"] == "ANYCAST" or queue["filter"].startswith(ORIGIN)

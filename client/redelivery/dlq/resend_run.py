@@ -163,9 +163,15 @@ class ResendRun:
 
     def _message(self, letter: DeadLetter) -> Outgoing:
         """Return the message of a dead letter: what a redrive would send. Raises LineError, ConfigurationError."""
-        target = self._reached(self._plan.target(letter))
+        target = self._plan.target(letter)
         if not letter.whole or letter.body_kind == "partial":
             raise LineError("its body was not whole when it was exported; export it over AMQP")
+        if letter.lossy:
+            raise LineError(
+                f"the line does not have {letter.lossy}: redrive the dead letter, or correct the line and remove "
+                "its field lossy"
+            )
+        target = self._reached(target)
         told = {
             name: value
             for name, value in sent_back(letter.headers, letter.original_id, self._plan.run).items()

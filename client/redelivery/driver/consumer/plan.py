@@ -9,6 +9,7 @@ from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
 from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import is_pattern
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
-    from redelivery.core.destination import Destination
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
@@ -167,33 +167,41 @@ def _refuse_own_dead_letters(
         # The adapter refuses a consumer of the broker's own place, once it is known.
         if strategy.keeps_nothing or dead_letters.follows(strategy, capabilities):
             continue
+        place = dead_letters.place_of(strategy, capabilities)
         if strategy.individual:
             _refuse_own_individual(destination, strategy, dead_letters.subscriber, capabilities)
-            continue
-        place = str(dead_letters.place_of(strategy, capabilities))
-        if dead_letters.chosen is not None:
-            whose = "consumer: name another one in dead_letter="
         else:
-            whose = (
-                "connection: to read the dead letters, add redelivery.deadLetterDestination=<another queue> to the "
-                "URI, or dead_letter= to this consumer: messages that fail again go there"
-            )
-        _refuse_own_place(destination, dead_letters, place, whose)
-        back = next(
-            (each for each in _chain(place, dead_letters, capabilities) if dead_letters.consumes(each)), None
-        )
-        if back is not None:
-            raise ConfigurationError(
-                f"dead letters of {destination} go to {place}, and those of {place} back to {back}: where both are "
-                "consumed, a message that fails circulates for ever; change one of the two places",
-                option="redelivery.deadLetterMap",
-            )
+            own = "consumer: name another one in dead_letter=" if dead_letters.chosen is not None else _OF_ALL
+            _refuse_own_place(destination, dead_letters, str(place), own)
+        if place is not None:
+            _refuse_circle(destination, place, dead_letters, capabilities)
     for place in dead_letters.also:
         _refuse_own_place(
             destination,
             dead_letters,
             place,
             "rule for exceptions: give this consumer rules without it (errors=)",
+        )
+
+
+_OF_ALL = (
+    "connection: to read the dead letters, add redelivery.deadLetterDestination=<another queue> to the URI, or "
+    "dead_letter= to this consumer: messages that fail again go there"
+)
+
+
+def _refuse_circle(
+    destination: Destination, place: str, dead_letters: DeadLetterRouting, capabilities: Capabilities
+) -> None:
+    """Refuse a place whose own dead letters come back by the map."""
+    back = next(
+        (each for each in _chain(place, dead_letters, capabilities) if dead_letters.consumes(each)), None
+    )
+    if back is not None:
+        raise ConfigurationError(
+            f"dead letters of {destination} go to {place}, and those of {place} back to {back}: where both are "
+            "consumed, a message that fails circulates for ever; change one of the two places",
+            option="redelivery.deadLetterMap",
         )
 
 
@@ -205,9 +213,12 @@ def _chain(place: str, dead_letters: DeadLetterRouting, capabilities: Capabiliti
     strategies = dead_letters.strategies
     for _ in range(len(strategies.entries) + 1):
         strategy = strategies.strategy_for(place)
-        if strategies.pattern_for(place) is None or strategy.keeps_nothing or strategy.individual:
+        if strategies.pattern_for(place) is None or strategy.keeps_nothing:
             return
-        place = strategy.destination or capabilities.dead_letter_destination
+        if strategy.individual:
+            place = str(strategy.individual_place(Destination.parse(place), capabilities, None))
+        else:
+            place = strategy.destination or capabilities.dead_letter_destination
         yield place
 
 
