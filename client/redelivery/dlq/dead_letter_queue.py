@@ -319,13 +319,8 @@ class DeadLetterQueue:
         self._check_redrive(rate, maximum_redrives, in_flight)
         found = self._found(selection)
         redrive = self._routing(to, quarantine, maximum_redrives, found, native=native)
-        plan = partial(
-            RemovalPlan,
-            selection=selection,
-            redrive=redrive,
-            topics=topics or to is not None,
-            reach=self._reading.reached,
-        )
+        topics, reach = topics or to is not None, self._reading.reached
+        plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=topics, reach=reach)
         done = self._done(plan, found, rate, progress, dry_run=dry_run, in_flight=in_flight)
         return cast("Redriven", done)
 
