@@ -11,10 +11,12 @@ import redelivery
 from integration.work import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from redelivery.core.report import Report
     from redelivery.health import Health
+
+    Handler = Callable[[redelivery.Message], Awaitable[None]]
 
 __all__ = ["Consuming", "asynchronous", "threaded"]
 
@@ -58,7 +60,7 @@ class _Threads:
 class _Loop:
     """An `AsyncConnection`, whose event loop has a thread of its own."""
 
-    def __init__(self, uri: str, options: dict[str, Any], queue: str, work: Callable[..., Any]) -> None:
+    def __init__(self, uri: str, options: dict[str, Any], queue: str, work: Handler) -> None:
         self._uri, self._options, self._queue, self._work = uri, options, queue, work
         self._entered, self._stop = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
@@ -91,13 +93,9 @@ class _Loop:
         async with redelivery.connect_async(self._uri, **self._options) as connection:
             self._loop, self._connection = asyncio.get_running_loop(), connection
             self.health, self.report = connection.health, connection.report
-            connection.listen(self._queue, self._handle, workers=WORKERS)
+            connection.listen(self._queue, self._work, workers=WORKERS)
             self._entered.set()
             await connection.run(drain_timeout=10.0)
-
-    async def _handle(self, message: redelivery.Message) -> None:
-        # The work waits, as that of a handler with a client of its own does.
-        await asyncio.to_thread(self._work, message)
 
 
 @contextmanager
@@ -112,9 +110,7 @@ def threaded(
 
 
 @contextmanager
-def asynchronous(
-    uri: str, queue: str, work: Callable[[redelivery.Message], None], **options: Any
-) -> Generator[Consuming]:
+def asynchronous(uri: str, queue: str, work: Handler, **options: Any) -> Generator[Consuming]:
     """Yield a connection that consumes a queue with two tasks. Raises what the connection raises at its start."""
     loop = _Loop(uri, options, queue, work)
     loop.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
@@ -146,8 +147,18 @@ class Run:
 
     def handle(self, message: redelivery.Message) -> None:
         """Handle a delivery as its number says."""
-        number, began = int(message.text), time.monotonic()
+        began = time.monotonic()
         time.sleep(WORK)
+        self._end(message, began)
+
+    async def handle_async(self, message: redelivery.Message) -> None:
+        """Handle a delivery as its number says, on an event loop."""
+        began = time.monotonic()
+        await asyncio.sleep(WORK)
+        self._end(message, began)
+
+    def _end(self, message: redelivery.Message, began: float) -> None:
+        number = int(message.text)
         failed = message.delivery_count <= failures(number)
         self.books.called(number, Call(message.delivery_count, began, time.monotonic(), failed))
         if failed:
@@ -166,8 +177,9 @@ class Run:
         if row.ledger:
             folder = stack.enter_context(TemporaryDirectory())
             options["ledger"] = redelivery.SqliteLedger(f"{folder}/ledger")
-        kind = asynchronous if row.client == "asyncio" else threaded
-        return kind(uri, self.queue, self.handle, **options)
+        if row.client == "asyncio":
+            return asynchronous(uri, self.queue, self.handle_async, **options)
+        return threaded(uri, self.queue, self.handle, **options)
 
     def _uri(self, first: int, ports: Sequence[int] = (), **more: object) -> str:
         row = self.row
