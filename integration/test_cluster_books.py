@@ -64,6 +64,17 @@ def test_a_result_that_could_not_be_sent_is_no_second_success() -> None:
     assert books.verdict().stale == [GOOD]
 
 
+def test_a_stale_result_that_the_library_reports_is_found_further_from_the_loss() -> None:
+    """On a busy machine a loss is seen late; no more second successes are excused than results were stale."""
+    books = kept(good=[Call(1, 0.0, 0.1, failed=False), Call(2, 1.2, 1.3, failed=False)])
+    books.losses.append(1.0)
+    assert books.verdict().wrong() == ["twice: 1", "extra calls: 1"]
+    books.stale_results = 1
+    assert (books.verdict().wrong(), books.verdict().stale) == ([], [GOOD])
+    books.losses = [9.0]
+    assert books.verdict().wrong() == ["twice: 1", "extra calls: 1"]
+
+
 def test_wrong_dead_letters_are_told() -> None:
     """A second dead letter, one of a message that succeeds, and one that is missing."""
     books = kept()

@@ -238,6 +238,7 @@ class Run:
             eventually(lambda: self.consumer.ended or self.consumer.report().poisoned >= dead, 45.0)
         # What comes a second time comes now.
         settled(self.books.last, quiet=3.0)
+        self.books.stale_results = self.consumer.report().stale
 
     def _take(self) -> None:
         """Take what is on the broker."""

@@ -174,13 +174,9 @@ class DeadLetterQueue:
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]
-        return "; ".join(dict.fromkeys((*limits, *self._not_looked_at))) or None
-
-    @property
-    def _not_looked_at(self) -> Sequence[str]:
         passed = ", ".join(self._reading.passed_over)
         more = (f"{passed}: of a subscriber, not looked at; name the queue",) if passed else ()
-        return (*self._refused, *self._places.unknown, *more)
+        return "; ".join(dict.fromkeys((*limits, *self._refused, *self._places.unknown, *more))) or None
 
     # Reading: messages stay.
 
@@ -523,7 +519,7 @@ class DeadLetterQueue:
                 # A later one may have been refused: what was moved before counts.
                 part = plans[-1].report(None, dry_run=dry_run)
             done = together(done, part)
-        more = "; ".join(self._not_looked_at)
+        more = "; ".join((*self._refused, *self._places.unknown))
         return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 
     def _carry_out(
