@@ -208,3 +208,15 @@ def test_on_the_command_line(
             in said
         )
         assert said.count("\n") == 1
+
+
+def test_a_map_that_the_program_gives(broker: MemoryBroker) -> None:
+    """The tools look at the places of the same map, without a queue and without options in the URI."""
+    places = redelivery.DeadLetterMap(
+        {"orders": redelivery.DeadLetterStrategy(destination="orders.dead")},
+        default=redelivery.DeadLetterStrategy(destination="dead"),
+    )
+    with redelivery.dead_letters(broker.uri, dead_letters=places) as tools:
+        assert tools.places() == ("queue://orders.dead", "queue://dead")
+    with pytest.raises(redelivery.ConfigurationError, match="contradict each other"):
+        redelivery.dead_letters(f"{broker.uri}?redelivery.deadLetterDestination=x", dead_letters=places)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.clock import Clock
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.ledger_causes import CauseOf
@@ -58,6 +59,7 @@ def dead_letters(
     cause_of: CauseOf | None = None,
     clock: Clock | None = None,
     despite_limit: bool = False,
+    dead_letters: DeadLetterMap | None = None,
 ) -> DeadLetterQueue:
     """Return the tools of a dead-letter queue. No I/O happens before `with`.
 
@@ -74,6 +76,7 @@ def dead_letters(
         clock: A `redelivery.testing.ManualClock` in tests; None: the system's clock.
         despite_limit: True: also look with `take`, redrive and purge with filters, where the broker drops a message
             after a number of looks, or may do so: quorum queues of RabbitMQ 4.0 to 4.2, by default after 20.
+        dead_letters: The map that the consumers give to `redelivery.connect`; None: that of the URI.
 
     Returns:
         The tools: a context manager that connects.
@@ -90,6 +93,7 @@ def dead_letters(
         cause_of=cause_of,
         clock=clock,
         despite_limit=despite_limit,
+        dead_letters=dead_letters,
     )
 
 
@@ -107,9 +111,14 @@ class DeadLetterQueue:
         cause_of: CauseOf | None,
         clock: Clock | None,
         despite_limit: bool = False,
+        dead_letters: DeadLetterMap | None = None,
     ) -> None:
         self._reading = DeadLetterConnection(
-            uri, ledger=cast("Ledger | None", ledger), clock=clock, despite_limit=despite_limit
+            uri,
+            ledger=cast("Ledger | None", ledger),
+            clock=clock,
+            despite_limit=despite_limit,
+            dead_letters=dead_letters,
         )
         self._idle = seconds(idle, "idle")
         if not self._idle:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.dlq.dead_letter_places import DeadLetterPlaces
@@ -51,9 +52,12 @@ class DeadLetterConnection:
         ledger: Ledger | None = None,
         clock: Clock | None = None,
         despite_limit: bool = False,
+        dead_letters: DeadLetterMap | None = None,
     ) -> None:
         self._despite_limit = despite_limit
-        self._port = ConnectionPort(uri, ledger=ledger, clock=clock, made_by="redelivery.dead_letters")
+        self._port = ConnectionPort(
+            uri, ledger=ledger, clock=clock, dead_letters=dead_letters, made_by="redelivery.dead_letters"
+        )
         self._reached = ReachedQueues(uri, self._port.clock)
         self.full: str | None = None
         """Reason why the last look was not complete; None: it was."""

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.delivery import Delivery
     from redelivery.core.engine import Engine
@@ -120,6 +121,7 @@ class ConnectionPort:
         *,
         ledger: Ledger | None = None,
         clock: Clock | None = None,
+        dead_letters: DeadLetterMap | None = None,
         made_by: str = "redelivery.connect",
     ) -> None:
         """Make a connection; no I/O happens before `with`.
@@ -128,12 +130,13 @@ class ConnectionPort:
             uri: The broker's URI, as for `redelivery.connect`.
             ledger: Replaces `redelivery.ledger` in the URI. It is only read: no delivery here is an attempt.
             clock: Clock of the connection; None: the machine's.
+            dead_letters: Dead-letter strategies; None: those of the URI.
             made_by: Function that the user has called for it, for the error outside of `with`.
 
         Raises:
             ConfigurationError: An option of the URI is unknown or cannot be used.
         """
-        options: ConnectOptions = {"ledger": ledger, "clock": clock}
+        options: ConnectOptions = {"ledger": ledger, "clock": clock, "dead_letters": dead_letters}
         self._parts = connection_parts(uri, options, counts=False, groups=False)
         self._driver = self._parts.driver
         self._made_by = made_by
