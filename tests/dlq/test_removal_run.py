@@ -12,6 +12,7 @@ import redelivery_memory
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+from redelivery.dlq.reached_queues import Reached
 from redelivery.dlq.results import Redriven
 
 if TYPE_CHECKING:
@@ -43,6 +44,32 @@ def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQue
     }
     assert (order.text, order.persistent, bill.headers["redeliveryOriginalId"]) == ("a", True, own)
     assert left.text == "c"
+
+
+def test_origins_that_are_reached_elsewhere_or_dropped(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each origin is asked for once; letters go where its queue is, and those that would be dropped stay, with why."""
+    asked: list[str] = []
+    answers = {
+        "queue://moved": Reached("queue://shop.moved"),
+        "queue://filter": Reached("queue://filter", "it drops"),
+    }
+
+    def reached(_: DeadLetterConnection, destination: str) -> Reached:
+        asked.append(destination)
+        return answers.get(destination, Reached(destination))
+
+    monkeypatch.setattr(DeadLetterConnection, "reached", reached)
+    for name in ("moved", "filter", "here") * 2:
+        bury(name, origin=f"queue://{name}")
+    for dry_run in (True, False):
+        asked.clear()
+        done = tools.redrive(dry_run=dry_run)
+        assert dict(done.destinations) == {"queue://shop.moved": 2, "queue://here": 2}
+        assert (done.incomplete, done.complete) == ("2 dead letters stay: queue://filter: it drops", False)
+        assert sorted(asked) == ["queue://filter", "queue://here", "queue://moved"]
+    assert (broker.depth("shop.moved"), broker.depth("moved"), broker.depth("DLQ")) == (2, 0, 2)
 
 
 def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:

@@ -152,6 +152,27 @@ def test_a_copys_own_headers() -> None:
     assert {"ack", "message-id", "destination", "content-length", "receipt"} <= PROTOCOL
 
 
+@pytest.mark.parametrize(
+    ("consumed", "told", "origin", "address", "queue"),
+    [
+        ("queue://orders", "shop", "queue://orders", "shop", "orders"),
+        ("native://shop::orders", "shop", "native://shop::orders", "shop", "orders"),
+        ("queue://orders.*", "orders.eu", "queue://orders.eu", "orders.eu", "orders.eu"),
+        ("topic://news", "news", "topic://news", "news", "news"),
+        ("native://shop", "shop", "native://shop", "shop", "shop"),
+    ],
+)
+def test_the_queue_that_is_consumed_is_where_a_message_came_from(
+    consumed: str, told: str, origin: str, address: str, queue: str
+) -> None:
+    """Artemis tells the address, from which a redrive would reach other queues, too; a wildcard's queue is told."""
+    lines = [*(line for line in ARTEMIS if not line.startswith("destination:")), f"destination:{told}"]
+    seen = delivery(StompArtemis(), lines, to=consumed)
+    assert seen.destination == origin
+    headers = dict(StompArtemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
+    assert (headers["_AMQ_ORIG_ADDRESS"], headers["_AMQ_ORIG_QUEUE"]) == (address, queue)
+
+
 def copy_id(
     destination: str,
     *,
