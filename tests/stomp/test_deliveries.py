@@ -165,7 +165,7 @@ def test_a_copys_own_headers() -> None:
 def test_the_queue_that_is_consumed_is_where_a_message_came_from(
     consumed: str, told: str, origin: str, address: str, queue: str
 ) -> None:
-    """Artemis tells the address, from which a redrive would reach other queues, too; a wildcard's queue is told."""
+    """Artemis sends the address, which other queues have, too; the queue of a wildcard is the one that it names."""
     lines = [*(line for line in ARTEMIS if not line.startswith("destination:")), f"destination:{told}"]
     seen = delivery(StompArtemis(), lines, to=consumed)
     assert seen.destination == origin
