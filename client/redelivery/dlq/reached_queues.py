@@ -60,9 +60,12 @@ class ReachedQueues:
         """End the connection."""
         if self._port is not None:
             self._port.close()
+            self._port = None
 
     def _connected(self) -> ConnectionPort:
         if self._port is None:
-            self._port = ConnectionPort(self._uri, clock=self._clock, made_by="redelivery.dead_letters")
+            self._port = ConnectionPort(
+                self._uri, clock=self._clock, made_by="redelivery.dead_letters", quiet=True
+            )
             self._port.__enter__()
         return self._port

@@ -72,16 +72,19 @@ class Line(NamedTuple):
 class EventLog:
     """Writes a line for each event that has one; of similar results, a few lines and then one for all the others."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        """Group lines by this clock; None: write each line."""
+    def __init__(self, clock: Clock | None = None, *, quiet: bool = False) -> None:
+        """Group lines by this clock; None: write each line. `quiet`: write none."""
         self._clock = clock
+        self._quiet = quiet
         self._groups = LogGroups()
         self._lock = threading.Lock()
 
     def observe(self, event: Event) -> None:
         """Write the line of an event, if it has one and its level is logged."""
         # Before anything is formatted: in a storm there are many events, and perhaps none of them is logged.
-        if isinstance(event, Finished) and not loggers[event.logger].isEnabledFor(logging.WARNING):
+        if self._quiet or (
+            isinstance(event, Finished) and not loggers[event.logger].isEnabledFor(logging.WARNING)
+        ):
             return
         form = LINES.get(type(event))
         line = None if form is None else form(event)

@@ -123,6 +123,7 @@ class ConnectionPort:
         clock: Clock | None = None,
         dead_letters: DeadLetterMap | None = None,
         made_by: str = "redelivery.connect",
+        quiet: bool = False,
     ) -> None:
         """Make a connection; no I/O happens before `with`.
 
@@ -132,12 +133,13 @@ class ConnectionPort:
             clock: Clock of the connection; None: the machine's.
             dead_letters: Dead-letter strategies; None: those of the URI.
             made_by: Function that the user has called for it, for the error outside of `with`.
+            quiet: True: nothing is logged, as of a connection that only asks and may be refused.
 
         Raises:
             ConfigurationError: An option of the URI is unknown or cannot be used.
         """
         options: ConnectOptions = {"ledger": ledger, "clock": clock, "dead_letters": dead_letters}
-        self._parts = connection_parts(uri, options, counts=False, groups=False)
+        self._parts = connection_parts(uri, options, counts=False, groups=False, quiet=quiet)
         self._driver = self._parts.driver
         self._made_by = made_by
         self._entered = False

@@ -56,7 +56,7 @@ class ConnectionParts:
 
 
 def connection_parts(
-    uri: str, options: ConnectOptions, *, counts: bool = True, groups: bool = True
+    uri: str, options: ConnectOptions, *, counts: bool = True, groups: bool = True, quiet: bool = False
 ) -> ConnectionParts:
     """Return the parts of a connection.
 
@@ -65,6 +65,7 @@ def connection_parts(
         options: Keyword arguments of `connect`.
         counts: True: the ledger counts attempts. False: it is only read.
         groups: True: log lines may be grouped; the connection must then call `observers.look` regularly.
+        quiet: True: nothing is logged.
 
     Raises:
         ConfigurationError: An option of the URI, or an argument, is unknown or cannot be used.
@@ -82,7 +83,7 @@ def connection_parts(
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
-    log = EventLog(clock if groups and not settings.log_each else None)
+    log = EventLog(clock if groups and not settings.log_each else None, quiet=quiet)
     observers = Observers(checked_observers(options.get("observers")), log)
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
