@@ -125,6 +125,7 @@ def test_bad_filters(tools: DeadLetterQueue) -> None:
         ({"causes": "x"}, TypeError, "'causes'; did you mean 'cause'"),
         ({"cause": ""}, redelivery.ConfigurationError, "cause must be text"),
         ({"id": [7]}, redelivery.ConfigurationError, "id must be text, not 7"),
+        ({"cause": ValueError}, redelivery.ConfigurationError, "cause is text: write cause='ValueError'"),
         ({"older_than": -1}, redelivery.ConfigurationError, "older_than"),
         ({"older_than": 60, "younger_than": 60}, redelivery.ConfigurationError, "leave no dead letter"),
     ):

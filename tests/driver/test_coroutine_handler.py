@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,6 +47,19 @@ def test_an_asynchronous_handler_needs_an_asyncio_connection(
     connection = redelivery.connect("memory://any")
     with pytest.raises(redelivery.ConfigurationError, match="is async def; use "):
         connection.listen("orders", handler)
+
+
+@pytest.mark.parametrize("kind", ["connection", "session"])
+def test_the_decorator_without_its_destination_is_refused(redelivery_broker: MemoryBroker, kind: str) -> None:
+    """`@connection.listen` would register no handler: the error names what to write."""
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        listening: Any = connection if kind == "connection" else connection.session()
+        with pytest.raises(
+            redelivery.ConfigurationError, match=r'write @connection.listen\("orders"\) above handle'
+        ):
+
+            @listening.listen  # type: ignore[untyped-decorator]
+            def handle(_: redelivery.Message) -> None: ...
 
 
 class Request:

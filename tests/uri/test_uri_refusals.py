@@ -33,6 +33,8 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("redelivery.DeadLetter=ack", "did you mean 'redelivery.deadLetter'"),
         ("maximumRedeliveries=3", "did you mean 'jms.redeliveryPolicy.maximumRedeliveries'"),
         ("jms.redeliveryPolicy.zzz=3", "allowed: maximumRedeliveries, "),
+        ("redelivery.maximumRedeliveries=5", "did you mean 'jms.redeliveryPolicy.maximumRedeliveries'"),
+        ("jms.initialRedeliveryDelay=5", "did you mean 'jms.redeliveryPolicy.initialRedeliveryDelay'"),
         ("jms.redeliveryPolicyMap.orders.zzz=1", "unknown option jms.redeliveryPolicyMap.queue://orders.zzz"),
         ("jms.redeliveryPolicyMap.maximumRedeliveries=1", "needs a pattern and an option"),
         ("jms.redeliveryPolicyMap..maximumRedeliveries=1", "needs a pattern and an option"),

@@ -163,6 +163,8 @@ def _texts(filters: Mapping[str, object], name: str) -> tuple[str, ...] | None:
     given = filters.get(name)
     if given is None:
         return None
+    if isinstance(given, type):
+        raise ConfigurationError(f"{name} is text: write {name}={given.__name__!r}", option=name)
     values: tuple[object, ...] = (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
     for value in values:
         if not isinstance(value, str) or not value.strip():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from redelivery.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -65,6 +67,12 @@ class Listening(ABC):
             TypeError: A keyword argument is unknown.
         """
         self._check_listener(options)
+        if callable(destination):
+            name = getattr(destination, "__name__", "handler")
+            raise ConfigurationError(
+                f'listen needs a destination: write @connection.listen("orders") above {name}',
+                option="destination",
+            )
         if handler is None:
 
             def decorate(function: Handler) -> Handler:

@@ -207,6 +207,12 @@ def _hint(name: str) -> str:
     other = {POLICY: OUR_POLICY, OUR_POLICY: POLICY}.get(head + dot, "") + last
     if other != last and other in OPTIONS:
         return f": write {other}"
+    # The right name behind the prefix of another group.
+    whole = next(
+        (option for option in OPTIONS if dot and option.rpartition(".")[2].lower() == last.lower()), None
+    )
+    if whole is not None:
+        return f"; did you mean {whole!r}?"
     group = [option.rpartition(".")[2] for option in OPTIONS if dot and option.rpartition(".")[0] == head]
     if group:
         near = near_miss(last, group)
