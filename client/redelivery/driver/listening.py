@@ -67,12 +67,7 @@ class Listening(ABC):
             TypeError: A keyword argument is unknown.
         """
         self._check_listener(options)
-        if callable(destination):
-            name = getattr(destination, "__name__", "handler")
-            raise ConfigurationError(
-                f'listen needs a destination: write @connection.listen("orders") above {name}',
-                option="destination",
-            )
+        _refuse_handler(destination)
         if handler is None:
 
             def decorate(function: Handler) -> Handler:
@@ -91,3 +86,13 @@ class Listening(ABC):
         self, destination: str, handler: Callable[[Message], Any], options: ListenOptions
     ) -> object:
         """Register a handler. Raises ConfigurationError."""
+
+
+def _refuse_handler(destination: object) -> None:
+    """Refuse the handler in the place of the destination: the decorator was written without parentheses."""
+    if callable(destination):
+        name = getattr(destination, "__name__", "handler")
+        raise ConfigurationError(
+            f'listen needs a destination: write @connection.listen("orders") above {name}',
+            option="destination",
+        )
