@@ -24,6 +24,14 @@ ONE_LETTER = (
     "topic or a composite destination feeds several queues, those of the others are lost: use auto, or an "
     "individualDeadLetterStrategy of the broker"
 )
+NO_ADDRESS = (
+    "redelivery.deadLetter=ack: Artemis drops a poison message of an address without a dead-letter-address, "
+    "and where that one has no queue; look at both, or use auto"
+)
+NO_EXCHANGE = (
+    "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; "
+    "give the queue one, or use auto"
+)
 
 
 class OnBroker(Conformance):
@@ -142,6 +150,7 @@ class TestArtemisOverAmqp(OnBroker):
             management_address="activemq.management",
             tells_dead_letters=True,
             poison_on_request=True,
+            ack_caution=NO_ADDRESS,
             forward="atomic",
             transactions=True,
             flow=True,
@@ -187,6 +196,7 @@ RABBITMQ_3 = Capabilities(
     reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
     broker="rabbitmq",
     poison_on_request=True,
+    ack_caution=NO_EXCHANGE,
     forward="confirmed",
     flow=True,
     release=True,
@@ -266,6 +276,7 @@ RABBITMQ_STOMP = Capabilities(
     longest_delay=4294967.295,
     broker="rabbitmq",
     poison_on_request=True,
+    ack_caution=NO_EXCHANGE,
     forward="confirmed",
     release=True,
     release_counts=True,
