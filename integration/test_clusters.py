@@ -15,7 +15,7 @@ from integration.availability import had
 from integration.brokers.toolchain import progress
 from integration.clusters import SETUPS
 from integration.clusters.rows import ROWS
-from integration.clusters.run import run
+from integration.clusters.run import Extent, run
 from integration.clusters.table import details
 from integration.eventually import SLACK
 
@@ -65,7 +65,7 @@ def _started(kind: type[Cluster]) -> Cluster:
 
 def ran(cluster: Cluster, row: Row) -> Outcome:
     """Run a row, and show what it has found."""
-    outcome = run(cluster, row, messages=MESSAGES, seed=SEED, tell=progress)
+    outcome = run(cluster, row, Extent(MESSAGES, SEED), progress)
     print("\n".join([row.name, *details(outcome)]))
     return outcome
 

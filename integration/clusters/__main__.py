@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from integration.brokers import BrokerError
 from integration.clusters import SETUPS
 from integration.clusters.rows import ROWS, chosen
-from integration.clusters.run import run
+from integration.clusters.run import Extent, run
 from integration.clusters.table import as_json, details, table
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def outcomes(
-    rows: Sequence[Row], messages: int, seed: int, minutes: float, tell: Callable[[str], None]
-) -> list[Outcome]:
+def outcomes(rows: Sequence[Row], extent: Extent, tell: Callable[[str], None]) -> list[Outcome]:
     """Run the rows, those of one cluster after each other. Raises BrokerError if a cluster cannot be had."""
     found: list[Outcome] = []
     for setup, own in groupby(rows, lambda row: row.setup):
@@ -42,7 +40,7 @@ def outcomes(
             cluster.start()
             for row in own:
                 tell(f"== {row.name}")
-                found.append(run(cluster, row, messages=messages, seed=seed, tell=tell, minutes=minutes))
+                found.append(run(cluster, row, extent, tell))
                 tell("\n".join(details(found[-1])))
     return found
 
@@ -73,9 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = outcomes(
             rows,
-            given.messages,
-            given.seed,
-            given.minutes,
+            Extent(given.messages, given.seed, given.minutes),
             lambda line: print(line, file=sys.stderr, flush=True),
         )
     except BrokerError as error:

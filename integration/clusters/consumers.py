@@ -62,7 +62,7 @@ class _Loop:
 
     def __init__(self, uri: str, options: dict[str, Any], queue: str, work: Handler) -> None:
         self._uri, self._options, self._queue, self._work = uri, options, queue, work
-        self._entered, self._stop = threading.Event(), threading.Event()
+        self._entered = threading.Event()
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="event loop", daemon=True)
 

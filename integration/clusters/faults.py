@@ -142,11 +142,7 @@ def term_each(run: Run) -> None:
 def freeze(run: Run) -> None:
     """Freeze the node that the consumer is connected to for 45 s."""
     node = run.connected()
-    run.mark(f"STOP {_at(run, node)}")
-    node.pause()
-    run.wait(45.0)
-    node.resume()
-    run.mark("CONT")
+    _freeze(run, node, 45.0)
     run.wait(12.0)
 
 
@@ -178,9 +174,7 @@ def partition(run: Run) -> None:
 def cut(run: Run) -> None:
     """Cut the consumer's connection eight times."""
     for number in range(8):
-        run.mark(f"cut {number + 1}")
-        for proxy in run.proxies:
-            proxy.cut(reset=run.dice.random() < 0.5)
+        cut_once(run, f"cut {number + 1}")
         run.wait(2.0)
 
 
@@ -266,29 +260,21 @@ def chosen_by_seed(run: Run) -> None:
         run.wait(5.0)
 
 
-def cut_once(run: Run) -> None:
+def cut_once(run: Run, what: str = "cut") -> None:
     """Cut the consumer's connection."""
-    run.mark("cut")
+    run.mark(what)
     for proxy in run.proxies:
         proxy.cut(reset=run.dice.random() < 0.5)
 
 
 def restart_one(run: Run) -> None:
     """TERM and start of any node."""
-    node = run.dice.choice(run.cluster.nodes)
-    run.mark(f"TERM {_at(run, node)}")
-    node.stop()
-    run.wait(run.dice.uniform(0.0, 15.0))
-    _start(run, node)
+    _away(run, lambda node: node.stop(), "TERM")
 
 
 def kill_one(run: Run) -> None:
     """KILL and start of any node."""
-    node = run.dice.choice(run.cluster.nodes)
-    run.mark(f"KILL {_at(run, node)}")
-    node.kill(at_once=True)
-    run.wait(run.dice.uniform(0.0, 15.0))
-    _start(run, node)
+    _away(run, lambda node: node.kill(at_once=True), "KILL")
 
 
 def move_once(run: Run) -> None:
@@ -303,12 +289,7 @@ def move_once(run: Run) -> None:
 
 def freeze_briefly(run: Run) -> None:
     """Freeze any node for up to 20 s."""
-    node = run.dice.choice(run.cluster.nodes)
-    run.mark(f"STOP {_name(run, node)}")
-    node.pause()
-    run.wait(run.dice.uniform(1.0, 19.0))
-    node.resume()
-    run.mark("CONT")
+    _freeze(run, run.dice.choice(run.cluster.nodes), run.dice.uniform(1.0, 19.0))
 
 
 RABBIT_OPERATIONS: Sequence[Callable[[Run], None]] = (
@@ -359,6 +340,23 @@ def _start(run: Run, node: Broker) -> None:
     run.mark(f"{_name(run, node)} starts")
     node.start()
     run.mark(f"{_name(run, node)} is up")
+
+
+def _away(run: Run, end: Callable[[Broker], object], what: str) -> None:
+    """End any node, and start it after up to 15 s."""
+    node = run.dice.choice(run.cluster.nodes)
+    run.mark(f"{what} {_at(run, node)}")
+    end(node)
+    run.wait(run.dice.uniform(0.0, 15.0))
+    _start(run, node)
+
+
+def _freeze(run: Run, node: Broker, seconds: float) -> None:
+    run.mark(f"STOP {_at(run, node)}")
+    node.pause()
+    run.wait(seconds)
+    node.resume()
+    run.mark("CONT")
 
 
 def _others_dead(run: Run, seconds: float, *, cut: bool) -> None:

@@ -31,13 +31,23 @@ if TYPE_CHECKING:
     from integration.clusters.rows import Row
     from redelivery.events import Event
 
-__all__ = ["Outcome", "Run", "run"]
+__all__ = ["Extent", "Outcome", "Run", "run"]
 
 RATE = 90.0  # messages a second
 WORK = 0.002  # seconds that a handler takes
 BEFORE, AFTER = 4.0, 5.0  # seconds before the first operation and after the last one
 PATIENCE = 150.0  # seconds until all messages are handled after the fault
 TURN = 0.25  # seconds between two looks at the consumer's health
+
+
+class Extent(NamedTuple):
+    """Size of a run."""
+
+    messages: int
+    """Confirmed messages, at least."""
+    seed: int
+    minutes: float = 2.0
+    """Of operations that the seed chooses, in a row that has them."""
 
 
 class Refusal(NamedTuple):
@@ -80,14 +90,11 @@ class Run:
         self,
         cluster: Cluster,
         row: Row,
-        *,
-        messages: int,
-        seed: int,
+        extent: Extent,
         tell: Callable[[str], None],
-        minutes: float = 2.0,
     ) -> None:
-        self.cluster, self.row, self.minutes = cluster, row, minutes
-        self.dice = random.Random(seed)
+        self.cluster, self.row, self.minutes = cluster, row, extent.minutes
+        self.dice = random.Random(extent.seed)
         self.books = Books()
         self.refusals: list[Refusal] = []
         self.health: list[Mark] = []
@@ -95,7 +102,7 @@ class Run:
         parts = (row.fault, row.protocol, row.queues, row.scheduler, f"{time.time_ns() // 10**6 % 10**8}")
         stem = ".".join(filter(None, parts))
         self.queue, self.dead_letters = f"q.{stem}", f"dead.{stem}"
-        self._messages, self._tell = messages, tell
+        self._messages, self._tell = extent.messages, tell
         self._began = time.monotonic()
         self._over = threading.Event()
         self._ended = threading.Event()
@@ -269,19 +276,11 @@ def row_fault(row: Row) -> str:
     return own if own in FAULTS else row.fault
 
 
-def run(
-    cluster: Cluster,
-    row: Row,
-    *,
-    messages: int,
-    seed: int,
-    tell: Callable[[str], None],
-    minutes: float = 2.0,
-) -> Outcome:
-    """Bring all nodes up, and run a row; `minutes`: of a row with operations that the seed chooses."""
+def run(cluster: Cluster, row: Row, extent: Extent, tell: Callable[[str], None]) -> Outcome:
+    """Bring all nodes up, and run a row."""
     cluster.start()
     try:
-        return Run(cluster, row, messages=messages, seed=seed, tell=tell, minutes=minutes).whole()
+        return Run(cluster, row, extent, tell).whole()
     finally:
         cluster.start()
 

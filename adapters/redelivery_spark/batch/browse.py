@@ -53,9 +53,8 @@ def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> I
         for each in [queue] if queue is not None else _places(connection, options):
             # Executors have no ledger: its option is refused.
             browser = QueueBrowser(connection, each, LedgerCauses())
-            left = None if options.most is None else options.most - first
             with closing(browser.look(EVERYTHING)) as seen:
-                for some in _chunks(islice(seen, left)):
+                for some in _chunks(islice(seen, options.most)):
                     deliveries, letters = zip(*some, strict=True)
                     yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
                     first += len(some)
@@ -73,7 +72,7 @@ def _places(connection: DeadLetterConnection, options: ReadOptions) -> list[str]
             f"mode=browse: {'; '.join(places.unknown)}; or set incomplete=accept to read the others",
             option="destination",
         )
-    return [each for place in places.queues for each in connection.queues(place)]
+    return connection.queues_of(places)
 
 
 def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
 from redelivery.core.dead_lettering.redrive import Redrive
@@ -324,7 +324,8 @@ class DeadLetterQueue:
         self._check_redrive(rate, maximum_redrives, in_flight)
         found = self._found(selection)
         redrive = self._routing(to, quarantine, maximum_redrives, found, native=native)
-        topics, reach = topics or to is not None, self._reading.reached
+        # Each origin is asked for once, for all places.
+        topics, reach = topics or to is not None, cache(self._reading.reached)
         plan = partial(RemovalPlan, selection=selection, redrive=redrive, topics=topics, reach=reach)
         done = self._done(plan, found, rate, progress, dry_run=dry_run, in_flight=in_flight)
         return cast("Redriven", done)
@@ -475,10 +476,9 @@ class DeadLetterQueue:
         """Return a browser for each queue that the places mean now. Raises as `DeadLetterConnection.queues`."""
         self._refused = []
         self._reading.passed_over.clear()
-        queues = dict.fromkeys(queue for place in places.queues for queue in self._reading.queues(place))
         self._looked = [
             QueueBrowser(self._reading, queue, self._memories, take=self._take, idle=self._idle)
-            for queue in queues
+            for queue in self._reading.queues_of(places)
         ]
         return self._looked
 

@@ -127,6 +127,10 @@ class DeadLetterConnection:
         refuse_wildcard(destination, able)
         return (name,)
 
+    def queues_of(self, places: DeadLetterPlaces) -> list[str]:
+        """Return the queues that places mean now, each once. Raises as `queues` does."""
+        return list(dict.fromkeys(queue for place in places.queues for queue in self.queues(place)))
+
     def places(self, origins: Sequence[str]) -> DeadLetterPlaces:
         """Return where the dead letters of the URI's settings are; `origins`: only of these. The broker is asked.
 

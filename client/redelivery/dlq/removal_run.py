@@ -53,13 +53,12 @@ class RemovalPlan:
         topics: bool,
         reach: Callable[[str], Reached] = Reached,
     ) -> None:
-        """`reach`: asks where messages for an origin are sent."""
+        """`reach`: asks where messages for an origin are sent; called for each letter."""
         self.queue = queue
         self.selection = selection
         self.redrive = redrive
         self._topics = topics
         self._reach = reach
-        self._asked: set[str] = set()
         # Origins, and why the broker would drop what is sent there.
         self._dropping: dict[str, str] = {}
         self.left: Counter[str] = Counter()
@@ -87,15 +86,14 @@ class RemovalPlan:
 
     def _drops(self, redrive: Redrive, target: str) -> bool:
         """Return True if the broker would drop what is sent to an origin; places that were named are checked before."""
-        if target not in self._asked and target not in (redrive.destination, redrive.quarantine):
-            self._asked.add(target)
-            sent, why = self._reach(target)
-            if why:
-                self._dropping[target] = why
-            elif sent != target:
-                redrive.reached[target] = sent
-                self._asked.add(sent)
-        return target in self._dropping
+        if target in (redrive.destination, redrive.quarantine, *redrive.reached.values()):
+            return False
+        sent, why = self._reach(target)
+        if why:
+            self._dropping[target] = why
+        elif sent != target:
+            redrive.reached[target] = sent
+        return bool(why)
 
     def gone(self, delivery: Delivery) -> None:
         """Count one that goes."""

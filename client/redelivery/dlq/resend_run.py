@@ -6,6 +6,7 @@ import os
 from collections import Counter, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.dlq_connection import DeadLetterConnection
     from redelivery.dlq.exported import ExportedLine
-    from redelivery.dlq.reached_queues import Reached
     from redelivery.dlq.selection import Selection
     from redelivery.driver.port import PendingSend
 
@@ -117,7 +117,7 @@ class ResendRun:
         self._dry_run = dry_run
         self._pending: deque[tuple[ExportedLine, PendingSend]] = deque()
         self._destinations: Counter[str] = Counter()
-        self._targets: dict[str, Reached] = {}
+        self._reach = cache(connection.reached)
         self._problems: list[LineProblem] = []
         self._bad = self._before = self._skipped = self._begun = self._refused = 0
         self._began = connection.clock.monotonic()
@@ -208,9 +208,7 @@ class ResendRun:
         if self._plan.destination is not None:
             # Checked before the first line.
             return target
-        if target not in self._targets:
-            self._targets[target] = self._connection.reached(target)
-        sent, why = self._targets[target]
+        sent, why = self._reach(target)
         if why:
             raise LineError(f"{target}: {why}")
         return sent
