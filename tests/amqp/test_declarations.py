@@ -222,6 +222,7 @@ def test_what_is_sent_to_is_declared_too(node: Node) -> None:
 
 def test_a_queue_that_is_gone_is_declared_again_for_the_next_message(node: Node) -> None:
     """A deleted queue is declared again for the next message: RabbitMQ releases the first one and keeps the link."""
+    node.ends_at_once = True
     asked = Asked(node)
     node.outcome = proton.Delivery.RELEASED
     assert isinstance(asked.sent("queue://new"), redelivery.AdapterError)

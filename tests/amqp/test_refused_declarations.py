@@ -100,6 +100,7 @@ def test_a_dead_letter_queue_that_is_down_keeps_no_consumer(node: Node, text: st
         return False
 
     node.attaches = attaches
+    node.ends_at_once = True
     asked = Asked(node)
     assert asked.subscribed("queue://classic", dead_letters=("queue://dead",)).error is None
     down = True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 parquet = need("pyarrow.parquet")
 
 
+@pytest.mark.ci("2,500 dead letters: 0.3 s")
 def test_parquet_of_many(
     tools: DeadLetterQueue, bury: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tiers import amount
 
 from redelivery.prometheus.handled import HandledMessages
 from redelivery.prometheus.label_values import LabelValues
@@ -14,7 +15,7 @@ from redelivery.prometheus.label_values import LabelValues
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-THREADS, TIMES = 8, 2000
+THREADS, TIMES = 8, amount(quick=300, ci=2000, full=2000)
 
 
 @pytest.fixture
