@@ -329,6 +329,8 @@ class ScriptedPeer:
 
     def _converse(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError, proton.ProtonException), sock:
+            # By default a frame behind another one waits 40 ms for its acknowledgement.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Conversation(self, sock).run()
 
     def __enter__(self) -> Self:

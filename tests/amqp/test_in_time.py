@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGE = b"x" * 16_000_000  # more than the buffers of both ends hold
 KNOWN = "ActiveMQ.DLQ"  # its link is attached: a message to it is written at once
-CLOSE = 0.2
+CLOSE = 0.05
 SOON = 10.0  # less than the missing heart-beats take, which would end the write too
 
 

@@ -118,8 +118,18 @@ def test_a_node_that_answers_no_attach_convicts_no_queue() -> None:
 
 def test_of_two_consumers_the_one_of_that_queue_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """After such a closing the consumers get credit in turn: the right one stops, the other goes on."""
+    now, begin = 100.0, CreditTurns.next
+
+    def a_second_later(turns: CreditTurns) -> None:
+        nonlocal now
+        now += any(each not in turns._served for each in turns._waiting)
+        begin(turns)
+
+    clock = SimpleNamespace(monotonic=lambda: now)
     for module in (credit_turns, disconnect_cause):
-        monkeypatch.setattr(module, "AT_ONCE", 0.2)
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(credit_turns, "AT_ONCE", 0.02)
+    monkeypatch.setattr(CreditTurns, "next", a_second_later)
     with Broken(closes) as peer, redelivery.connect(peer.uri) as connection:
         good, bad = connection.consumer("good"), connection.consumer("bad")
         error = receive_until_it_stops(bad)

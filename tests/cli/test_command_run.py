@@ -9,12 +9,15 @@ import sys
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.eventually import eventually
+from tests.fast_clock import fast
 
 import redelivery
+from redelivery.cli import command_run, shell_handler
 from redelivery.cli.command_run import CommandRun
 from redelivery.cli.shell_handler import CommandHandler, ServiceDown
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery_memory import MemoryBroker
+
+__all__ = ["an_hour_after", "fast"]
 
 # More than a pipe takes: the command must read it.
 LONG = b"x" * 300_000
@@ -48,6 +53,13 @@ def run_all(broker: MemoryBroker, handler: CommandHandler, **options: Any) -> re
     with redelivery.connect(broker.uri + ONCE) as connection:
         connection.listen("orders", handler, **options)
         return connection.run(until_idle=0.05)
+
+
+def an_hour_after(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Add an hour to the time of the time-outs of commands once a command has made a file."""
+    clock = SimpleNamespace(monotonic=lambda: 3600.0 * file.exists())
+    for module in (command_run, shell_handler):
+        monkeypatch.setattr(module, "time", clock)
 
 
 class Scarce:
@@ -82,6 +94,7 @@ def test_a_command_that_cannot_be_started_waits_for_others(
     assert report == redelivery.Report(accepted=12)
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "no memory"), MemoryError()], ids=type)
 def test_a_system_that_starts_no_command_is_a_service_that_is_down(
     cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -141,13 +154,14 @@ def test_a_command_whose_time_is_over_is_killed_with_its_children(
 ) -> None:
     """After its time a command is killed with the children that it waits for, also while it leaves its input unread."""
     monkeypatch.chdir(tmp_path)
+    an_hour_after(monkeypatch, tmp_path / "never")
     first = "cat > /dev/null" if reads == "its input is read" else "true"
     redelivery_broker.send("orders", LONG)
     command = f"{first}; (echo $$ > leader; sh -c 'echo $$ > child; {NEVER}'; true); true"
-    report = run_all(redelivery_broker, CommandHandler(command, timeout=0.5))
+    report = run_all(redelivery_broker, CommandHandler(command, timeout=60.0))
     assert report == redelivery.Report(poisoned=1)
     (letter,) = redelivery_broker.dead_letters()
-    assert letter.cause == "CommandFailed: killed after 0.5 s (--timeout)"
+    assert letter.cause == "CommandFailed: killed after 60 s (--timeout)"
     for name in ("leader", "child"):
         pid = int((tmp_path / name).read_text())
         eventually(partial(gone, pid))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
+from tests.cli.test_command_run import an_hour_after
 from tests.eventually import eventually
+from tests.idle_time import IDLE, idle_once
 
 import redelivery
 from redelivery_memory import MemoryBroker
@@ -184,19 +186,23 @@ def test_count_does_not_tell_of_what_it_put_off(cli: Any, shop: MemoryBroker, ur
 def test_idle(cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """--idle ends when the queue is empty; the URI may come from the environment."""
     monkeypatch.setenv("REDELIVERY_URL", uri)
-    # A busy machine may need a part of a second for a first message.
-    ended = cli("consume", "orders", "--idle", "0.5", "--output", "json")
+    idle_once(monkeypatch, lambda: shop.depth("orders") == 0)
+    ended = cli("consume", "orders", "--idle", str(IDLE), "--output", "json")
     data = json.loads(ended.out)
     assert [message["body"] for message in data["messages"]] == ["order 1", "order 2", "order 3"]
     assert data["report"]["accepted"] == 3
     assert shop.depth("orders") == 0
-    assert json.loads(cli("consume", "orders", "--idle", "0.02", "--output", "json").out)["messages"] == []
+    assert json.loads(cli("consume", "orders", "--idle", str(IDLE), "--output", "json").out)["messages"] == []
 
 
-def test_idle_waits_for_redeliveries(cli: Any, shop: MemoryBroker) -> None:
+def test_idle_waits_for_redeliveries(
+    cli: Any, shop: MemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A parked message keeps `--idle` from ending."""
-    uri = "memory://shop?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=700"
-    ended = cli("consume", uri, "orders", "--idle", "0.5", "--exec", "exit 1", "--output", "json")
+    # From the first failure on, each look finds that the time of `--idle` is over.
+    idle_once(monkeypatch, lambda: "redelivery in 0.1 s" in caplog.text)
+    uri = "memory://shop?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=100"
+    ended = cli("consume", uri, "orders", "--idle", str(IDLE), "--exec", "exit 1", "--output", "json")
     assert json.loads(ended.out)["poisoned"] == 3
 
 
@@ -265,13 +271,18 @@ def test_exit_statuses_that_steer(cli: Any, shop: MemoryBroker, uri: str) -> Non
     assert (letter.cause, letter.count) == ("Poison: exit status 65: bad", 1)
 
 
-def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> None:
+def test_command_that_takes_too_long(
+    cli: Any, shop: MemoryBroker, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command that takes too long is killed, with its children, and has failed."""
+    an_hour_after(monkeypatch, tmp_path / "pipe")
     script = 'test "$REDELIVERY_HEADER_number" = 2 || exit 0; cat; mkfifo pipe; read -r never < pipe'
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
-    ended = cli("consume", once, "orders", "--exec", script, "--count", "3", "--timeout", "2")
+    ended = cli("consume", once, "orders", "--exec", script, "--count", "3", "--timeout", "10")
     assert ended.code == 0
-    assert [letter.cause for letter in shop.dead_letters()] == ["CommandFailed: killed after 2 s (--timeout)"]
+    assert [letter.cause for letter in shop.dead_letters()] == [
+        "CommandFailed: killed after 10 s (--timeout)"
+    ]
 
 
 def test_a_timeout_needs_something_to_run(cli: Any, uri: str) -> None:

@@ -6,11 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fast_clock import fast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery_memory import MemoryBroker
+
+__all__ = ["fast"]
 
 HANDLERS = """
 class Down(Exception):
@@ -38,6 +41,7 @@ def handlers(tmp_path: Path) -> None:
     (tmp_path / "handlers.py").write_text(HANDLERS)
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("handler", ["handle", "handle_async"])
 def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: str) -> None:
     """Failures with the exceptions of --trip are not charged: no message is dead-lettered, whatever the policy."""
@@ -50,6 +54,7 @@ def test_exceptions_that_trip(cli: Any, shop: MemoryBroker, uri: str, handler: s
     assert shop.dead_letters() == []
 
 
+@pytest.mark.usefixtures("fast")
 def test_exit_statuses_that_trip(cli: Any, shop: MemoryBroker, uri: str) -> None:
     """An exit status of --trip-on is not charged, any other one is."""
     once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")

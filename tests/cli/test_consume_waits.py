@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 from tests.eventually import eventually
+from tests.idle_time import IDLE, idle_once
 
-from redelivery.driver.connection import stop_when_idle
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.consumer import async_worker
 from redelivery.driver.consumer.dispatcher import Dispatcher
@@ -19,12 +19,10 @@ from redelivery.health.probe_server import _listening
 from redelivery_memory.adapter import MemoryAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from redelivery_memory import MemoryBroker
 
-IDLE = 0.02  # seconds
 HANDLERS = """
 def plain(message):
     pass
@@ -115,29 +113,13 @@ def test_a_refused_log_in_is_not_waited_for(cli: Any, uri: str, door: Door) -> N
     assert (ended.code, door.refusals) == (77, [])
 
 
-class Time:
-    """Replacement of the module `time`: it stands still until all is done, unless a test moves it."""
-
-    def __init__(self, done: Callable[[], bool]) -> None:
-        self.now, self.looks = 1000.0, 0
-        self._done = done
-
-    def monotonic(self) -> float:
-        """Return the time."""
-        self.looks += 1
-        if self._done():
-            self.now += IDLE
-        return self.now
-
-
 @pytest.mark.parametrize("handler", ["plain", "waits"])
 @pytest.mark.parametrize("slow", ["start", "dispatch"])
 def test_idle_begins_when_nothing_is_left_to_do(
     cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, handler: str, slow: str
 ) -> None:
     """Neither a slow subscription nor a message that waits for its worker is idle time."""
-    time = Time(lambda: shop.depth("orders") == 0)
-    monkeypatch.setattr(stop_when_idle, "time", time)
+    time = idle_once(monkeypatch, lambda: shop.depth("orders") == 0)
     where: Any = ConnectionBase if slow == "start" else Dispatcher if handler == "plain" else async_worker
     name = "_dispatcher" if slow == "start" else "take" if handler == "plain" else "message_for"
     plain = getattr(where, name)

@@ -132,17 +132,16 @@ def test_a_shorter_time_wakes_it(own: SyncTwin, gate: Gate, caplog: pytest.LogCa
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
     """A run whose handler is stuck ends when the other one has ended, long before its drain_timeout."""
-    gate, good = threading.Event(), threading.Event()
+    caplog.set_level(logging.INFO)
+    clock = ManualClock()
+    gates = {"stuck": Gate(clock), "good": Gate(clock)}
     handled: list[str] = []
 
     def handle(message: Message) -> None:
-        if message.text == "stuck":
-            gate.wait(PATIENCE)
-        else:
-            good.wait(PATIENCE)
-            handled.append(message.text)
+        gates[message.text](message)
+        handled.append(message.text)
 
-    options: Any = {"workers": 2, "timeout": 0.4}
+    options: Any = {"workers": 2, "timeout": 5}
 
     def run() -> None:
         with redelivery.connect(broker.uri) as connection:
@@ -155,13 +154,17 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogC
             await connection.run(drain_timeout=PATIENCE)
 
     def go_on() -> None:
-        # The other handler begins 0.4 s later, and ends when the first is given up: 0.4 s before it would be, too.
-        wait_for(lambda: "its timeout; " in caplog.text)
+        # The other handler begins 5 s later, and ends when the run drains because the first is given up: 5 s before it
+        # would be, too.
+        assert gates["stuck"].entered()
+        clock.advance(5)
         broker.send("q", "good")
-        wait_for(lambda: "it is given up" in caplog.text)
-        good.set()
+        assert gates["good"].entered()
+        clock.advance(5)
+        wait_for(lambda: "draining" in caplog.text)
+        gates["good"].open.set()
 
-    with MemoryBroker() as broker:
+    with MemoryBroker(clock=clock) as broker:
         broker.send("q", "stuck")
         other = threading.Thread(target=go_on)
         other.start()
@@ -170,7 +173,7 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogC
                 asyncio.run(run_async()) if asynchronous else run()
             assert handled == ["good"]
         finally:
-            gate.set()
+            gates["stuck"].open.set()
             other.join()
     assert threads_left() == []
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.idle_time import IDLE, idle_once
 
 import redelivery_memory.adapter
 from redelivery.driver.connection.stop_when_idle import IdleWatch
@@ -66,7 +67,9 @@ def test_what_comes_again_of_itself_keeps_no_run_from_its_end(twin: Twin) -> Non
     assert ("3", False) in idle
 
 
-def test_a_handler_that_releases_everything_ends_with_the_queue(twin: Twin) -> None:
+def test_a_handler_that_releases_everything_ends_with_the_queue(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each message is handled once by a handler that releases all of them, then the run is idle."""
     connection = twin.connect("?redelivery.credit=20&redelivery.maxParked=3")
     for number in range(5):
@@ -78,5 +81,6 @@ def test_a_handler_that_releases_everything_ends_with_the_queue(twin: Twin) -> N
         message.release()
 
     twin.listen(connection, "orders", handle)
-    twin.run(connection, until_idle=0.5)
+    idle_once(monkeypatch, lambda: len(handled) == 5)
+    twin.run(connection, until_idle=5 * IDLE)
     assert handled == ["0", "1", "2", "3", "4"]

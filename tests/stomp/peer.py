@@ -131,6 +131,9 @@ class ScriptedPeer:
 
     def _talk(self, accepted: socket.socket) -> None:
         with accepted, suppress(OSError):
+            # Each piece is sent when the script yields it: by default a piece behind another one waits 40 ms for its
+            # acknowledgement.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._converse(accepted)
 
     def ends_over(self, frame: bytes) -> bool:

@@ -96,8 +96,9 @@ class Down(Refusing):
         super().__init__()
 
 
-def test_a_dead_letter_queue_that_is_down_keeps_no_consumer() -> None:
+def test_a_dead_letter_queue_that_is_down_keeps_no_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer starts again though the node of its dead letters is down: one check is refused, and no later one."""
+    monkeypatch.setattr("redelivery.driver.connection.refused_consumers.FIRST", 0.02)
     handled: list[bytes] = []
 
     def handle(message: redelivery.Message) -> None:

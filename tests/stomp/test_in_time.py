@@ -24,7 +24,7 @@ from redelivery_stomp import StompAdapter
 from redelivery_stomp.connection import StompConnection
 
 LARGE = b"x" * 16_000_000  # more than the buffers of both ends hold
-CLOSE = 0.2
+CLOSE = 0.05
 ANSWERS = 3  # two for the dead-letter destination of a consumer, one for its subscription
 SOON = 10.0  # less than the heart-beats take, which would end the write too
 
