@@ -121,7 +121,7 @@ class Budget:
         return {name: seconds / slowness for name, seconds in self._tests.items()}
 
     def _whole(self) -> float:
-        # The children of the process that reports are the others of the run: they have told theirs.
+        # The children of the process that reports are the others of the run: they have sent theirs.
         own = resource.getrusage(resource.RUSAGE_SELF)
         return self._others + self._run(own.ru_utime + own.ru_stime)
 

@@ -25,6 +25,7 @@ from redelivery.errors import ConfigurationError
         (" queue:// orders ", "queue", "orders", "queue://orders"),
         ("orders?consumer.prefetchSize=1", "queue", "orders", "queue://orders?consumer.prefetchSize=1"),
         ("queue://topic://x", "queue", "topic://x", "queue://topic://x"),
+        ("queue://topic:x", "queue", "topic:x", "queue://topic:x"),
         ("/queue/orders", "queue", "/queue/orders", "queue:///queue/orders"),
         ("ünï.日本", "queue", "ünï.日本", "queue://ünï.日本"),
     ],
@@ -58,6 +59,15 @@ def test_members(text: str, members: list[str]) -> None:
 def test_a_missing_name_is_refused(text: str) -> None:
     """A destination without a name, or a composite with an empty member, is refused."""
     with pytest.raises(ConfigurationError, match="destination"):
+        Destination.parse(text)
+
+
+@pytest.mark.parametrize("text", ["topic:A", "native:A", "B,topic:A"])
+def test_a_prefix_without_slashes_is_refused(text: str) -> None:
+    """Camel's way to write a destination is refused with ours, and with the name of such a queue."""
+    with pytest.raises(
+        ConfigurationError, match=r"write '(topic|native)://A', or 'queue://(topic|native):A' for"
+    ):
         Destination.parse(text)
 
 

@@ -57,6 +57,10 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ),
         ("jms.redeliveryPolicyMap.A.maxRedeliveries=1", "did you mean 'maximumRedeliveries'"),
         (
+            "jms.password=p&jms.redeliveryPolicyMap.A.maximumRedeliverys=1",
+            "name not shown.; did you mean 'maximumRedeliveries'",
+        ),
+        (
             "redelivery.ledger=/var/x.db",
             "redelivery.ledger=/var/x.db: a ledger is sqlite:///relative/path or",
         ),

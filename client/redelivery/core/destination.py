@@ -124,6 +124,13 @@ def _split(text: str) -> tuple[str | None, str]:
         raise ConfigurationError(
             f"the destination {shown(text)} must start with one of {allowed}, or be a name{hint}"
         )
+    head, mark, rest = text.partition(":")
+    if mark and head in KINDS:
+        # Camel's way to write a destination: here it would be a queue of that name.
+        raise ConfigurationError(
+            f"the destination {shown(text)}: write {shown(f'{head}://{rest}')}, "
+            f"or {shown(f'queue://{text}')} for a queue of that name"
+        )
     return None, text
 
 

@@ -45,8 +45,9 @@ def mapped_option(prefix: str, option: str, *, quiet: bool) -> str:
                 option=MAP_PREFIX[:-1],
             )
         if POLICY + name not in OPTIONS and not name_repeats(option, quiet=quiet):
+            near = near_miss(name, [each.removeprefix(POLICY) for each in OPTIONS if each.startswith(POLICY)])
             raise ConfigurationError(
-                f"{MAP_PREFIX}<pattern>.<option> has an unknown option (name not shown)",
+                f"{MAP_PREFIX}<pattern>.<option> has an unknown option (name not shown){near}",
                 option=MAP_PREFIX[:-1],
             )
         return POLICY + option
