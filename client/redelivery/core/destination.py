@@ -125,7 +125,7 @@ def _split(text: str) -> tuple[str | None, str]:
             f"the destination {shown(text)} must start with one of {allowed}, or be a name{hint}"
         )
     head, mark, rest = text.partition(":")
-    if mark and head in KINDS:
+    if mark and rest and head in KINDS:
         # Camel's way to write a destination: here it would be a queue of that name.
         raise ConfigurationError(
             f"the destination {shown(text)}: write {shown(f'{head}://{rest}')}, "
