@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from integration.clusters.books import DELAYS, Books, Call, Mark
 from integration.clusters.rows import ROWS, chosen
 from integration.clusters.run import row_fault
@@ -54,6 +56,8 @@ def test_a_second_success_is_told() -> None:
     verdict = kept(good=[Call(1, 0.0, 0.1, failed=False), Call(2, 0.2, 0.3, failed=False)]).verdict()
     assert verdict.wrong() == ["twice: 1", "extra calls: 1"]
     assert verdict.wrong(["twice", "extra calls"]) == []
+    many = dataclasses.replace(verdict, extra_calls=21)
+    assert many.wrong(["twice", "extra calls"]) == ["extra calls: 21"]
 
 
 def test_a_result_that_could_not_be_sent_is_no_second_success() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
-from redelivery.errors import AdapterError, RedeliveryError
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 from redelivery_amqp.proton_engine import TRANSACTIONAL
 from redelivery_amqp.receiver import refusal
 
@@ -138,13 +138,16 @@ class SenderLink:
         """Handle the end of the link: all pending answers get the error."""
         self.error = error
         opened, self._opened = self._opened, []
-        waiting = [outcome for _, _, outcome in self._waiting] + [
-            outcome for _, outcome in self._sent.values()
-        ]
+        waiting = [outcome for _, _, outcome in self._waiting]
+        sent = [outcome for _, outcome in self._sent.values()]
         self._waiting.clear()
         self._sent.clear()
         for answer in [*opened, *waiting]:
             answer(error)
+        # No refusal: the broker may have taken these before it ended the link.
+        lost = TransportError(f"{error}; the message to {self.where} may have been sent")
+        for outcome in sent:
+            outcome(lost if isinstance(error, AdapterError) else error)
 
 
 def unheard(outcome: Outcome, destination: str) -> bool:

@@ -30,7 +30,7 @@ from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, EXPIRES
 from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
 from redelivery.core.ledger_entry import Entry
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, BrokerUnavailable, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def one(commands: list[Command]) -> Forward:
     return command
 
 
-def confirm(at: Bench, delivery: Arrival, error: AdapterError | None = None) -> list[Command]:
+def confirm(at: Bench, delivery: Arrival, error: RedeliveryError | None = None) -> list[Command]:
     return at.feed(Confirmed(delivery, error))
 
 
@@ -371,3 +371,35 @@ def test_with_a_ledger_a_death_is_charged_and_its_delay_waited_for_at_the_broker
     last = at.now + WALL_OFFSET - 20.0
     forward = one(at.feed(Known(again, Entry(count=2, cause="crash", first=last, last=last))))
     assert (forward.copy.delay, forward.copy.headers["redeliveryCount"]) == (40.0, "2")
+
+
+def test_a_copy_whose_own_connection_was_lost_may_have_been_taken() -> None:
+    """A copy without an answer is known as the second one when it is sent again over the same consumer's connection."""
+    at, letter = bench(CONFIRMED), Letter(1)
+    delivery = at.run(letter)
+    told = one(at.fail(delivery)).copy.headers
+    confirm(at, delivery, TransportError("the connection for copies was lost"))
+    at.now += 1.0
+    assert one(at.feed(Tick())).delivery is delivery
+    confirm(at, delivery)
+    at.now += 60.0
+    first = come(at, told)
+    assert at.want() is first
+    come(at, told, number=8)
+    assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
+
+
+@pytest.mark.parametrize("error", [AdapterError("full"), BrokerUnavailable("a node restarts")], ids=repr)
+def test_a_copy_that_was_refused_has_no_second(error: RedeliveryError) -> None:
+    """A refused copy is at the broker once after the next try: two of its name are two messages."""
+    at, letter = bench(CONFIRMED), Letter(1)
+    delivery = at.run(letter)
+    told = one(at.fail(delivery)).copy.headers
+    confirm(at, delivery, error)
+    at.now += 1.0
+    assert one(at.feed(Tick())).delivery is delivery
+    confirm(at, delivery)
+    at.now += 60.0
+    assert at.want() is None
+    for number in (7, 8):
+        assert come(at, told, number=number) is at.want()

@@ -47,11 +47,14 @@ def test_nothing_is_said_of_a_queue_without_a_limit() -> None:
 
 
 def test_what_does_not_come_back_is_counted_after_a_minute() -> None:
-    """A message that was held at a loss is unaccounted for after a minute, until it comes back or an hour is over."""
+    """A message that was held at a loss is unaccounted for a minute after its consumer is served, for an hour."""
     bench, history, letter = parked()
     assert history.unaccounted(bench.now) == 0
     bench.lose()
+    assert history.unaccounted(bench.now + RETURN) == 0, "nothing comes back in an outage"
+    bench.now += 1000
     bench.connect()
+    history.served(bench.now)
     found = [
         history.unaccounted(bench.now + later)
         for later in (0, RETURN - 1, RETURN, REMEMBERED, REMEMBERED + 1)
@@ -59,3 +62,17 @@ def test_what_does_not_come_back_is_counted_after_a_minute() -> None:
     assert found == [0, 0, 1, 1, 0]
     bench.arrive(letter)
     assert history.unaccounted(bench.now + RETURN) == 0
+
+
+def test_the_minute_begins_again_with_the_next_loss() -> None:
+    """A second outage within the minute is no time in which a message could have come back."""
+    bench, history, _ = parked()
+    for _ in range(3):
+        bench.lose()
+        bench.connect()
+        history.served(bench.now)
+        bench.now += RETURN - 1
+        assert history.unaccounted(bench.now) == 0
+    assert history.unaccounted(bench.now + 1) == 1
+    bench.lose()
+    assert history.unaccounted(bench.now + 1) == 0

@@ -246,3 +246,66 @@ def test_a_consumer_that_is_served_late_begins_late(twin: Twin) -> None:
     now = twin.clock.monotonic()
     assert now - since["queue://others"] == pytest.approx(100, abs=1)
     assert now - since["queue://orders"] < 31
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["nobody asks", "health is asked each second"])
+def test_a_round_over_all_addresses_has_the_delay_of_failover(
+    twin: Twin, redelivery_clock: ManualClock, asked: bool
+) -> None:
+    """Where all of three addresses refuse the only consumer, each round has its delay, whoever asks for the health."""
+    with MemoryBroker(clock=redelivery_clock) as two, MemoryBroker(clock=redelivery_clock) as three:
+        uri = f"failover:({twin.broker.uri},{two.uri},{three.uri})?randomize=false"
+        connection = twin.connect(uri=uri)
+        consumer = twin.call(connection.consumer("orders"))
+        for broker in (twin.broker, two, three):
+            broker.refuse_consumers()
+        twin.broker.cut()
+        for _ in range(600):
+            twin.advance(1)
+            if asked:
+                connection.health()
+        # After 1, 2, 4, 8, 16 and then each 30 s a round of two changes; the first one follows the cut.
+        assert 44 <= connection.health().connection.reconnects <= 52
+        three.accept_consumers()
+        three.send("orders", "a")
+        assert body_of(twin.receive(consumer, 31)) == "a"
+
+
+def test_the_limit_of_refusals_is_of_rounds_over_all_addresses(
+    twin: Twin, redelivery_clock: ManualClock
+) -> None:
+    """With three addresses and `maxReconnectAttempts=2` a consumer outlives two rounds, and ends with the third."""
+    seen: list[Event] = []
+    with MemoryBroker(clock=redelivery_clock) as two, MemoryBroker(clock=redelivery_clock) as three:
+        uri = f"failover:({twin.broker.uri},{two.uri},{three.uri})?randomize=false&maxReconnectAttempts=2"
+        connection = twin.connect(uri=uri, observers=[seen.append])
+        consumer = twin.call(connection.consumer("orders"))
+        for broker in (twin.broker, two, three):
+            broker.refuse_consumers()
+        twin.broker.cut()
+        twin.advance(60)
+        with pytest.raises(AdapterError, match="refuse_consumers"):
+            twin.receive(consumer)
+    # The ninth one ends it.
+    assert [event.times for event in seen if isinstance(event, ConsumerRefused)] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.4], ids=["together", "apart"])
+def test_consumers_that_are_due_apart_have_the_delays_of_failover(
+    twin: Twin, redelivery_clock: ManualClock, apart: float
+) -> None:
+    """Two refused consumers, due at different times, neither hurry each other's rounds nor outlive their limit."""
+    with MemoryBroker(clock=redelivery_clock) as other:
+        connection = twin.connect(uri=f"failover:({twin.broker.uri},{other.uri})?randomize=false")
+        twin.call(connection.consumer("one"))
+        twin.call(connection.consumer("two"))
+        other.refuse_consumers()
+        twin.broker.refuse_consumers("one")
+        twin.broker.cut()
+        twin.advance(apart)
+        twin.broker.refuse_consumers()
+        twin.broker.cut()
+        for _ in range(600):
+            twin.advance(1)
+            connection.health()
+        assert 20 <= connection.health().connection.reconnects <= 60

@@ -53,7 +53,7 @@ class Record:
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
         "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure",
-        "losses", "lost_at", "name", "poisoned", "returns", "runner", "spared", "strong", "succeeded",
+        "losses", "missed_since", "name", "poisoned", "returns", "runner", "spared", "strong", "succeeded",
         "tries", "uncharged", "unheard",
     )  # fmt: skip
 
@@ -73,9 +73,10 @@ class Record:
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker
         self.last_failure: float | None = None
-        # Connections that were lost while a consumer had the message; and when the last one was, until it comes back.
+        # Connections that were lost while a consumer had the message; and since when, after the last one, it could have
+        # come back and has not: infinite until a consumer is there for it.
         self.losses = 0
-        self.lost_at: float | None = None
+        self.missed_since: float | None = None
         # Poison: only the confirmation of its dead letter is outstanding.
         self.poisoned = False
         # Due time of its delayed copy, once it is sent as one.

@@ -102,10 +102,20 @@ class MessageHistory:
             self._limit = max(self._limit, RECALL + self._windows)
 
     def unaccounted(self, now: float) -> int:
-        """Return the number of messages, held at a loss within the last hour, that have not come back since."""
+        """Return the number of messages, held at a loss, that have not come back for a minute, and not for an hour.
+
+        The minute begins when a consumer is there for them: in an outage none can come back.
+        """
         with self._lock:
-            lost = [record.lost_at for _, record in self._records if record.lost_at is not None]
-        return len([at for at in lost if RETURN <= now - at <= REMEMBERED])
+            since = [record.missed_since for _, record in self._records if record.missed_since is not None]
+        return len([at for at in since if RETURN <= now - at <= REMEMBERED])
+
+    def served(self, now: float) -> None:
+        """Note that the broker has confirmed a consumer of the source: what was held at the loss can come back."""
+        with self._lock:
+            for _, record in self._records:
+                if record.missed_since == inf:
+                    record.missed_since = now
 
     # An arrival.
 
@@ -125,7 +135,7 @@ class MessageHistory:
                     self._awaited[record] = key
                     return record
                 self._records.drop(key, record)
-                record.lost_at = None
+                record.missed_since = None
                 if record.runner == GONE:
                     return record.apart()
                 # An old confirmed verdict means that an operator has put the dead letter back.
@@ -312,7 +322,7 @@ class MessageHistory:
             self.gave_back(delivery)
         for delivery in (*unsettled, *running) if not closes else ():
             if (held := delivery.record) is not None:
-                held.losses, held.lost_at = held.losses + 1, now
+                held.losses, held.missed_since = held.losses + 1, inf
         for delivery in unsettled:
             enter(delivery, "lost")
             if delivery.record is not None:
@@ -388,6 +398,9 @@ class MessageHistory:
                 self._doubts.forget(strong=False)
                 self._held.clear()
                 self._given_back.lost(epoch)
+                for _, record in self._records:
+                    if record.missed_since is not None and now - record.missed_since < RETURN:
+                        record.missed_since = inf
                 if age > RETURN:
                     # The broker redelivers no more of these: an operator who sends one has put it back.
                     self._records.forget_safe(epoch)

@@ -20,6 +20,7 @@ from redelivery.core.commands import (
 from redelivery.core.copy_back_off import CopyBackOffs, Place, back_off
 from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
+from redelivery.errors import BrokerUnavailable, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,6 +171,8 @@ class PendingConfirms:
             self.pending.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
+            # Of copies over a connection of their own no answer is a lost one: the broker may have taken this copy.
+            record.unheard |= isinstance(error, TransportError) and not isinstance(error, BrokerUnavailable)
             state = self._back_offs.refused(delivery, error, now)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)

@@ -66,7 +66,7 @@ class GivenUp(Event):
 class Unaccounted(Event):
     """Messages that were held when a connection was lost have not come back for a minute.
 
-    Another consumer has them, or the broker has dropped them.
+    The minute begins when their consumer is served again. Another consumer has them, or the broker has dropped them.
     """
 
     name = "unaccounted"

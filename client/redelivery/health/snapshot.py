@@ -104,9 +104,9 @@ class Health:
     totals: Report
     """Totals of all dispatches so far: the same as `connection.report()`."""
     unaccounted: int = 0
-    """Number of messages, held here when a connection was lost within the last hour, that have not come back.
+    """Number of messages, held here when a connection was lost, that have not come back since, for an hour at most.
 
-    A minute after the loss; another consumer has them, or the broker has dropped them.
+    A minute after their consumer was served again; another consumer has them, or the broker has dropped them.
     """
 
     def as_dict(self) -> dict[str, Any]:

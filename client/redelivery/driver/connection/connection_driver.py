@@ -171,7 +171,7 @@ class ConnectionDriver:
                 # These commands were for the lost connection.
                 self._deferred.clear()
                 # Those that were refused with the last connection are subscribed at once, or later.
-                self.refused_consumers.leaves(self.dispatchers, self._addresses.number)
+                self.refused_consumers.leaves()
                 self._clock.notify(self._turn, MANY)
             for dispatcher in dispatchers if self._up else ():
                 if not self.refused_consumers.waits(dispatcher.subscribe.consumer):
@@ -369,6 +369,7 @@ class ConnectionDriver:
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
+                self.shared_history.served(dispatcher.subscribe, self._clock.monotonic())
                 if event.capabilities is not None:
                     dispatcher.feed(QueueFound(event.capabilities))
                 dispatcher.show(dispatcher.events.began(event.capabilities, refusals))
@@ -388,7 +389,8 @@ class ConnectionDriver:
             dispatcher, refused = self.dispatchers.get(number), self.refused_consumers
             if not isinstance(error, AdapterError) or dispatcher is None or dispatcher.closed:
                 return False
-            times = refused.refused(number, error, self._clock.monotonic(), self.dispatchers)
+            now, addresses = self._clock.monotonic(), self._addresses.number
+            times = refused.refused(number, error, now, self.dispatchers, addresses)
             self._poked = True
             self._clock.notify(self._turn, MANY)
         if not times:
@@ -655,7 +657,7 @@ class ConnectionDriver:
         """Subscribe the refused consumers that are due; end a connection that serves none of its consumers."""
         with self._lock:
             why = next(iter(filter(None, map(self.refused_consumers.reason, self.dispatchers))), None)
-            serves_none = self.refused_consumers.leaves(self.dispatchers, self._addresses.number)
+            serves_none = self.refused_consumers.leaves()
             due = [] if serves_none else self.refused_consumers.due(self._clock.monotonic())
             epoch = self._epoch
         if serves_none:

@@ -32,6 +32,10 @@ class _Refused:
     error: AdapterError
     at: float = 0.0
     times: int = 0
+    rounds: int = 0
+    """Rounds over all addresses in which it was refused."""
+    fresh: bool = False
+    """True if its last refusal is counted, and may yet be one within a round."""
     cuts: int = 0
     due: float | None = None
     """None: with the next connection."""
@@ -46,8 +50,8 @@ class RefusedConsumers:
     def __init__(self, failover: FailoverSettings) -> None:
         self.unserved = False
         """True if the last connection served none of its consumers."""
-        # Connections in a row that were left, for the next address, since they served none.
-        self._left = 0
+        # Addresses of this round that served none; True: the next one is to be tried.
+        self._tried, self._leaving = 0, False
         self._failover = failover
         self._refused: dict[int, _Refused] = {}
         # Consumers that the broker has confirmed once.
@@ -58,28 +62,46 @@ class RefusedConsumers:
         """True if a first subscription waits without limit for a broker that refuses it for now."""
         return self._failover.startup_max_reconnect_attempts == -1
 
-    def refused(self, consumer: int, error: AdapterError, now: float, beside: Iterable[int]) -> int:
+    def refused(
+        self, consumer: int, error: AdapterError, now: float, beside: Iterable[int], addresses: int = 1
+    ) -> int:
         """Note a refusal; return how many there were in a row, or 0 for one that stays: the consumer ends with it.
 
-        `beside`: all consumers of the connection.
+        `beside`: all consumers of the connection; `addresses`: number of its addresses.
         At the start only what is known to pass does, if the start may wait; later all that is not known to stay.
-        `maxReconnectAttempts` ends the tries.
+        `maxReconnectAttempts` rounds over all addresses end the tries.
         """
         if error.passes is False or not (consumer in self._known or (self.start_waits and error.passes)):
             return 0
         known = self._refused.setdefault(consumer, _Refused(error))
-        known.error, known.at, known.times = error, now, known.times + 1
-        if 0 <= self._failover.max_reconnect_attempts < known.times:
+        known.error, known.at, known.times, known.rounds = error, now, known.times + 1, known.rounds + 1
+        known.fresh = True
+        known.due = now + min(FIRST * 2.0 ** min(known.rounds - 1, 16), self._failover.max_reconnect_delay)
+        self.unserved = self.all_of(beside)
+        if self.unserved:
+            self._serves_none(addresses)
+        if not self._leaving and 0 <= self._failover.max_reconnect_attempts < known.rounds:
             self.forget(consumer)
             return 0
-        known.due = now + min(FIRST * 2.0 ** min(known.times - 1, 16), self._failover.max_reconnect_delay)
-        self.unserved = self.all_of(beside)
         return known.times
+
+    def _serves_none(self, addresses: int) -> None:
+        """Decide, once for each address, whether the next one is tried now: not before each was tried in a round.
+
+        Between two rounds the connection stays: it serves the producers.
+        """
+        self._tried += 1
+        self._leaving = self._tried < addresses
+        if not self._leaving:
+            self._tried = 0
+        for known in self._refused.values():
+            known.rounds -= self._leaving and known.fresh
+            known.fresh = False
 
     def confirmed(self, consumer: int) -> int:
         """Note that a consumer is confirmed; return how often it was refused in a row before."""
         self._known.add(consumer)
-        self.unserved, self._left = False, 0
+        self.unserved, self._tried, self._leaving = False, 0, False
         known = self._refused.pop(consumer, None)
         return 0 if known is None else known.times
 
@@ -126,17 +148,10 @@ class RefusedConsumers:
                 known.cuts += 1
                 known.due = now + min(FIRST_CUT * 2.0 ** min(known.cuts - 1, 16), LONGEST_CUT)
 
-    def leaves(self, consumers: Iterable[int], addresses: int) -> bool:
-        """Return True if the next address is to be tried, as none of the consumers is served, and then take them all.
-
-        After each address was tried once, the connection stays: it serves the producers.
-        """
-        if not self.all_of(consumers):
-            return False
-        if self._left + 1 >= addresses:
-            self._left = 0
-            return False
-        self._left += 1
-        for known in self._refused.values():
-            known.due = None
-        return True
+    def leaves(self) -> bool:
+        """Return True, once, if the next address is to be tried as this one serves no consumer; then all are due."""
+        leaving, self._leaving = self._leaving, False
+        if leaving:
+            for known in self._refused.values():
+                known.due = None
+        return leaving

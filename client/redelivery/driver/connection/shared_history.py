@@ -87,10 +87,17 @@ class SharedHistory:
                 self._part_with(next(iter(self._left)))
 
     def unaccounted(self, now: float) -> int:
-        """Return the number of messages, held at a loss within the last hour, that have not come back since."""
+        """Return how many messages, held at a loss, have not come back since: `MessageHistory.unaccounted`."""
         with self._lock:
             histories = [history for history, _ in (*self._left.values(), *self._open.values())]
         return sum(history.unaccounted(now) for history in histories)
+
+    def served(self, subscribe: Subscribe, now: float) -> None:
+        """Note that the broker has confirmed a consumer."""
+        with self._lock:
+            history, _ = self._open.get(source_of(subscribe)) or (None, 0)
+        if history is not None:
+            history.served(now)
 
     def connection_lost(self, now: float, epoch: int, age: float) -> None:
         """Record in all histories that the connection was lost at `now`.
