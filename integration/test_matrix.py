@@ -62,7 +62,7 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
     assert groups[request.node.nodeid] is None
     for nodeid, group in groups.items():
         named = [name for name in BROKERS if f"[{name}-" in nodeid or f"[{name}]" in nodeid]
-        if named and "test_spark" not in nodeid:
+        if named and not any(each in nodeid for each in ("test_spark", "test_clusters")):
             broker, protocol = [*(group or "").split("-"), ""][:2]
             assert broker == named[0], nodeid
             told = [name for name in ("stomp", "amqp") if f"[{broker}-{name}-" in nodeid]
