@@ -1,4 +1,4 @@
-"""Skips of tests whose broker, client or session cannot be had: with the reason, and never an error.
+"""Skips of tests whose broker, client or session cannot be had: with the reason. Faults of the tests' own code fail.
 
 The first failure of a broker, a client or a session is remembered in the run's folder, and no process of the run tries
 again: a broker that does not start within two minutes would cost each of its tests two minutes.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
+import tarfile
+import zlib
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -25,15 +28,20 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
 
 
-__all__ = ["fetched", "had", "own_settings", "remember", "started"]
+__all__ = ["CANNOT_BE_HAD", "fetched", "had", "own_settings", "remember", "started"]
 
 T = TypeVar("T")
 B = TypeVar("B", bound="Broker")
+CANNOT_BE_HAD = (
+    *(BrokerError, OSError, subprocess.SubprocessError),
+    *(tarfile.TarError, EOFError, zlib.error),  # half an archive
+)
+"""Errors of downloads, programs and brokers. Others, such as a TypeError, are faults of the tests' own code."""
 LONGEST = 300  # characters of a reason; the failure of a required broker has the whole text
 
 
 def had(name: str, what: str, get: Callable[[], T]) -> T:
-    """Return what `get` returns. If it raises, now or before in this run, skip the test with the reason.
+    """Return what `get` returns. If it cannot be had, now or before in this run, skip the test with the reason.
 
     If REDELIVERY_REQUIRE_BROKERS has `name`, the first test that needs it fails, and the others are skipped.
     """
@@ -41,7 +49,7 @@ def had(name: str, what: str, get: Callable[[], T]) -> T:
     if not known.exists():
         try:
             return get()
-        except Exception as error:
+        except CANNOT_BE_HAD as error:
             remember(what, error)
     text = known.read_text(encoding="utf-8")
     reason = f"{what}: {_shortened(text)}"

@@ -42,6 +42,7 @@ from integration.groups import (
     pytest_xdist_make_scheduler,
 )
 from integration.java_client import JavaClient
+from integration.own_skips import pytest_runtest_makereport
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
 from integration.raw_amqp import need_proton
@@ -55,13 +56,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Hooks, of integration/again.py and integration/groups.py.
+# Hooks, of integration/again.py, integration/groups.py and integration/own_skips.py.
 __all__ = [
     "pytest_cmdline_main",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
+    "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
@@ -275,12 +277,18 @@ def java(session: Session, broker: Broker) -> Client:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session of Spark for all tests that do not kill it."""
-    from integration.spark_jvm import new_session  # noqa: PLC0415 -- Spark may be missing
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 -- Spark may be missing
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from integration.spark_jvm import new_session  # noqa: PLC0415
 
     def get() -> SparkSession:
         with pytest.MonkeyPatch.context() as patch:  # its JVM is not only of the test that needs it first
             patch.delenv("PYTEST_CURRENT_TEST", raising=False)
-            return new_session()
+            try:
+                return new_session()
+            except (Py4JError, PySparkException) as error:
+                raise BrokerError(str(error)) from error
 
     session = had("spark", "a session of Spark", get)
     yield session

@@ -104,7 +104,11 @@ class _Pair:
         """
         uri = self._uri(redelivery__deadLetterDestination=letters, redelivery__deadLetter="forward")
         with redelivery.connect(uri, policies=_policies(0)) as connection:
-            message = connection.consumer(queue).receive(timeout=LONGEST)
+            try:
+                message = connection.consumer(queue).receive(timeout=LONGEST)
+            except redelivery.AdapterError as error:
+                # The third time that the broker ends the consumer over it, the library stops it.
+                raise TimeoutError(queue) from error
             if message is None and not connection.report().set_aside:
                 raise TimeoutError(queue)
             if message is None:

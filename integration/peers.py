@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from integration.brokers import BROKERS, STOMP_BROKERS
+from integration.brokers.versions import rabbitmq_release
 from integration.eventually import gathered
 from integration.raw_amqp import RawAmqp, proton
 from integration.raw_stomp import RawStomp
@@ -25,6 +26,9 @@ PEERS = [
 
 # Those of them that the library supports.
 PAIRS = [pair for pair in PEERS if pair[1] == "amqp" or pair[0] in STOMP_BROKERS]
+
+# The RabbitMQ 4 of a run: the chosen one (.ci/full has 4.0), or the newest beside an older one.
+RABBITMQ_4 = "rabbitmq" if rabbitmq_release() >= (4, 0) else "rabbitmq4"
 
 
 def put(broker: Broker, protocol: str, queue: str, body: bytes = b"x") -> None:

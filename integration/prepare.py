@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.needs import required
 
+from integration.availability import CANNOT_BE_HAD
 from integration.brokers import ALL_BROKERS
 from integration.brokers.toolchain import progress
 from integration.java_client import JavaClient
@@ -30,13 +31,13 @@ def prepare(names: Iterable[str], failed: Callable[[str, Exception], None]) -> N
             continue
         try:
             kind.obtain()
-        except Exception as error:
+        except CANNOT_BE_HAD as error:
             failed(name, error)
             continue
         for client in kind.java_clients:
             try:
                 JavaClient.prepare(client)
-            except Exception as error:
+            except CANNOT_BE_HAD as error:
                 failed(f"{name}'s Java client {client}", error)
 
 

@@ -44,6 +44,24 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
             self._prepared(found["brokers"])
         super().schedule()
 
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test in which a process has ended. Only the others of its groups are run by other processes.
+
+        pytest-xdist would run that test again, which may end each process, after its time limit (tests/limits.py).
+        """
+        units = self.assigned_work[node].values()
+        crashed = next((test for unit in units for test, done in unit.items() if not done), None)
+        for unit in units:
+            if crashed in unit:
+                unit[crashed] = True
+        super().remove_node(node)
+        return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        # One that replaces an ended process asks for itself, once it has collected the tests.
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def _split_scope(self, nodeid: str) -> str:
         return self._groups.get(nodeid) or nodeid.partition("::")[0]
 

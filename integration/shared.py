@@ -13,12 +13,14 @@ import contextlib
 import copy
 import os
 import threading
+import traceback
 from collections import Counter, defaultdict
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from integration.availability import CANNOT_BE_HAD
 from integration.brokers import ALL_BROKERS, BrokerError
 from integration.groups import NICE, USUAL
 from integration.run_folder import is_worker, run_folder
@@ -123,10 +125,13 @@ class Host:
         with connection, contextlib.suppress(EOFError, OSError):
             while True:
                 question = connection.recv()
+                answer: tuple[type[Exception] | None, Any]
                 try:
-                    answer = True, self.answer(*question)
-                except Exception as error:
-                    answer = False, str(error)
+                    answer = None, self.answer(*question)
+                except CANNOT_BE_HAD as error:
+                    answer = BrokerError, str(error)
+                except Exception:
+                    answer = RuntimeError, traceback.format_exc()
                 connection.send(answer)
 
 
@@ -140,7 +145,7 @@ class Guest:
         self._lock = threading.Lock()
 
     def answer(self, *question: Any) -> Any:
-        """Ask the host. Raises BrokerError if it has no answer."""
+        """Ask the host. Raises BrokerError if a broker gives it no answer, RuntimeError for a fault of its own."""
         with self._lock:
             connection = self._connection or Client(self._address, "AF_UNIX")
             # Until it is answered: the time limit of a test may end the wait, and the next question must not get this
@@ -148,13 +153,13 @@ class Guest:
             self._connection = None
             try:
                 connection.send(question)
-                good, answer = connection.recv()
+                error, answer = connection.recv()
             except BaseException:
                 connection.close()
                 raise
             self._connection = connection
-        if not good:
-            raise BrokerError(answer)
+        if error is not None:
+            raise error(answer)
         return answer
 
     def close(self) -> None:

@@ -60,3 +60,16 @@ def test_what_can_be_had_is_not_touched_by_another_failure() -> None:
     with pytest.raises(pytest.skip.Exception):
         had("artemis", "artemis's Java client core", Planted())
     assert had("artemis", "artemis's Java client qpid", lambda: 7) == 7
+
+
+def test_a_fault_of_the_tests_own_code_is_no_skip() -> None:
+    """A TypeError of a start is raised by each test, and is no reason to skip the others."""
+
+    def wrong() -> NoReturn:
+        raise TypeError("start() takes no argument")
+
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            had("artemis", "artemis", wrong)
+    with pytest.raises(pytest.skip.Exception, match="cannot be opened"):
+        had("artemis", "artemis", lambda: open("/absent/cannot be opened"))  # noqa: SIM115

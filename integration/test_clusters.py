@@ -12,7 +12,7 @@ import pytest
 from tests.tiers import amount
 
 from integration.availability import had
-from integration.brokers.toolchain import progress
+from integration.brokers.toolchain import BrokerError, progress
 from integration.clusters import SETUPS
 from integration.clusters.rows import ROWS
 from integration.clusters.run import Extent, run
@@ -58,8 +58,10 @@ def _started(kind: type[Cluster]) -> Cluster:
     cluster = kind()
     try:
         return cluster.start()
-    except BaseException:
+    except BaseException as error:
         cluster.close()
+        if isinstance(error, AssertionError):  # a node has not answered in time
+            raise BrokerError(f"it does not serve: {error}") from error
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 import redelivery
 from integration.brokers import RabbitMQ
 from integration.eventually import eventually
-from integration.measure_copies import measured, recorded
+from integration.measure_copies import PAGE, measured, recorded
 from integration.peers import PAIRS, take
 from integration.producers import PIKA, Pika, Producer, Proton
 from integration.raw_stomp import RawStomp
@@ -25,13 +26,18 @@ ARGUMENTS = ("queueArguments", "deadLetterArguments")
 ALL = [*PAIRS, *(pair for pair in RABBITS if pair not in PAIRS)]
 
 
+def minor(line: str) -> str:
+    """Return a line of the table without the third part of its broker's version, which a fix of the broker changes."""
+    return re.sub(r"(\d+\.\d+)\.\d+(?=,)", r"\1", line, count=1)
+
+
 def check(peer: tuple[Broker, str], chosen: Callable[[Producer], bool]) -> None:
     """Measure copies, and compare them with the page."""
-    known, found = recorded(), measured(*peer, chosen)
-    if (found[0].where, found[0].producer) not in known:
-        pytest.skip(f"docs/measured/copies.md has no rows of {found[0].where}")
-    for row in found:
-        assert row.line() == known[row.where, row.producer]
+    known = {(minor(where), producer): minor(line) for (where, producer), line in recorded().items()}
+    for row in measured(*peer, chosen):
+        measure = f"python -m integration.measure_copies {peer[0].name} --write"
+        assert (minor(row.where), row.producer) in known, f"{PAGE} has no row of {row.where}: {measure}"
+        assert minor(row.line()) == known[minor(row.where), row.producer]
 
 
 @pytest.mark.ci("copies of all kinds: 10 s")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 import pytest
 
 from integration.brokers import BROKERS
 from integration.groups import group_of, longest_first
+from integration.own_skips import problem
 from integration.rotation import kept_pairs, left_out, pairs_of_each_test
-from integration.scheduling import next_scope
+from integration.scheduling import ByGroup, next_scope
 
 FOLDER = Path(__file__).parent
 
@@ -39,6 +41,35 @@ def test_a_test_of_more_pairs_loses_all_cases_of_the_others(count: int) -> None:
         assert len(kept) == min(size, count)
         assert {case for case in own if case in gone} == {case for case in own if own[case] not in kept}
     assert left_out(cases, None) == set()
+
+
+@pytest.mark.parametrize(
+    ("place", "broker", "variables", "fails"),
+    [
+        ("test_x.py", "artemis", {"REDELIVERY_REQUIRE_BROKERS": "1"}, True),
+        ("test_x.py", "artemis", {"REDELIVERY_REQUIRE_BROKERS": "artemis,packages"}, True),
+        ("test_x.py", "artemis", {"REDELIVERY_REQUIRE_BROKERS": "rabbitmq,packages"}, False),
+        ("test_x.py", "artemis", {"REDELIVERY_REQUIRE_BROKERS": "1", "REDELIVERY_VERSIONS": "oldest"}, False),
+        ("test_x.py", "artemis", {"REDELIVERY_VERSIONS": ""}, False),
+        ("test_x.py", None, {"REDELIVERY_REQUIRE_BROKERS": "1"}, False),
+        ("availability.py", "artemis", {"REDELIVERY_REQUIRE_BROKERS": "1"}, False),
+    ],
+)
+def test_a_test_that_skips_itself_on_its_pair_fails(
+    place: str, broker: str | None, variables: dict[str, str], *, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A skip by the test itself is a failure if its broker and the packages are required, in their usual versions."""
+    for name in [
+        name for name in os.environ if name.startswith(("REDELIVERY_VERSION", "REDELIVERY_REQUIRE"))
+    ]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    why = (str(FOLDER / place), 7, "Skipped: not on Artemis")
+    report = pytest.TestReport("test_x.py::test_a", ("test_x.py", 3, "a"), {}, "skipped", why, "call")
+    found = problem(report, FOLDER / "test_x.py", broker)
+    assert (found is not None) is fails
+    assert found is None or found.startswith("Skipped: not on Artemis, at line 7: artemis is required")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
@@ -89,3 +120,14 @@ def test_a_process_goes_on_with_its_broker() -> None:
     assert next_scope(scopes[:2], "rabbitmq", computes=False) == "rabbitmq-stomp-2"
     assert next_scope(scopes, "rabbitmq", computes=True) == "test_x.py"
     assert next_scope(["test_x.py"], "rabbitmq", computes=False) == "test_x.py"
+
+
+def test_a_test_that_ends_its_process_is_not_run_again() -> None:
+    """The rest of its group, and the process' next group, are left to other processes; the test is reported."""
+    scheduler = ByGroup.__new__(ByGroup)
+    scheduler.workqueue = OrderedDict()
+    scheduler.assigned_work = {"node": OrderedDict(one={"a": True, "b": False, "c": False}, two={"d": False})}
+    assert scheduler.remove_node("node") == "b"
+    assert scheduler.workqueue == {"one": {"a": True, "b": True, "c": False}, "two": {"d": False}}
+    scheduler.assigned_work = {"node": OrderedDict(one={"a": True})}
+    assert scheduler.remove_node("node") is None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.peers import RABBITMQ_4
 from integration.raw_amqp import RawAmqp
 from integration.test_dead_letters import NO_RETRY, poison
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.ci("looks at quorum queues"),
     pytest.mark.own_broker("reads its dead-letter queue"),
-    pytest.mark.parametrize("peer", [("rabbitmq", "amqp")], ids="-".join, indirect=True),
+    pytest.mark.parametrize("peer", [(RABBITMQ_4, "amqp")], ids="-".join, indirect=True),
 ]
 
 QUORUM = {"x-queue-type": "quorum"}
@@ -30,11 +31,8 @@ LOOKS = 23
 
 @pytest.fixture
 def node(peer: tuple[Broker, str]) -> Broker:
-    """A RabbitMQ 4; the one that is installed may be older."""
-    broker, _ = peer
-    if broker.release < (4, 0):
-        pytest.skip("RabbitMQ 4 (REDELIVERY_VERSION_RABBITMQ=trixie, or testing)")
-    return broker
+    """A RabbitMQ 4."""
+    return peer[0]
 
 
 def uri_of(broker: Broker, dead: str) -> str:

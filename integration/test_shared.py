@@ -133,6 +133,12 @@ def test_a_failed_start_has_its_reason(guests: list[SharedBrokers], monkeypatch:
         guests[0].broker("fake")
 
 
+def test_a_fault_of_the_host_is_no_broker_that_cannot_be_had(guests: list[SharedBrokers]) -> None:
+    """A fault of the code that starts brokers is raised in the process that asked, with its place."""
+    with pytest.raises(RuntimeError, match=r"shared\.py(.|\n)*KeyError: 'unknown'"):
+        guests[0].broker("unknown")
+
+
 def test_a_broker_that_ended_by_itself_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared broker that is found dead is started again, and the end of the run says so."""
     monkeypatch.setattr(shared, "ALL_BROKERS", {"fake": Fake})

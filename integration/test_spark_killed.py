@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.own_broker("may restart it: Artemis strands messages"),
 ]
 
-KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=3, full=10)
+KILLS = amount("REDELIVERY_SPARK_KILLS", quick=1, ci=3, full=20)
 SEED = amount("REDELIVERY_SEED", quick=0, ci=0, full=0)  # .ci/full kills at other moments each night
 PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 POLICY: dict[str, Any] = {

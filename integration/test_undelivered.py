@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
+from integration.peers import RABBITMQ_4
 from integration.producers import PIKA
 from integration.raw_amqp import RawAmqp
 
@@ -23,10 +24,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci("needs what one broker cannot convert")
 
 
+def uri_of(broker: Broker, protocol: str, queue: str) -> str:
+    """Return a URI with a dead-letter queue of the test's own: the DLQ of RabbitMQ 4 is a quorum queue in the tests."""
+    return broker.uri(protocol=protocol, redelivery__deadLetterDestination=f"{queue}.dead")
+
+
 def stopped(broker: Broker, protocol: str, queue: str) -> str:
     """Consume the queue beside a good one until its consumer stops; return the error that `health()` has."""
     other = f"{queue}.other"
-    with redelivery.connect(broker.uri(protocol=protocol)) as connection:
+    with redelivery.connect(uri_of(broker, protocol, queue)) as connection:
         connection.listen(other, lambda _: None)
         connection.listen(queue, lambda _: None)
         with pytest.raises(redelivery.AdapterError):
@@ -39,7 +45,7 @@ def stopped(broker: Broker, protocol: str, queue: str) -> str:
 
 def handled(broker: Broker, protocol: str, queue: str) -> None:
     """Handle messages over another protocol until the queue has none, one at least."""
-    with redelivery.connect(broker.uri(protocol=protocol)) as connection:
+    with redelivery.connect(uri_of(broker, protocol, queue)) as connection:
         connection.listen(queue, lambda _: None)
         assert connection.run(until_idle=2).accepted
 
@@ -64,14 +70,12 @@ def test_a_body_that_artemis_cannot_convert(
 
 
 @pytest.mark.skipif(not PIKA, reason="pika is not installed (the extra test-all)")
-@pytest.mark.parametrize("peer", [("rabbitmq", "amqp")], ids="-".join, indirect=True)
+@pytest.mark.parametrize("peer", [(RABBITMQ_4, "amqp")], ids="-".join, indirect=True)
 def test_a_header_that_rabbitmq_cannot_convert(
     peer: tuple[Broker, str], new_queue: Callable[[], str]
 ) -> None:
     """A decimal of AMQP 0.9.1 stops the consumer over AMQP, which names the queue and STOMP; there it is handled."""
     broker, _ = peer
-    if broker.release < (4, 0):
-        pytest.skip("RabbitMQ 4 (REDELIVERY_VERSION_RABBITMQ=testing)")
     queue, pika = new_queue(), importlib.import_module("pika")
     login: Any = pika.PlainCredentials(broker.user, broker.password)
     with pika.BlockingConnection(
@@ -88,17 +92,15 @@ def test_a_header_that_rabbitmq_cannot_convert(
     handled(broker, "stomp", queue)
 
 
-@pytest.mark.parametrize("peer", [("rabbitmq", "amqp"), ("rabbitmq", "stomp")], ids="-".join, indirect=True)
+@pytest.mark.parametrize("peer", [(RABBITMQ_4, "amqp"), (RABBITMQ_4, "stomp")], ids="-".join, indirect=True)
 def test_a_stream_is_refused(peer: tuple[Broker, str], new_queue: Callable[[], str]) -> None:
     """A stream is refused over both protocols, with what to consume instead."""
     broker, protocol = peer
-    if broker.release < (4, 0):
-        pytest.skip("RabbitMQ 4 (REDELIVERY_VERSION_RABBITMQ=testing)")
     queue = new_queue()
     with RawAmqp(broker) as raw:
         raw.declare(queue, {"x-queue-type": "stream"})
     with (
-        redelivery.connect(broker.uri(protocol=protocol)) as connection,
+        redelivery.connect(uri_of(broker, protocol, queue)) as connection,
         pytest.raises(redelivery.AdapterError, match="bind a quorum or classic queue"),
     ):
         connection.consumer(queue)

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.changed_files import changed_files
-from tests.tiers import KINDS
+from tests.tiers import DEAD_LETTERS, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,13 +21,16 @@ FOLDERS = {
     "adapters/redelivery_stomp/": ("stomp",),
     "adapters/redelivery_spark/": ("spark",),
     "adapters/pyspark_redelivery/": ("spark",),
+    "client/redelivery/adapter_support/": ("amqp", "stomp"),
     "client/redelivery/core/": ("schedules",),
     "client/redelivery/driver/": ("schedules",),
     "client/redelivery/core/dead_lettering/": ("dead-letters",),
     "client/redelivery/dlq/": ("dead-letters",),
+    "client/redelivery/testing/": ("amqp", "stomp"),  # the conformance suite
     "docs/": ("site",),
+    "integration/brokers/": ("amqp", "stomp"),
     "integration/spark_": ("spark",),
-    "integration/test_dead_letter": ("dead-letters",),
+    **{f"integration/{begin}": ("dead-letters",) for begin in DEAD_LETTERS},
     "integration/test_spark": ("spark",),
     "tests/simulator/": ("schedules",),
     "tests/spark/": ("spark",),

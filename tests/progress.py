@@ -24,12 +24,19 @@ LONG = 30.0
 MOST = 12
 """Reasons in a table."""
 HELP = {
-    "quick": "the promises, for each change. --tier ci is what .ci/run tests, --tier full what .ci/full tests",
-    "ci": "before a merge",
-    "full": "each night",
+    "quick": "for each change, each test on one broker, without slow tests and most cases of matrices. "
+    "--tier ci is what .ci/run tests, --tier full what .ci/full tests",
+    "ci": "before a merge, each test on one broker, without tests of minutes and most cases of matrices",
+    "full": "each night, all tests",
 }
 # On two cores: of a run of `tests` alone, and with `integration`.
-TIMES = {("quick", False): "1 minute", ("quick", True): "4 minutes", ("ci", True): "10 minutes"}
+TIMES = {
+    ("quick", False): "about 1 minute",
+    ("quick", True): "about 5 minutes",
+    ("ci", False): "about 5 minutes",
+    ("ci", True): "about 10 minutes",
+    ("full", True): "hours",
+}
 
 
 class Progress:
@@ -141,9 +148,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Return the tier, and about how long this run takes if it is a whole one."""
+    """Return the tier, how long this run takes if it is a whole one, and what the tier leaves out."""
     time_of_it = TIMES.get((chosen(), "integration" in folders(config))) if is_whole(config) else None
-    about = "" if time_of_it is None else f", about {time_of_it} on two cores"
+    about = "" if time_of_it is None else f", {time_of_it} on two cores"
     return f"tier {chosen()}{about}: {HELP[chosen()]}"
 
 

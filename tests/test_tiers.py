@@ -150,8 +150,35 @@ def test_a_run_says_its_tier_and_ends_a_test_that_hangs(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", *options]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert "tier quick: " in ended.stdout
+    assert "without slow tests" in ended.stdout
     assert "1 failed, 1 passed, 1 deselected" in ended.stdout
     assert "Timeout" in ended.stdout
+
+
+@pytest.mark.ci("pytest in a child process, in which a test hangs: 10 s")
+@pytest.mark.parametrize("more", [(), ("-p", "no:faulthandler")])
+def test_a_test_that_hangs_in_c_ends_its_process(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A test that no signal ends is a failure with its stack, also in its teardown; the other tests run."""
+    (tmp_path / "conftest.py").write_text(
+        "from tests import limits\nlimits.GRACE = 1\n"
+        'pytest_plugins = ["tests.tiers", "tests.limits", "tests.progress"]\n'
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, signal, time\n"
+        "def hang():\n    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n    time.sleep(600)\n"
+        "@pytest.mark.timeout(1)\ndef test_a(): hang()\n"
+        "def test_b(): pass\n"
+        "@pytest.fixture\ndef slow():\n    yield\n    hang()\n"
+        "@pytest.mark.timeout(timeout=1)\ndef test_c(slow): assert False\n"
+        "def test_d(): pass\n"
+    )
+    options = ("-n", "1", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path), *more)
+    command = [sys.executable, "-m", "pytest", *options]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    for name in ("a", "c"):
+        assert f"crashed while running 'test_it.py::test_{name}'" in ended.stdout
+    assert "2 passed" in ended.stdout
+    assert ended.stderr.count("in hang\n") == 2
 
 
 def test_a_change_adds_kinds_of_tests() -> None:
@@ -159,6 +186,8 @@ def test_a_change_adds_kinds_of_tests() -> None:
     assert kinds_of(["adapters/redelivery_stomp/frames.py", "client/redelivery/core/engine.py", "x.py"]) == [
         "schedules", "stomp"
     ]  # fmt: skip
+    assert kinds_of(["client/redelivery/testing/suite.py"]) == ["amqp", "stomp"]
+    assert kinds_of(["integration/test_ten_places.py"]) == ["dead-letters"]
     assert kinds_of(["client/redelivery/cli/app.py", "tests/core/test_engine.py"]) == []
     assert all(kind in tiers.KINDS for kinds in FOLDERS.values() for kind in kinds)
     assert [name for name in FOLDERS if not [*ROOT.glob(f"{name.rstrip('/')}*")]] == []

@@ -25,7 +25,18 @@ from tests.plugins import PLUGINS, REGISTERED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["KINDS", "TIERS", "amount", "chosen", "kind_of", "leave_out", "left_out", "runs_all_of", "tier_of"]
+__all__ = [
+    "DEAD_LETTERS",
+    "KINDS",
+    "TIERS",
+    "amount",
+    "chosen",
+    "kind_of",
+    "leave_out",
+    "left_out",
+    "runs_all_of",
+    "tier_of",
+]
 
 TIERS = ("quick", "ci", "full")
 VARIABLE = "REDELIVERY_TIER"
@@ -38,6 +49,29 @@ KINDS = {
     "stomp": "tests of the tier over STOMP, on each broker",
 }
 """Kinds of tests that `--all-of` takes whole."""
+DEAD_LETTERS = (
+    "test_amqp_bodies",
+    "test_artemis_named_places",
+    "test_artemis_own_places",
+    "test_artemis_subscribers",
+    "test_artemis_wildcards",
+    "test_client_killed",
+    "test_copies",
+    "test_dead_letter",
+    "test_fan_out",
+    "test_frame_limits",
+    "test_jms_messages",
+    "test_nonsense",
+    "test_operators_settings",
+    "test_pills",
+    "test_places_looked_at",
+    "test_redrive_by_hand",
+    "test_refused_dead_letters",
+    "test_release_limit",
+    "test_set_aside",
+    "test_ten_places",
+)
+"""Beginnings of the names of integration tests of dead letters: what they have, where they are, and the tools."""
 ALL_OF = "REDELIVERY_ALL_OF"
 _COUNTS = pytest.StashKey[Counter[str]]()
 _SENT = "redelivery_left_out"
@@ -104,7 +138,7 @@ def kind_of(item: pytest.Item) -> str | None:
     name = item.path.name
     if name.startswith("test_spark") or item.path.parent.name == "spark":
         return "spark"
-    if name.startswith("test_dead_letter"):
+    if name.startswith(DEAD_LETTERS):
         return "dead-letters"
     return "site" if name == "test_site.py" else None
 

@@ -10,6 +10,7 @@ Every method runs under the wire's lock.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ __all__ = ["Declarations"]
 # Characters of the broker's error text in an error message.
 LONGEST = 500
 _MISSING, _DIFFERENT = 404, 409
+_UNKNOWN_TYPE = f"the broker does not tell this user the type of this queue; if it is a stream: {STREAM}"
 TOPICS_OF = "x-redelivery-topics"
 """Queue argument that names the topics of a durable subscription; the broker keeps unknown arguments."""
 _QUEUE: Mapping[str, object] = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
@@ -94,7 +96,12 @@ class Declarations:
 
         def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
             receiver.facts = facts
+            self._warn_of_stream(receiver, facts)
             then(self._unable(receiver) if error is None else error)
+
+        def found_native(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
+            self._warn_of_stream(receiver, facts)
+            then(error or _unreadable(receiver, facts))
 
         kind, _, name = receiver.destination.partition("://")
         if self._profile.reports_queues and kind == "queue":
@@ -107,9 +114,14 @@ class Declarations:
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
         elif name.startswith(QUEUES):
-            self._look(name, lambda facts, error: then(error or _unreadable(receiver, facts)))
+            self._look(name, found_native)
         else:
             then(None)
+
+    def _warn_of_stream(self, receiver: ReceiverLink, facts: QueueFacts | None) -> None:
+        """Warn of a queue that this user may not look up: a stream is attached as any other queue is."""
+        if facts is None and self._profile.declares:
+            receiver.able = replace(self._profile.capabilities, caution=_UNKNOWN_TYPE)
 
     def _arguments_of(self, command: Subscribe) -> Mapping[str, object]:
         """Return the arguments with which the queue of a consumer is declared."""

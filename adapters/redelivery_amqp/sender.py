@@ -144,10 +144,11 @@ class SenderLink:
         self._sent.clear()
         for answer in [*opened, *waiting]:
             answer(error)
-        # No refusal: the broker may have taken these before it ended the link.
-        lost = TransportError(f"{error}; the message to {self.where} may have been sent")
+        if isinstance(error, AdapterError) and self.where != COORDINATOR:
+            # No refusal: the broker may have taken these before it ended the link.
+            error = TransportError(f"{error}; the message to {self.where} may have been sent")
         for outcome in sent:
-            outcome(lost if isinstance(error, AdapterError) else error)
+            outcome(error)
 
 
 def unheard(outcome: Outcome, destination: str) -> bool:

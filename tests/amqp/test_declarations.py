@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from redelivery.core.commands import Send, Subscribe
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_amqp import AmqpAdapter
+from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -207,6 +209,23 @@ def test_a_stream_is_refused_before_it_is_attached(destination: str) -> None:
         assert [address for _, address in node.consumers if "log" in address] == []
 
 
+@pytest.mark.parametrize("destination", ["queue://log", "native:///queues/log"])
+def test_a_queue_that_may_not_be_looked_up_may_be_a_stream(destination: str) -> None:
+    """A queue of an unknown type is consumed with a warning of what a stream would do; a known one has none."""
+    with Node(log={"x-queue-type": "stream"}, classic={}) as node:
+        node.answers = {("GET", "/queues/log"): [(403, "access refused for user 'x'")]}
+        asked = Asked(node)
+        answer = asked.subscribed(destination)
+        assert answer.error is None
+        assert answer.capabilities is not None
+        assert answer.capabilities.caution.startswith(
+            "the broker does not tell this user the type of this queue"
+        )
+        assert "a stream of RabbitMQ keeps its messages" in answer.capabilities.caution
+        known = asked.subscribed(destination.replace("log", "classic"), 2).capabilities
+        assert known is None or not known.caution
+
+
 def test_a_queue_of_a_native_address_is_consumed(node: Node) -> None:
     """The address of a queue is looked up and never declared; one that the user may not look up is attached."""
     assert Asked(node).subscribed("native:///queues/classic").error is None
@@ -304,10 +323,12 @@ def test_a_declaration_that_the_broker_forbids_is_refused_in_its_words(node: Nod
 
 
 def test_who_may_not_look_may_be_allowed_to_consume(node: Node) -> None:
-    """A user who may not look up a queue can consume: the facts are unknown, and the link decides."""
+    """A user who may not look up a queue can consume: the facts are those of the broker, and the link decides."""
     node.ends.add(("GET", "/queues/classic"))
     answer = Asked(node).subscribed("queue://classic")
-    assert (answer.error, answer.capabilities) == (None, None)
+    assert answer.error is None
+    assert answer.capabilities is not None
+    assert replace(answer.capabilities, caution="", version="") == AmqpRabbitMQ4((4, 3, 6)).capabilities
 
 
 def test_a_queue_that_another_client_has_declared_meanwhile_is_taken_as_it_is(node: Node) -> None:

@@ -95,11 +95,12 @@ def test_a_command_that_cannot_be_started_waits_for_others(
 
 
 @pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("breaker", ["on", "off", "named"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "no memory"), MemoryError()], ids=type)
 def test_a_system_that_starts_no_command_is_a_service_that_is_down(
-    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch, error: Exception, breaker: str
 ) -> None:
-    """If the system starts no command, nothing is charged, and handling pauses until it does again."""
+    """If the system starts no command, nothing is charged, whatever the breaker: handling pauses until it does."""
     plain, left = subprocess.Popen, iter(range(3))
 
     def none(*given: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -107,13 +108,22 @@ def test_a_system_that_starts_no_command_is_a_service_that_is_down(
             raise error
         return plain(*given, **options)
 
-    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
+    once = uri.replace("maximumRedeliveries=2", f"maximumRedeliveries=0&redelivery.breaker={breaker}")
     monkeypatch.setattr(subprocess, "Popen", none)
     ended = cli("consume", once, "orders", "--exec", "cat", "--count", "3")
     assert ended.code == 0
     assert ended.err.splitlines()[-1] == "report: accepted 3, spared 3"
     assert "the command cannot be started" in ended.err
     assert shop.dead_letters() == []
+
+
+def test_a_breaker_that_is_off_spares_no_exit_status(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """With redelivery.breaker=off each failure of a command is charged, also those of --trip-on."""
+    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0&redelivery.breaker=off")
+    ended = cli("consume", once, "orders", "--exec", "exit 75", "--trip-on", "75", "--idle", "0.1")
+    assert ended.code == 0
+    assert ended.err.splitlines()[-1] == "report: accepted 0, poisoned 3"
+    assert len(shop.dead_letters()) == 3
 
 
 def test_waiting_for_others_ends_with_half_of_the_time(

@@ -102,6 +102,18 @@ def test_looking_changes_nothing(broker: MemoryBroker, bury: Any, tmp_path: Path
     ledger.close(print)
 
 
+def test_a_death_without_a_date_is_not_of_1970(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None:
+    """A cause that was kept by a clock before 1970 gives no time of death: that of the dead letter counts."""
+    told, plain = bury(origin="queue://orders"), bury(origin="queue://orders")
+    remember(tmp_path / "a.db", Buried("queue://orders", told, "crash", 2, -50.0, -90.0, -60.0))
+    with redelivery.dead_letters(broker.uri, ledger=f"sqlite:///{tmp_path}/a.db") as tools:
+        letter = tools.show(told)
+        assert (letter.cause, letter.redelivery_count, letter.first_failure) == ("crash", 2, None)
+        other = tools.show(plain).died_at
+        assert (letter.died_at is None) == (other is None)
+        assert letter.died_at is None or letter.died_at.year > 1970
+
+
 def make(path: Path, kind: str) -> None:
     """Create a file that is no ledger."""
     if kind == "text":

@@ -10,7 +10,7 @@ import pytest
 from tests.driver.twins import body_of
 
 import redelivery_memory
-from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
+from redelivery import Defer, LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
 from redelivery.core.ledger_entry import CRASH, AttemptMark, Entry, after_death, fingerprint
 from redelivery.core.message_history import RETURN
 from redelivery.driver.connection.connection_ledger import VERDICT
@@ -42,6 +42,11 @@ def die_over(ledger: SqliteLedger, *messages: Message) -> None:
     ledger.close(print)
 
 
+def defers(_: Message) -> None:
+    """Defer the message."""
+    raise Defer(5)
+
+
 def test_a_count_outlives_the_connection(twin: Twin, ledger: SqliteLedger) -> None:
     """The third failure of a message is its last, on whichever connection; the dead letter has its cause."""
     twin.broker.send("orders", "x")
@@ -57,6 +62,23 @@ def test_a_count_outlives_the_connection(twin: Twin, ledger: SqliteLedger) -> No
         twin.leave(connection)
     assert [letter.count for letter in twin.broker.dead_letters()] == [3]
     assert [one.cause for one in ledger.buried()] == ["no stock"]
+
+
+def test_a_clock_that_is_set_back_to_1970_costs_no_count(twin: Twin, ledger: SqliteLedger) -> None:
+    """A clock that is set back to 1970 between a failure and a deferral leaves a ledger that opens, with its count."""
+    twin.broker.send("orders", "x")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("orders"))
+    twin.receive(consumer, 10).fail("no stock")
+    message = twin.receive(consumer, 10)
+    offset, twin.clock._offset = twin.clock._offset, 10.0 - twin.clock.monotonic()
+    twin.inside(message, defers)
+    assert message.outcome == "deferred"
+    twin.leave(connection)
+    twin.clock._offset = offset
+    again = twin.receive(twin.call(twin.connect(ledger=ledger, policies=POLICIES).consumer("orders")), 10)
+    assert again is not None
+    assert again.redelivery_count == 1
 
 
 def test_without_a_ledger_it_begins_anew(twin: Twin) -> None:

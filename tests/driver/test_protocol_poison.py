@@ -29,6 +29,18 @@ def test_only_the_consumer_that_has_the_message_stops(twin: Twin) -> None:
     assert not twin.broker.messages("orders")[0].delivered
 
 
+def test_long_delays_of_reconnecting_do_not_hide_it(twin: Twin) -> None:
+    """Three closings over one message end its consumer also if 30 s pass before each reconnect."""
+    uri = f"failover:({twin.broker.uri})?initialReconnectDelay=30000"
+    consumer = twin.call(twin.connect(uri=uri).consumer("orders"))
+    bad = twin.broker.send("orders", "bad")
+    for _ in range(3):
+        twin.broker.cut(suspect=bad)
+        twin.advance(31)
+    with pytest.raises(redelivery.AdapterError, match="3 times"):
+        twin.receive(consumer)
+
+
 def test_the_next_that_gets_the_message_stops_at_once(twin: Twin) -> None:
     """A message that has ended one consumer of its queue ends the next one at once, without three tries."""
     connection = twin.connect()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -220,6 +223,30 @@ def test_the_causes_of_dead_letters_are_kept(ledger: SqliteLedger, path: Path) -
     assert ledger.look_up(A) is None
     assert SqliteLedger(path).buried() == [one, two]
     assert ledger.buried("queue://b") == [two]
+
+
+@pytest.mark.parametrize("wrong", [-50.0, 253402300800.0, math.inf, -math.inf])
+def test_a_time_without_a_date_is_written_as_unknown(ledger: SqliteLedger, wrong: float) -> None:
+    """A time before 1970 or past the year 9999, of a clock that is wrong, is written as unknown; the count stays."""
+    ledger.end(None, A, Entry(2, "x", wrong, wrong), failed=True, keep=False)
+    ledger.bury(B, Buried("queue://a", "1", "x", 3, wrong, wrong, wrong))
+    reopened(ledger)
+    assert ledger.look_up(A) == Entry(2, "x")
+    assert ledger.buried() == [Buried("queue://a", "1", "x", 3, 0.0)]
+
+
+def test_a_time_without_a_date_in_the_file_is_read_as_unknown(ledger: SqliteLedger, path: Path) -> None:
+    """A time before 1970 or past the year 9999 that an earlier version wrote is read as unknown; all counts stay."""
+    ledger.end(None, A, Entry(2, "x", 1.0, 2.0), failed=True, keep=False)
+    ledger.end(None, B, Entry(1, "y", 1.0, 2.0), failed=True, keep=False)
+    ledger.bury(C, Buried("queue://a", "1", "x", 3, 1.0, 1.0, 2.0))
+    ledger.close(nobody)
+    with closing(sqlite3.connect(path)) as sql, sql:
+        sql.execute("UPDATE entries SET first = -50.0, last = 1e999 WHERE key = ?", (A,))
+        sql.execute("UPDATE dead_letters SET at = -50.0, first = -50.0, last = 1e999")
+    ledger.open(nobody)
+    assert (ledger.look_up(A), ledger.look_up(B)) == (Entry(2, "x"), Entry(1, "y", 1.0, 2.0))
+    assert ledger.buried() == [Buried("queue://a", "1", "x", 3, 0.0)]
 
 
 def test_it_is_bounded_and_pruned(path: Path) -> None:

@@ -39,14 +39,19 @@ def as_text(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def summary(results: Sequence[Result], before: Mapping[str, Result], tier: str) -> str:
-    """Return how many faults were killed, each survivor with its recorded killer, and the faults without a result."""
+def summary(results: Sequence[Result], before: Mapping[str, Result], tier: str, undrawn: int) -> str:
+    """Return how many faults were killed, each survivor with its recorded killer, and the faults without a result.
+
+    `undrawn`: the number of faults that fitted the options, and were not drawn.
+    """
     alive = [each.id for each in results if each.verdict == SURVIVED]
     killed = len(results) - len(alive)
     percent = f" ({100 * killed / len(results):.0f} %)" if results else ""
     lines = [f"{killed} of {len(results)} killed{percent} by tests of the tier {tier}"]
     what = {fault.id: fault.what for fault in faults()}
     lines += [f"survived: {name}: {what[name]} {_killer(before.get(name))}" for name in alive]
+    if undrawn:
+        lines.append(f"{undrawn} more faults fitted the options, and were not drawn")
     if left := recorded.untried({**before, **{each.id: each for each in results}}):
         lines.append(f"not tried yet: {' '.join(left)}")
     return "\n".join(lines)
@@ -93,7 +98,8 @@ def study(
             recorded.put(records, result, options.tier)
             if options.save:
                 recorded.write(records)
-        tests = sorted({each.test for each in results if "::" in each.test})
+        # Also files that could not be collected.
+        tests = sorted({each.test for each in results if each.test})
         return results, trees[0].run(tests, limits=5) if tests else Run("passed")
 
 
@@ -101,10 +107,11 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run the study; return the exit code."""
     options, files = arguments.read(given)
     before = recorded.stored()
-    chosen = arguments.chosen(options, files, before)
+    chosen, undrawn = arguments.chosen(options, files, before)
     results, sound = study(chosen, options, before) if chosen else ([], Run("passed"))
     print(recorded.as_json(results) if options.output == "json" else as_text(results))
-    print(summary(results, before, options.tier), file=sys.stderr if options.output == "json" else sys.stdout)
+    text = summary(results, before, options.tier, undrawn)
+    print(text, file=sys.stderr if options.output == "json" else sys.stdout)
     if sound.end != "passed":
         print(f"{sound.test}: {sound.end} without a fault, so it kills nothing", file=sys.stderr)
         return 2

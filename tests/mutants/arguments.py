@@ -30,7 +30,7 @@ Without an option of the first group all faults are planted; with several, those
   python -m tests.mutants --only C73 --save                    one fault, recorded
 
 Exit codes: 0 all faults were killed, or are killed only by tests of a higher tier, as results.json says;
-1 others survived; 2 wrong arguments, or tests that fail without a fault.
+1 others survived; 2 wrong arguments, or killers that fail, or are not there, without a fault.
 """
 
 
@@ -108,8 +108,13 @@ def _share(text: str) -> Fraction:
     return share
 
 
-def chosen(options: argparse.Namespace, files: Collection[str], tried: Collection[str]) -> list[Fault]:
-    """Return the faults that the options choose. `files`: those that differ. `tried`: the faults with a result."""
+def chosen(
+    options: argparse.Namespace, files: Collection[str], tried: Collection[str]
+) -> tuple[list[Fault], int]:
+    """Return the faults that the options choose, and the number of those that fit, but were not drawn.
+
+    `files`: those that differ. `tried`: the faults with a result.
+    """
     found = [
         fault
         for fault in faults()
@@ -120,7 +125,8 @@ def chosen(options: argparse.Namespace, files: Collection[str], tried: Collectio
     share = options.fraction
     if options.most is not None and found:
         share = min(share, Fraction(options.most, len(found)))
-    return drawn(found, share, options.seed)
+    plants = drawn(found, share, options.seed)
+    return plants, len(found) - len(plants)
 
 
 def of_files(found: Sequence[Fault], files: Collection[str], tried: Collection[str]) -> list[Fault]:

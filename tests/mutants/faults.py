@@ -129,6 +129,7 @@ AREAS = {
             "tests/amqp/test_given_back.py",
             "tests/amqp/test_management_link.py",
             "tests/amqp/test_declarations.py",
+            "tests/amqp/test_topic_queues.py",
             "tests/amqp/test_refused_declarations.py",
             "tests/amqp/test_profiles.py",
             "tests/amqp/test_odd_notes.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIRST, SECOND = faults()[:2]
+PASSED = Run("passed")
 
 
 def result(fault: Fault, tier: str) -> Result:
@@ -31,8 +33,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def run(monkeypatch: pytest.MonkeyPatch, outcomes: list[Result], *more: str) -> int:
-    """Run the command with these outcomes of its faults; return the exit code."""
+def run(monkeypatch: pytest.MonkeyPatch, outcomes: list[Result], *more: str, sound: Run = PASSED) -> int:
+    """Run the command with these outcomes of its faults, and of their tests without a fault; return the exit code."""
 
     class Tree:
         def __init__(self, *_: object, **__: object) -> None: ...
@@ -40,8 +42,9 @@ def run(monkeypatch: pytest.MonkeyPatch, outcomes: list[Result], *more: str) -> 
         def try_out(self, fault: Fault, _: str) -> Result:
             return next(each for each in outcomes if each.id == fault.id)
 
-        def run(self, *_: object, **__: object) -> Run:
-            return Run("passed")
+        def run(self, tests: list[str], **_: object) -> Run:
+            assert tests == sorted({each.test for each in outcomes if each.test})
+            return sound
 
     monkeypatch.setattr(command, "Tree", Tree)
     return command.main(["--only", ",".join(each.id for each in outcomes), *more])
@@ -71,6 +74,16 @@ def test_a_killed_fault_ends_with_0(
     assert lines[-2] == "1 of 1 killed (100 %) by tests of the tier quick"
     assert lines[-1].startswith(f"not tried yet: {SECOND.id} ")
     assert recorded.stored() == {FIRST.id: result(FIRST, "quick")}
+
+
+@pytest.mark.parametrize("test", ["tests/core/test_it.py", "tests/core/test_it.py::test_gone"])
+def test_a_killer_that_kills_nothing_ends_with_2(
+    test: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killer that is not there without a fault, or fails, is named, also a file that cannot be collected."""
+    killed = replace(result(FIRST, "quick"), test=test)
+    assert run(monkeypatch, [killed, result(SECOND, "")], sound=Run("not found", test)) == 2
+    assert f"{test}: not found without a fault" in capsys.readouterr().err
 
 
 def test_a_survivor_ends_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +127,15 @@ def test_a_number_of_faults_is_drawn() -> None:
     """`--most` draws that many, or takes all if there are fewer."""
     for most, expected in ((3, 3), (10**6, len(faults()))):
         options, files = arguments.read(["--most", str(most)])
-        assert len(arguments.chosen(options, files, ())) == expected
+        found, undrawn = arguments.chosen(options, files, ())
+        assert len(found) == expected
+        assert undrawn == len(faults()) - expected
+
+
+def test_faults_that_are_not_drawn_are_counted() -> None:
+    """The summary has the number of faults that fitted, and were not drawn; none if all were."""
+    assert "7 more faults fitted the options" in command.summary([result(FIRST, "quick")], {}, "quick", 7)
+    assert "fitted" not in command.summary([result(FIRST, "quick")], {}, "quick", 0)
 
 
 @pytest.mark.parametrize(

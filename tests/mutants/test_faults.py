@@ -66,6 +66,14 @@ def test_a_trial(tree: Tree) -> None:
     assert tree.try_out(planted("2 * number")).verdict == trial.SURVIVED
 
 
+def test_a_killer_that_is_not_there(tree: Tree) -> None:
+    """A run with an unknown test is none, and has its name; a recorded killer that is gone does not save a fault."""
+    known, gone = "test_double.py::test_double", "test_double.py::test_gone"
+    assert tree.run((known, gone)) == trial.Run(trial.NOT_FOUND, gone)
+    assert tree.run((known, "test_gone.py")) == trial.Run(trial.NOT_FOUND, "test_gone.py")
+    assert tree.try_out(planted("number"), gone).test == known
+
+
 def test_a_trial_that_takes_too_long(tree: Tree) -> None:
     """A fault whose tests do not end within the limit is killed, with the verdict "time limit"."""
     tree._limit = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["KILLED", "SURVIVED", "TIME_LIMIT", "Result", "Run", "Tree"]
 
 PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit", "killed", "survived"
+NOT_FOUND = "not found"
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info"
 )
 SHOWN = 2000  # characters of the output of a pytest that ended before the first test
 UNSTABLE = 3  # most tests that are left out, one by one, because they fail together with others but not alone
-NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
+NO_TESTS = 5  # exit code of pytest: all tests are of higher tiers
+UNKNOWN = re.compile(r"^ERROR: (?:not found|file or directory not found): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Result:
 
 
 class Run(NamedTuple):
-    """End of a run of tests (passed, failed or time limit), and its last test with the tier of that."""
+    """End of a run of tests (passed, failed, time limit or not found), and its last test with the tier of that."""
 
     end: str
     test: str = ""
@@ -127,12 +130,16 @@ class Tree:
         at, _, tier = self._watch.read_text(encoding="utf-8").partition("\n")
         if code is None:
             return Run(TIME_LIMIT, at, tier)
-        if code == 0 or (code in NO_TESTS and not at):
+        if code == 0 or (code == NO_TESTS and not at):
             return Run(PASSED)
-        if not at:
-            said = (self.path.parent / "output").read_text(encoding="utf-8")[-SHOWN:]
-            raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}\n{said}")
-        return Run(FAILED, at, tier)
+        if at:
+            return Run(FAILED, at, tier)
+        said = (self.path.parent / "output").read_text(encoding="utf-8")
+        if unknown := UNKNOWN.search(said):  # pytest has run none of the others
+            return Run(NOT_FOUND, unknown[1].removeprefix(f"{self.path.resolve()}/"))
+        raise RuntimeError(
+            f"pytest ended with {code} before the first test: {' '.join(command)}\n{said[-SHOWN:]}"
+        )
 
     def try_out(self, fault: Fault, known: str = "") -> Result:
         """Plant one fault and run the tests of its area, then related ones. `known`: the test to try first."""
@@ -148,10 +155,12 @@ class Tree:
             unstable: list[str] = []
             while tests and len(unstable) < UNSTABLE:
                 run = self.run(tests, unstable)
-                if run.end == PASSED:
+                if run.end == PASSED or (run.end == NOT_FOUND and tests == (known,)):
                     break
+                if run.end == NOT_FOUND:
+                    raise RuntimeError(f"{run.test}, of the area {fault.area}, is not there")
                 again = run.end if not run.test or tests == (run.test,) else self.run((run.test,)).end
-                if again != PASSED:
+                if again not in (PASSED, NOT_FOUND):
                     return (TIME_LIMIT if run.end == TIME_LIMIT == again else KILLED), run
                 unstable.append(run.test)
         return SURVIVED, Run(PASSED)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-SCHEDULES = amount("REDELIVERY_SCHEDULES", quick=60, ci=10_000, full=100_000, all_of=("schedules", 20_000))
+SCHEDULES = amount("REDELIVERY_SCHEDULES", quick=60, ci=10_000, full=100_000, all_of=("schedules", 100_000))
 SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 
 

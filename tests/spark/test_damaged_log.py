@@ -21,7 +21,14 @@ from tests.spark.tables import read as read_batch
 
 from redelivery_spark.executors.segment_reader import SegmentPart
 from redelivery_spark.wal import checked_file
-from redelivery_spark.wal.checked_file import HEAD, LogDamaged, first_line, publish_checked, read_checked
+from redelivery_spark.wal.checked_file import (
+    HEAD,
+    LogDamaged,
+    line_of,
+    old_line,
+    publish_checked,
+    read_checked,
+)
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
 from redelivery_spark.wal.records import Records
@@ -123,9 +130,28 @@ def test_no_changed_byte_is_believed(
             st.binary(min_size=1, max_size=9).map(whole.__add__),
         )
     )
-    folder.publish("changed", changed)
-    with pytest.raises(LogDamaged, match="changed is damaged"):
-        read_checked(folder, "changed")
+    folder.remove(["whole"])
+    folder.publish("whole", changed)
+    with pytest.raises(LogDamaged, match="whole is damaged"):
+        read_checked(folder, "whole")
+
+
+def test_a_file_in_the_place_of_another_is_not_believed(folder: Folder) -> None:
+    """A segment that was put in the place of another one is an error: its checksum has its name."""
+    publish(folder, 2, [(head(message_id="new"), b"new")] * ROWS)
+    one, other = Path(folder.path) / SEGMENT, Path(folder.path) / SEGMENT.replace("1.", "2.")
+    other.write_bytes(one.read_bytes())
+    with pytest.raises(
+        LogDamaged, match=r"s1/000000000002\.arrow is damaged .*bytes and its name do not match"
+    ):
+        read(folder, SegmentPart(1, 2, 0, ROWS))
+    assert len(read(folder, SegmentPart(1, 1, 0, ROWS))) == ROWS
+
+
+def test_a_segment_with_too_few_rows_is_an_error(folder: Folder) -> None:
+    """A task that finds fewer rows in a segment than its batch has ends with the segment's name, and shows none."""
+    with pytest.raises(LogDamaged, match=rf"{SEGMENT} is damaged \(it has 40 rows, and 41 are asked for\)"):
+        read(folder, SegmentPart(1, 1, 0, ROWS + 1))
 
 
 LOST = {
@@ -207,37 +233,53 @@ def test_every_file_of_a_drain_is_checked(
     assert bodies_of(read_batch(redelivery_broker, **given)) == sent
 
 
-def test_a_log_without_checksums_is_read(
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_log_of_an_earlier_version_is_read(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    checked: bool,
 ) -> None:
-    """A log of an earlier version goes on where it was, with one warning; its new files have checksums."""
+    """A log without checksums, or with nameless ones, goes on where it was, with one warning; new files have both."""
     query = make_query()
     left_behind(redelivery_broker, query)
     old = {path: path.read_bytes()[HEAD:] for path in (tmp_path / "wal").glob("*/*")}
     for path, content in old.items():
-        path.write_bytes(content)
+        path.write_bytes((old_line(content) if checked else b"") + content)
     query.drain(fails_bad)
     assert query.bodies() == ["good"]
     assert [letter.body for letter in redelivery_broker.dead_letters()] == [b"bad"]
-    assert caplog.text.count("has files without a checksum, of an earlier version") == 1
+    assert caplog.text.count("has files of an earlier version") == 1
     left = [path.read_bytes() for path in (tmp_path / "wal").glob("*/*") if path not in old]
     assert left
-    assert all(content.startswith(b"redelivery-wal 1 crc32=") for content in left)
+    assert all(content.startswith(b"redelivery-wal 2 crc32=") for content in left)
 
 
 @pytest.mark.parametrize("content", [b'{"places": [[1', b'{"places": 1, "refused": {}}', b"[]", b"{}"])
 def test_a_verdict_that_is_none_refuses_to_pass_rows(folder: Folder, content: bytes) -> None:
     """A verdict that cannot be read is an error, also without a checksum: its refusals would be lost."""
     folder.prepare("verdicts")
-    name = "000000000001-x-0-1-2"
-    for pieces in ([content], [first_line(content), content]):
-        folder.publish(f"verdicts/{name}.json", *pieces)
-        with pytest.raises(LogDamaged, match=rf"verdicts/{name}\.json is damaged"):
+    name = "verdicts/000000000001-x-0-1-2.json"
+    for pieces in ([content], [old_line(content), content], [line_of(name, content), content]):
+        folder.publish(name, *pieces)
+        with pytest.raises(LogDamaged, match=rf"{name} is damaged"):
             Records(folder).settled_by({}, {1: 1})
-        folder.remove([f"verdicts/{name}.json"])
+        folder.remove([name])
+
+
+@pytest.mark.parametrize("name", ["whole", "s1/000000000001.arrow"])
+def test_damage_to_a_file_with_a_nameless_checksum_is_found(tmp_path: Path, name: str) -> None:
+    """A file of an earlier version whose checksum is wrong is not believed, also if only its version has changed."""
+    store, content = Folder(str(tmp_path)), b"x" * 100
+    store.prepare("s1")
+    old, new = old_line(content), line_of(name, content)
+    for first, other in ((old, old.replace(b"wal 1", b"wal 2")), (new, new.replace(b"wal 2", b"wal 1"))):
+        for wrong in (other + content, flipped(first + content, 8 * HEAD)):
+            store.publish(name, wrong)
+            with pytest.raises(LogDamaged, match="is damaged"):
+                read_checked(store, name)
+            store.remove([name])
 
 
 def test_a_damaged_segment_is_not_a_missing_one(folder: Folder) -> None:

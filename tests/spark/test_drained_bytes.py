@@ -53,7 +53,7 @@ def test_a_segment_holds_what_came(redelivery_broker: MemoryBroker, given: dict[
     (row,) = rows(reader)
     assert (dict(row["properties"])["n"], row["correlation_id"]) == ("1", "c")
     (segment,) = Path(given["walDir"]).glob("drains/drain/orders-*/000000.arrow")
-    table = read_table(Folder(str(segment.parent)), segment.name)
+    table = read_table(Folder(str(segment.parents[1])), f"{segment.parent.name}/{segment.name}")
     assert table.schema.names == ["head", "body"]
     assert table.num_rows == 1
     columns = StructType([StructField("cause", StringType()), StructField("text", StringType())])

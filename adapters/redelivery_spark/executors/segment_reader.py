@@ -21,6 +21,7 @@ from redelivery_spark.executors.task_identity import this_task
 from redelivery_spark.message_columns import message_column
 from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
 from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.wal.checked_file import damaged
 from redelivery_spark.wal.places import place, tag_of
 from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.segment_schema import facts_of, segment_name
@@ -98,7 +99,11 @@ def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
     store, tag = store_at(given.wal_dir), tag_of(given.wal_dir)
     schema = pa.schema([_ALL.field(name) for name in given.columns])
     for part in given.parts:
-        table = read_table(store, segment_name(part.lane, part.number))
+        name = segment_name(part.lane, part.number)
+        table = read_table(store, name)
+        # Arrow's `slice` says nothing beyond the end. Files of earlier versions are not bound to their place.
+        if table.num_rows < part.end:
+            raise damaged(store, name, f"it has {table.num_rows} rows, and {part.end} are asked for")
         facts = facts_of(table.schema)
         for begin in range(part.begin, part.end, _MOST):
             end = min(part.end, begin + _MOST)

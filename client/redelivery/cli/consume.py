@@ -141,11 +141,11 @@ def consume(
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
     failures = FailureOptions.of(given, handler, command)
-    given["errors"] = failures.errors
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
     settings = parse_to_connect(uri)
+    given["errors"], given["breaker"] = failures.pauses(command, settings.breaker)
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < (settings.credit or MOST_CREDIT):
         # More would be taken from other consumers for nothing.
@@ -179,6 +179,7 @@ def _listen_options(given: dict[str, Any]) -> ListenOptions:
         "ordering": given["ordering"],
         "timeout": given["timeout"],
         "errors": given["errors"],
+        "breaker": given["breaker"],
     }
 
 

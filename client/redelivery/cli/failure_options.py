@@ -9,6 +9,7 @@ import click
 
 from redelivery.classifier import Classifier
 from redelivery.cli.param_types import statuses
+from redelivery.core.breaker import Breaker
 from redelivery.core.program_end import is_failure_type
 from redelivery.errors import ConfigurationError
 
@@ -57,6 +58,19 @@ class FailureOptions(NamedTuple):
     trip_on: frozenset[int]
     errors: Classifier | None
     """Classifier of the listener; None: no exception is named."""
+
+    def pauses(
+        self, command: str | None, breaker: Breaker | None
+    ) -> tuple[Classifier | None, Breaker | None]:
+        """Return the classifier and the breaker of the listener. `breaker`: that of the URI, None: it is off.
+
+        Off is about exit statuses. That the system starts no command is the fault of no message: handling pauses then.
+        """
+        if command is None or breaker is not None:
+            return self.errors, breaker
+        from redelivery.cli.shell_handler import NotStarted  # noqa: PLC0415 - for --exec alone
+
+        return Classifier().trip(NotStarted), Breaker(failures=0)
 
     @classmethod
     def of(cls, given: dict[str, Any], handler: str | None, command: str | None) -> FailureOptions:

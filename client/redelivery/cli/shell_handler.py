@@ -18,7 +18,7 @@ from redelivery.handler_exceptions import Discard, Poison
 if TYPE_CHECKING:
     from redelivery.message import Message
 
-__all__ = ["CommandFailed", "CommandHandler", "ServiceDown"]
+__all__ = ["CommandFailed", "CommandHandler", "NotStarted", "ServiceDown"]
 
 # Seconds until a command that could not be started is tried again, while others of ours run.
 AGAIN = 1.0
@@ -31,6 +31,10 @@ class CommandFailed(Exception):
 
 class ServiceDown(CommandFailed):
     """The command ended with a status of `--trip-on`: a service that it needs is down. Or it could not be started."""
+
+
+class NotStarted(ServiceDown):
+    """The system could not start the command: it has no descriptors, processes or memory left."""
 
 
 class CommandHandler:
@@ -70,7 +74,7 @@ class CommandHandler:
         """Run the command. Raises CommandFailed, Poison or Discard, with the end of its stderr, if its status is not 0.
 
         For statuses of `trip_on` it is ServiceDown. CommandFailed is also raised if the command was killed after
-        `timeout`; ServiceDown, if the system could not start it.
+        `timeout`; NotStarted, if the system could not start it.
         """
         begun = time.monotonic()
         run = self._started(message, begun)
@@ -102,7 +106,7 @@ class CommandHandler:
                     left = inf if self._timeout is None else begun + self._timeout / 2 - time.monotonic()
                     if not self._running or left <= 0:
                         text = str(error) or type(error).__name__
-                        raise ServiceDown(f"the command cannot be started: {text}") from error
+                        raise NotStarted(f"the command cannot be started: {text}") from error
                     self._turn.wait(min(AGAIN, left))
                 else:
                     self._running.add(run)

@@ -72,7 +72,7 @@ class Buried:
     cause: str
     count: int
     at: float
-    """When it was dead-lettered: seconds since the Unix epoch."""
+    """When it was dead-lettered: seconds since the Unix epoch. 0: not known."""
     first: float | None = None
     """When it failed first; None: not known."""
     last: float | None = None

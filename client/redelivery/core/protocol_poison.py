@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadOfQueue", "ProtocolPoison"]
 
-# Closings over the same message within so many seconds after which its consumer stops.
+# Closings over the same message after which its consumer stops, each within so many seconds of the one before. Between
+# two is the delay of reconnecting: 30 s at most by default.
 TIMES, WITHIN = 3, 60.0
 
 
@@ -51,8 +52,7 @@ class ProtocolPoison:
         self._forget(now)
         if suspect is None:
             return None
-        times = self._closings.setdefault(suspect, [])
-        times.append(now)
+        times = self._closings[suspect] = [*self._closings.get(suspect, ()), now][-TIMES:]
         if len(times) < TIMES:
             return None
         stop = Stop(AdapterError(_sentence(suspect, error)))
@@ -65,18 +65,14 @@ class ProtocolPoison:
         return next((stop for proof in proofs if (stop := self.convicted.get(proof))), None)
 
     def _forget(self, now: float) -> None:
-        self._closings = {
-            key: recent
-            for key, times in self._closings.items()
-            if (recent := [t for t in times if now - t < WITHIN])
-        }
+        self._closings = {key: times for key, times in self._closings.items() if now - times[-1] < WITHIN}
         self.convicted = {key: stop for key, stop in self.convicted.items() if key in self._closings}
 
 
 def _sentence(suspect: Hashable, error: RedeliveryError) -> str:
     # RabbitMQ's text has a stack trace behind its first line; the log of the loss has it.
     reason = str(error).partition("\n")[0]
-    often = f"{TIMES} times within {WITHIN:.0f} s"
+    often = f"{TIMES} times, each within {WITHIN:.0f} s of the one before"
     if isinstance(suspect, HeadOfQueue):
         return (
             f"the broker ended the consumer of {suspect.destination} {often}: {reason}. No message that was delivered "
@@ -84,7 +80,7 @@ def _sentence(suspect: Hashable, error: RedeliveryError) -> str:
             f"{suspect.cure}"
         )
     return (
-        f"the broker closed the connection {often} right after the same message or its acknowledgement "
+        f"the broker closed the connection {often}, right after the same message or its acknowledgement "
         f"({_named(suspect)}): {error}. The message stays on its queue, until it is moved, or removed with the "
         "broker's console"
     )

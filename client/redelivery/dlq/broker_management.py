@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redelivery.core.artemis_management import ANSWERS, PAGE, Question, answer_of, answers_to, where
 from redelivery.core.dead_lettering.redrive import Redrive
-from redelivery.errors import TransportError
+from redelivery.errors import AdapterError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BrokerManagement", "holds_messages", "managed"]
 
 Found = TypeVar("Found")
+REPEATS = 9
 
 
 @contextmanager
@@ -46,12 +47,21 @@ class BrokerManagement:
         self._asked = 0
 
     def ask(self, question: Question) -> Any:
-        """Return the broker's answer.
+        """Return the broker's answer; a request that can succeed the next time is repeated.
 
         Raises:
             AdapterError: The broker refuses to answer this user.
             TransportError: The connection was lost, or nothing has answered in time.
         """
+        for _ in range(REPEATS):
+            try:
+                return self._ask(question)
+            except AdapterError as error:
+                if not error.passes:
+                    raise
+        return self._ask(question)
+
+    def _ask(self, question: Question) -> Any:
         self._asked += 1
         mark, limit = f"{self._marks}-{self._asked}", self._port.settings.connect_timeout
         self._port.send_connected(question.message(self._address, mark)).wait()

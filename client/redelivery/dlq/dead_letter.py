@@ -102,7 +102,7 @@ def read_letter(
     first, last = time_in(noted, "redeliveryFirstFailure"), time_in(noted, "redeliveryLastFailure")
     count = count_in(noted, "redeliveryCount")
     if buried is not None:
-        first, last = first or moment(buried.first), last or moment(buried.last or buried.at)
+        first, last = first or moment(buried.first), last or moment(buried.last or buried.at or None)
         count = buried.count if count is None else count
     told = text_in(noted, "redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
     return DeadLetter(

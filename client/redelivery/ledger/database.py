@@ -11,7 +11,7 @@ import sqlite3
 import time
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
@@ -200,16 +200,18 @@ class Database:
         if entry is None:
             self._sql.execute(_FORGET, (revision, self._clock, key))
             return
-        values = (entry.count, entry.cause, entry.first, entry.last, entry.poisoned, entry.suspect)
+        times = _dated(entry.first), _dated(entry.last)
+        values = (entry.count, entry.cause, *times, entry.poisoned, entry.suspect)
         self._sql.execute(_UPSERT, (key, *values, revision, self._clock))
 
     def bury(self, buried: Buried) -> None:
         """Keep the cause of a dead letter."""
-        values = (getattr(buried, name) for name in _BURIED)
+        values = (getattr(buried, name) for name in _BURIED[:-3])
+        times = _dated(buried.at) or 0.0, _dated(buried.first), _dated(buried.last)
         marks = ", ".join("?" * (len(_BURIED) + 1))
         self._sql.execute(
             f"INSERT INTO dead_letters ({', '.join(_BURIED)}, written) VALUES ({marks})",  # noqa: S608 - names of our own
-            (*values, self._clock),
+            (*values, *times, self._clock),
         )
 
     def own(self, name: str) -> None:
@@ -268,7 +270,7 @@ class Database:
             raise _damaged(self._path)
         if not (count or poisoned or suspect):
             return None
-        return Entry(count, cause, first, last, bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # checked
+        return Entry(count, cause, _dated(first), _dated(last), bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # checked
 
     def close(self) -> None:
         """Close the file."""
@@ -285,7 +287,15 @@ def _is_count(value: object) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    return value is None or (isinstance(value, float) and 0 <= value < _LAST)
+    return value is None or isinstance(value, float)
+
+
+def _dated(value: float | None) -> float | None:
+    """Return a time; None: not known, or without a date, as that of a clock which stood before 1970 is.
+
+    A time that an earlier version wrote by such a clock is read as unknown: it is no damage, and all counts stay.
+    """
+    return value if value is not None and 0 <= value < _LAST else None
 
 
 def _is_text(value: object) -> bool:
@@ -303,7 +313,13 @@ def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> l
     rows: list[tuple[object, ...]] = sql.execute(query, wanted).fetchall()
     if not all(map(_is_sound, rows)):
         raise _damaged(path)
-    return [Buried(*cast("tuple[Any, ...]", row)) for row in rows]
+    return [_buried(row) for row in rows]
+
+
+def _buried(row: Any) -> Buried:
+    place, message_id, cause, count, *times = row
+    at, first, last = map(_dated, times)
+    return Buried(place, message_id, cause, count, at or 0.0, first, last)
 
 
 def _is_sound(row: tuple[object, ...]) -> bool:
