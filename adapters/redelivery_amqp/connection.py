@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
+from redelivery.adapter_support.refusal_kinds import passes
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
 from redelivery.core.events import ConnectionLost
@@ -155,7 +156,9 @@ class AmqpConnection:
             option = "redelivery.heartbeat"
             return ConfigurationError(f"{endpoint}: {text}: give {option}=1000 or more", option=option)
         if name in REFUSED:
-            return AdapterError(f"{endpoint}: the broker refused the log-in: {text}")
+            return AdapterError(
+                f"{endpoint}: the broker refused the log-in: {text}", passes=passes(text, name)
+            )
         asks = "; is this the port of another protocol, or of TLS?" if name == FRAMING else ""
         return TransportError(f"{endpoint}: {text}{asks}")
 

@@ -132,6 +132,7 @@ class AmqpRabbitMQ4(AmqpProfile):
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
             release_limit=None if self._newest else facts.delivery_limit,
             loss_limit=facts.delivery_limit,
+            replicated=facts.kind in ("quorum", "stream"),
             caution=facts.drops_after("lost connections" if self._newest else "lost connections or releases"),
             advice=self._advice(facts, command),
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery.errors import ConfigurationError, TransportError, retold
 
 if TYPE_CHECKING:
     from stomp.listener import HeartbeatListener
 
     from redelivery.adapter import Opening
-    from redelivery.errors import RedeliveryError
+    from redelivery.errors import AdapterError, RedeliveryError
     from redelivery.settings import Settings
 
 __all__ = ["agreed_heartbeats", "connect_frame", "has_backslash", "not_logged_in"]
@@ -67,7 +67,7 @@ def not_logged_in(
     """Return the error of a failed log-in: refused, not STOMP, closed, or no answer in time."""
     endpoint = opening.endpoint
     if error is not None:
-        return AdapterError(f"{endpoint}: the broker refused the log-in: {error}")
+        return retold(error, f"{endpoint}: the broker refused the log-in: {error}")
     if garbled:
         return TransportError(f"{endpoint}: the answer is not STOMP; is this another protocol's port?")
     if lost:

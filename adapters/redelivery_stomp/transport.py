@@ -41,8 +41,8 @@ HEARTBEAT = b"\n"
 MOMENT = 0.001
 # Seconds that a message waits for the rest of the partial frame after it. If that is a part of the message's text, it
 # has no rest. But a broker in a garbage collection, or a network that stalls, may also be silent for seconds in the
-# middle of a frame, and a message that is accused three times within a minute stops its consumer. A text with a part
-# of a frame is rare, and can wait.
+# middle of a frame, and a message that is accused three times stops its consumer. A text with a part of a frame is
+# rare, and can wait.
 STARVED = 10.0
 
 

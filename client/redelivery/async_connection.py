@@ -108,6 +108,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             ConfigurationError: The connection was entered before; a setting cannot work with this broker; or no loop
                 of asyncio runs.
             TransportError: No address answered.
+            BrokerUnavailable: A broker refused the log-in for now, and none took it.
             AdapterError: A broker refused the log-in.
             LedgerError: The ledger cannot count attempts.
         """

@@ -104,6 +104,7 @@ class Connection(ConnectionBase[Worker]):
         Raises:
             ConfigurationError: The connection was entered before; or a setting cannot work with this broker.
             TransportError: No address answered.
+            BrokerUnavailable: A broker refused the log-in for now, and none took it.
             AdapterError: A broker refused the log-in.
             LedgerError: The ledger cannot count attempts.
         """

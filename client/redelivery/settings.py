@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.breaker import Breaker
@@ -85,6 +85,13 @@ class Endpoint:
     port: int
     ip: str | None = None
     """The one to use of several addresses that the host's name has; None: the name has one."""
+    one_node: bool = False
+    """True: these addresses are ways to one node, by IPv4 and IPv6; its text and its identity are those of the name."""
+
+    @property
+    def name(self) -> Endpoint:
+        """The endpoint as it was written: its name, without one of the addresses."""
+        return replace(self, ip=None, one_node=False)
 
     @property
     def tls(self) -> bool:
@@ -92,9 +99,13 @@ class Endpoint:
         return self.scheme in ("stomp+ssl", "amqps")
 
     def __str__(self) -> str:
-        """Return the address as a URI, without credentials."""
+        """Return the address as a URI, without credentials; of a node that shares its name, also the node's IP address.
+
+        Two nodes have two texts: each may give its messages the same ids.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}" if self.port else f"{self.scheme}://{host}"
+        uri = f"{self.scheme}://{host}:{self.port}" if self.port else f"{self.scheme}://{host}"
+        return uri if self.ip is None or self.one_node else f"{uri} ({self.ip})"
 
 
 @dataclass(frozen=True, slots=True)

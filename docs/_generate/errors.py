@@ -64,9 +64,9 @@ EXCEPTIONS = {
         "Repair the service that the handler needs, then start the consumer again.",
     ),
     "BrokerUnavailable": Help(
-        "A node of the broker starts or stops, or has no majority: it refuses a message for its queue.",
+        "A node of the broker starts or stops, or has no majority: it refuses a message for its queue, or the log-in.",
         "It was not sent.",
-        "Send it again after some seconds.",
+        "Send it, or connect, again after some seconds.",
     ),
     "AlreadySettled": Help(
         "A message was settled a second time.",

@@ -17,6 +17,7 @@ DIED = """AMQP channel died: Reason: {shutdown,
           {connection_closing,
               {server_initiated_close,541,
                   "failed consuming from quorum queue 'orders' in vhost '/': nodedown"}}}"""
+ON_NODE = "on node 'rabbit@n1' because the metadata store operation timed out"
 FOR_NOW = [
     ("amqp:internal-error", ABSENT),
     ("amqp:internal-error", "failed consuming from quorum queue 'orders' in vhost '/': nodedown"),
@@ -27,6 +28,13 @@ FOR_NOW = [
         "not_found: NOT_FOUND - failed to perform operation on queue 'orders' in vhost '/' due to timeout",
     ),
     (None, DIED),
+    (None, "Could not declare queue 'orders' in vhost '/' because the metadata store operation timed out"),
+    (None, f"Could not declare quorum queue 'orders' in vhost '/' {ON_NODE}"),
+    (None, f"Could not set leader PID for queue 'orders' in vhost '/' {ON_NODE}"),
+    ("amqp:internal-error", "Could not create exchange 'x' in vhost '/' because the operation timed out"),
+    (None, "INTERNAL_ERROR - failed to declare exchange 'x' in vhost '/' because the operation timed out"),
+    (None, "INTERNAL_ERROR - Could not add binding due to timeout"),
+    (None, "timed out consuming from quorum queue 'orders' in vhost '/': {orders,rabbit@n1}"),
 ]
 FOR_GOOD = [
     ("amqp:not-found", "no queue 'orders' in vhost '/'"),
@@ -51,6 +59,8 @@ FOR_GOOD = [
         ),
     ),
     (None, "not_found: NOT_FOUND - no queue 'orders' in vhost '/'"),
+    (None, "NOT_FOUND - no queue 'x because the metadata store operation timed out' in vhost '/'"),
+    (None, "NOT_FOUND - no queue 'could not add binding due to timeout' in vhost '/'"),
 ]
 UNKNOWN = [
     (None, "Server cancelled subscription: The server has canceled a subscription."),

@@ -45,6 +45,7 @@ def test_a_refusal_is_not_taken_for_a_lost_connection(behind: bytes) -> None:
             redelivery.connect(uri).__enter__()
         done.result(60)
     assert "wr0ng" not in str(caught.value)
+    assert caught.value.passes is False
 
 
 @pytest.mark.parametrize("answer", [b"", b"ERROR\nversion:1.2\n\nnot AMQP\0"])

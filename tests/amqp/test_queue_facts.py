@@ -135,9 +135,10 @@ def test_a_dead_letter_queue_of_ours_has_no_limit_where_looks_count(
 def test_what_a_kind_of_queue_counts_and_holds_back(
     profile: AmqpRabbitMQ4, kind: str, counts: bool, native: bool
 ) -> None:
-    """Only quorum queues hold messages back, since 4.3; before 4.3 classic queues do not count."""
+    """Only quorum queues hold messages back, since 4.3; before 4.3 classic queues, on one node, do not count."""
     found = able(kind, profile=profile)
     assert (found.counts, found.reschedule) == (counts, "native" if native else "none")
+    assert found.replicated == (kind in ("quorum", "stream"))
     assert bool(found.advice) == (profile is NEWEST and kind in ("quorum", "classic"))
     assert not able(kind, profile=profile, rescheduled=True).advice
 

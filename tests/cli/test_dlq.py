@@ -16,6 +16,8 @@ import redelivery
 import redelivery_memory.adapter
 from redelivery.cli import progress
 from redelivery.core.ledger_entry import Buried
+from redelivery.driver.connection.failover import FailoverAddresses
+from redelivery.settings import Endpoint
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -250,3 +252,6 @@ def test_one_node_of_several_is_named(
         "of memory://morgue alone: in a cluster each node keeps dead letters of its own" in ended.err
     ) is noted
     assert "alone" not in cli("dlq", "summary", URI).error
+    found = [Endpoint("memory", "morgue", 0, ip) for ip in ("10.0.0.4", "10.0.0.5")]
+    monkeypatch.setattr(FailoverAddresses, "_addresses_of", lambda *_: found)
+    assert ("of memory://morgue (10.0.0.4) alone:" in cli("dlq", "summary", URI).err) is noted

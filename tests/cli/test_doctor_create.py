@@ -79,12 +79,18 @@ def test_a_refusal_stays_one(cli: Any, script: Script) -> None:
         assert (ended.code, levels(ended.out)["queue://orders"]) == (1, "FAIL")
 
 
-@pytest.mark.parametrize("kind", ["native", "none"], ids=["quorum", "classic"])
-def test_a_classic_dead_letter_queue_beside_a_quorum_queue(cli: Any, script: Script, kind: Any) -> None:
+@pytest.mark.parametrize("holds", ["none", "native"], ids=["4.1", "4.3"])
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_a_classic_dead_letter_queue_beside_a_quorum_queue(
+    cli: Any, script: Script, kind: str, holds: Any
+) -> None:
     """Dead letters of a quorum queue that would go to a classic one are noted, with the option for a new queue."""
-    script.able, script.queues = (
-        RABBIT4,
-        {"queue://orders": RABBIT4, "queue://DLQ": replace(RABBIT4, reschedule=kind)},
-    )
+    script.able = replace(RABBIT4, reschedule=holds)
+    quorum = replace(script.able, replicated=True)
+    classic = replace(script.able, reschedule="none")
+    script.queues = {
+        "queue://orders": quorum,
+        "queue://DLQ": quorum if kind == "quorum" else classic,
+    }
     said = "redelivery.deadLetterArguments=x-queue-type:quorum" in cli("doctor", URI, "orders").out
-    assert said is (kind == "none")
+    assert said is (kind == "classic")

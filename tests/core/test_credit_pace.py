@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command
 
+# Seconds to the broker, each way.
+AWAY = (0.01, 0.05, 0.2, 0.25, 0.3, 0.5)
 BOTH = pytest.mark.parametrize("able", [FLOW, WINDOW])
 
 
@@ -126,12 +129,15 @@ def test_a_distant_broker_is_no_reason_to_wait(able: Capabilities) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("away", some([0.05, 0.2], [0.05]))
-def test_a_slow_link_does_not_keep_the_credit_small(able: Capabilities, away: float) -> None:
-    """Behind 50 and 200 ms each way, within 10 s, the rate is four fifths of that with a fixed credit of 200."""
-    world = CreditWorld(able, messages=20_000, handler=lambda _: 0.002, away=away)
+@pytest.mark.parametrize(
+    ("away", "handler"),
+    some(product(AWAY, (0.002, 0.05, 0.1)), [(0.05, 0.002), (0.25, 0.05), (0.5, 0.1)], spread=True),
+)
+def test_a_slow_link_does_not_keep_the_credit_small(able: Capabilities, away: float, handler: float) -> None:
+    """Behind 10 to 500 ms each way, within 10 s, the rate is four fifths of that with a fixed credit of 200."""
+    world = CreditWorld(able, messages=20_000, handler=lambda _: handler, away=away)
     world.run(20)
-    assert world.rate(after=10.0) >= 0.8 * min(1000, 200 / (2 * away))
+    assert world.rate(after=10.0) >= 0.8 * min(2 / handler, 200 / (2 * away))
 
 
 def test_a_trickle_of_messages_is_no_slow_link() -> None:
@@ -140,6 +146,28 @@ def test_a_trickle_of_messages_is_no_slow_link() -> None:
     assert looked(pace, *((float(second), 20 * second, 20 * second, 0) for second in range(60)))[-1] == 6
     trickle = ((60.0 + second, 1180 + 100 * second, 1180 + 100 * second, 0) for second in range(60))
     assert looked(pace, *trickle)[-1] <= 100
+
+
+def test_a_doubling_that_gains_nothing_is_the_last() -> None:
+    """Two turns of a trickle take as long as those of a slow link; the rate does not follow the credit, which stays."""
+    pace = CreditPace(6)
+    assert looked(pace, (0.0, 0, 0, 0), (1.5, 12, 12, 0), (4.0, 36, 36, 0), (6.5, 60, 60, 0)) == [
+        6,
+        12,
+        12,
+        12,
+    ]
+    assert looked(pace, (7.0, 65, 65, 0), (8.5, 90, 90, 0)) == [12, 24]
+
+
+@BOTH
+def test_a_satisfied_slow_link_keeps_its_credit(able: Capabilities) -> None:
+    """A turn of a slow link, which arrives at once, is no reason to shrink: workers would wait for the next one."""
+    world = CreditWorld(able, messages=2_000, handler=lambda _: 0.05, away=0.3)
+    world.run(20)
+    grown = world.credit
+    world.run(15)
+    assert world.credit >= grown
 
 
 def test_handlers_that_become_slow_get_less_where_credit_flows() -> None:

@@ -8,8 +8,9 @@ import pytest
 from tests.needs import need
 
 import redelivery
-from redelivery.driver.connection.plain_passwords import is_loopback
+from redelivery.driver.connection.plain_passwords import PlainPasswords, is_loopback
 from redelivery.errors import TransportError
+from redelivery.settings import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,15 @@ def test_a_password_that_leaves_the_host(
         f"use {encrypted[address.partition(':')[0]]}://"
         for address in warned
     ]
+
+
+def test_a_name_with_several_addresses_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A password that goes to each node behind one name is one warning, of the name."""
+    warnings = PlainPasswords(redelivery.parse_uri("stomp://shop:s3cret@cluster.test"))
+    for ip in (None, "10.0.0.4", "10.0.0.5"):
+        warnings.before(Endpoint("stomp", "cluster.test", 61613, ip))
+    (said,) = caplog.messages
+    assert said.startswith("stomp://cluster.test:61613: the password is sent unencrypted")
 
 
 def test_loopback() -> None:

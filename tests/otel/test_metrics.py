@@ -137,10 +137,15 @@ def test_made_up_errors_are_bounded(recorded: Recorded) -> None:
 
 
 def test_the_brokers_names() -> None:
-    """Both brokers of ActiveMQ are `activemq`; an address has a host and a port."""
+    """Both brokers of ActiveMQ are `activemq`; an address has a host and a port, whichever node of the name it is."""
     assert broker_attributes("artemis", "stomp://b1:61613") == {
         "messaging.system": "activemq",
         "server.address": "b1",
+        "server.port": 61613,
+    }
+    assert broker_attributes("artemis", "stomp://b:61613 (10.0.0.4)") == {
+        "messaging.system": "activemq",
+        "server.address": "b",
         "server.port": 61613,
     }
     assert broker_attributes("qpid-broker-j", "amqps://[::1]:5671")["server.address"] == "::1"

@@ -14,7 +14,7 @@ import redelivery
 from redelivery import AdapterError
 from redelivery.settings import Secret
 from redelivery_stomp.adapter import StompAdapter
-from redelivery_stomp.connect_frame import connect_frame
+from redelivery_stomp.connect_frame import connect_frame, not_logged_in
 
 PASSWORD = r"a\b\n\\c"
 # Escapes of STOMP 1.2.
@@ -86,6 +86,14 @@ def test_a_wrong_password_is_refused_as_the_broker_says() -> None:
         with pytest.raises(AdapterError, match="refused the log-in: Bad CONNECT"):
             StompAdapter().open(opening(uri_for(peer, "a\\b")), lambda _: None)
         assert len(peer.heard) == 2
+
+
+@pytest.mark.parametrize("kind", [True, False, None])
+def test_a_refused_log_in_says_whether_it_passes(kind: bool | None) -> None:
+    """A refused log-in says whether it passes, as that of a vhost which starts, or stays refused."""
+    error = not_logged_in(opening("stomp://h"), AdapterError("no", passes=kind), garbled=False, lost=False)
+    assert isinstance(error, AdapterError)
+    assert (str(error), error.passes) == ("stomp://h:61613: the broker refused the log-in: no", kind)
 
 
 @given(st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"])))

@@ -20,6 +20,9 @@ _PASSING = re.compile(
     r"process is stopped by supervisor|\{absent,|': nodedown(\"|$)|\{(nodedown|noproc),|"
     r"\{error,(noproc|nodedown|noconnection|timeout)\}|is down or inaccessible|vhost '[^']*' is down$|"
     r"failed to perform operation on queue '.*' due to timeout|"
+    # The metadata store has no majority: of a queue or an exchange, declared, created or given a leader; of a binding.
+    r"in vhost '[^']*'( on node '[^']*')? because the (metadata store )?operation timed out|"
+    r"(^|- |\")could not \w+ binding due to timeout|timed out consuming from quorum queue '.*' in vhost '[^']*': |"
     # A send.
     r"^queue '.*' is unavailable$",
     re.IGNORECASE,

@@ -88,8 +88,7 @@ def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
 def resolved(endpoint: Endpoint) -> Sequence[Endpoint]:
     """Return an endpoint for each address of a name that has several, in the order of the system's look-up.
 
-    A host with one address of IPv4 and one of IPv6 is one node: `connected` uses the one that answers.
-    A name that is not found is returned as it is.
+    A name with one address, and one that is not found, is returned as it is.
     """
     if not endpoint.port:
         return (endpoint,)
@@ -97,10 +96,8 @@ def resolved(endpoint: Endpoint) -> Sequence[Endpoint]:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return (endpoint,)
-    addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
-    if len({family for family, _ in addresses}) == len(addresses):
-        return (endpoint,)
-    return [replace(endpoint, ip=address) for _, address in addresses]
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    return [replace(endpoint, ip=address) for address in addresses] if len(addresses) > 1 else (endpoint,)
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:

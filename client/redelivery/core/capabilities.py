@@ -92,6 +92,7 @@ class Capabilities:
         longest_delay: Seconds that the broker can delay a message. None: no limit.
         loss_limit: Lost connections at which a message of this queue may be held here; then the broker drops it, or
             dead-letters it by itself. None: no limit, or not known.
+        replicated: The broker keeps the messages of this queue on several nodes of a cluster.
         caution: How the broker may lose a message of this queue, or why its dead letters may be elsewhere than its
             settings say, and the cure.
         advice: How the queue could be configured better.
@@ -141,6 +142,7 @@ class Capabilities:
     reschedule_needs: str = ""
     longest_delay: float | None = None
     loss_limit: int | None = None
+    replicated: bool = False
     caution: str = ""
     advice: str = ""
     not_delivered: str = ""

@@ -32,9 +32,10 @@ STEP, STEP_SECONDS = 4, 0.1
 # window would be that of the network.
 TURNS, ENOUGH = 8, 256
 # Over a link so slow that a turn of the credit takes a good part of WAITING, half a second of work is not enough. There
-# the credit is doubled while workers wait, if FAR_TURNS turns take FAR seconds and less than SHRINKS_AFTER: a queue to
-# which messages trickle has a second of work at most.
-FAR, FAR_TURNS = 0.25, 2
+# the credit is doubled while workers wait, if FAR_TURNS turns take FAR to FARTHEST seconds: 500 ms each way, and work.
+# A queue to which messages trickle looks the same, but there a doubling changes nothing: the next one takes a rate of
+# GAIN times that before the last one.
+FAR, FARTHEST, FAR_TURNS, GAIN = 0.25, 3.0, 2, 1.5
 # Seconds that a measurement covers at least before the credit grows; and seconds after which it may shrink.
 PERIOD, SHRINKS_AFTER = 0.02, 1.0
 
@@ -54,8 +55,8 @@ class CreditPace:
     """
 
     __slots__ = (
-        "_at", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_settled", "_shrinks",
-        "_waits", "credit", "due_at", "due_by", "limit",
+        "_at", "_before", "_bytes", "_enough", "_first", "_messages", "_most", "_period", "_settled",
+        "_shrinks", "_waits", "credit", "due_at", "due_by", "limit",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,8 @@ class CreditPace:
         # The time starts with the first message: an empty queue is no measure of the handlers.
         self._at: float | None = None
         self._settled = self._waits = 0
+        # Rate before the last doubling for a slow link.
+        self._before = 0.0
         self.due_at: float = 1
         """Number of settled messages on this connection at which `look` is due."""
         self.due_by = inf
@@ -133,18 +136,23 @@ class CreditPace:
         elapsed, done = now - self._at, settled - self._settled
         starved = (waits - self._waits) * 2 * before >= done
         enough = done >= self._needed() and elapsed >= self._period
-        far = starved and FAR <= elapsed < SHRINKS_AFTER and done >= FAR_TURNS * before
-        if enough or far or elapsed >= SHRINKS_AFTER:
+        turns = FAR_TURNS * before
+        far = starved and turns <= done < turns + before and FAR <= elapsed < FARTHEST
+        # Over a slow link it takes more than SHRINKS_AFTER to know.
+        turning = starved and done < turns and elapsed < FARTHEST
+        if enough or far or (elapsed >= SHRINKS_AFTER and not turning):
             rate = done / elapsed if elapsed > 0 else inf
             if enough:
                 self._grow(rate, starved=starved)
-            if far and self.credit == before:
-                self.credit = min(self.limit, 2 * before)
+            if far and self.credit == before and rate >= GAIN * self._before:
+                self.credit, self._before = min(self.limit, 2 * before), rate
             if elapsed >= SHRINKS_AFTER and self.credit == before:
                 self._shrink(rate, ready)
             self._mark(now, settled, waits)
         else:
-            self.due_at = self._settled + self._needed()
+            self.due_at = self._settled + (turns if turning else self._needed())
+            if now >= self.due_by:
+                self.due_by = now + SHRINKS_AFTER
         return self.credit != before
 
     def _grow(self, rate: float, *, starved: bool) -> None:
@@ -161,7 +169,9 @@ class CreditPace:
 
     def _shrink(self, rate: float, ready: int) -> None:
         """Shrink if more is here than the workers do in half a second. An empty queue alone is no reason."""
-        wanted = max(self._first, int(min(self._most, rate * WAITING)))
+        # What a slow link brings arrives all at once.
+        seconds = FARTHEST / FAR_TURNS if self._before else WAITING
+        wanted = max(self._first, int(min(self._most, rate * seconds)))
         if self._shrinks and self.credit > 2 * wanted and ready > wanted:
             self.credit = wanted
 

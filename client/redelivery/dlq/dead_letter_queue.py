@@ -175,7 +175,8 @@ class DeadLetterQueue:
     def node(self) -> str | None:
         """Address of the node that was looked at, if the URI names several and each may keep dead letters of its own.
 
-        None: the broker has one place for all nodes, or the URI names one. Only inside of `with`.
+        A name with several addresses is several. None: the broker has one place for all nodes, or the URI names one,
+        which may be a node of a cluster nevertheless. Only inside of `with`.
         """
         return self._reading.one_of_several
 

@@ -101,9 +101,13 @@ class DeadLetterConnection:
 
     @property
     def one_of_several(self) -> str | None:
-        """Address of the node, where the URI names several and each of them may keep messages of its own; else None."""
-        several = len(self.settings.endpoints) > 1 or "(" in self._port.address
-        return self._port.address if several and self.capabilities.broker in APART else None
+        """Address of the node, where the URI names several and each of them may keep messages of its own; else None.
+
+        A name with several addresses names several nodes: the text of the one that was used has an IP address.
+        """
+        address, named = self._port.address, self.settings.endpoints
+        several = len(named) > 1 or address != str(named[0])
+        return address if several and self.capabilities.broker in APART else None
 
     @property
     def first(self) -> int:

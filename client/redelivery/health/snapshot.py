@@ -25,7 +25,10 @@ class ConnectionHealth:
     connected: bool
     """True if the connection is up now."""
     address: str
-    """Address of the last connection, without credentials; empty before the first one."""
+    """Address of the last connection, without credentials; empty before the first one.
+
+    If the name has several addresses, the node's IP address stands behind it: `amqp://cluster.test:5672 (10.0.0.4)`.
+    """
     broker: str
     """Name and version of the broker of the last connection; empty before the first one."""
     since_s: float

@@ -44,7 +44,8 @@ _TEMPORARY = "(temporary)"
 def broker_attributes(broker: str, address: str) -> Attributes:
     """Return the attributes of the broker, for all spans and metrics."""
     found: Attributes = {"messaging.system": _SYSTEMS.get(broker, broker)}
-    parts = urlsplit(address)
+    # Behind the URI of a node that shares its name is the node's IP address.
+    parts = urlsplit(address.partition(" ")[0])
     # The memory broker is in this process, and has no address.
     if parts.hostname and broker != "memory":
         found["server.address"] = parts.hostname

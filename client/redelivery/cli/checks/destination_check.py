@@ -293,8 +293,8 @@ def _kept(target: str, asked: Subscribe, able: Capabilities, visit: Visit) -> It
         if cure != of_queue.caution:
             cure += "; a queue that exists keeps its arguments"
         yield warn("dead letters", f"{target}: {cure}")
-    # The management node reports both queues: only a quorum queue has the broker hold messages.
-    if of_queue is not None and reported.reschedule == "native" != of_queue.reschedule:
+    # The management node reports both queues.
+    if of_queue is not None and reported.replicated and not of_queue.replicated:
         yield note(
             "dead letters",
             f"{target} is a classic queue, on one node of a cluster, and {asked.destination} is a quorum queue; a new "

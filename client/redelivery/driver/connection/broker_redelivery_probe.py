@@ -6,9 +6,12 @@ consumer starts: it sends a delayed message to a queue of its own, and the messa
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from concurrent.futures import Future
+from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.broker_redelivery import BrokerRedelivery
@@ -17,10 +20,18 @@ from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.driver.connection.pending_sends import end
-from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError, another
+from redelivery.errors import (
+    AdapterError,
+    BrokerUnavailable,
+    ConfigurationError,
+    RedeliveryError,
+    TransportError,
+    another,
+)
+from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from redelivery.adapter import Browsed
     from redelivery.clock import Clock
@@ -46,6 +57,8 @@ LATEST = 20.0
 SETTLED = 0.5
 # Seconds until the probe message expires, if no consumer has taken it.
 LIVES = 60.0
+# Seconds until the next probe, if a node that starts or stops has refused one.
+AGAIN = 5.0
 MARK = "redeliveryProbe"
 
 
@@ -95,6 +108,11 @@ class ProbeLink(Protocol):
     @property
     def up(self) -> bool:
         """True if the connection is up."""
+        ...
+
+    @property
+    def subscribe_timeout(self) -> float:
+        """Seconds for a first subscription; `inf`: a start waits for a broker that refuses it for now."""
         ...
 
     def write(self, commands: Sequence[AdapterCommand]) -> None:
@@ -244,10 +262,15 @@ class DelayProbe:
         return AdapterError(f"{SCHEDULER}=broker: {broker} {what} {self._queue} within {LATEST:g} s")
 
     def _failed(self, error: RedeliveryError) -> RedeliveryError:
-        if isinstance(error, TransportError):
+        # A send that is refused for now is no loss: the connection stands, and the next probe would begin at once.
+        for_now = isinstance(error, BrokerUnavailable)
+        if isinstance(error, TransportError) and not for_now:
             return another(error)
         needs = f"; it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
-        return AdapterError(f"{SCHEDULER}=broker: the probe with {self._queue} failed: {error}{needs}")
+        passes = error.passes if isinstance(error, AdapterError) else for_now
+        return AdapterError(
+            f"{SCHEDULER}=broker: the probe with {self._queue} failed: {error}{needs}", passes=passes
+        )
 
 
 class DelayProbes:
@@ -268,6 +291,7 @@ class DelayProbes:
         if what in self._proved:
             return subscribe(dispatcher)
         future: Future[None] = Future()
+        refusals = count()
 
         def prove() -> None:
             try:
@@ -277,9 +301,9 @@ class DelayProbes:
                 self._proved.add(what)
                 if not (future.done() or dispatcher.closed):  # else no caller waits
                     subscribe(dispatcher).add_done_callback(lambda done: end(future, _error_of(done)))
-            except TransportError:
-                # The probe waits for the next connection, as a subscription does.
-                self._link.standing().add_done_callback(again)
+            except (TransportError, AdapterError) as error:
+                if not self._made_again(error, destination, refusals, again):
+                    end(future, error)
             except Exception as error:  # noqa: BLE001 - raised in the call that waits for the consumer
                 fault = AdapterError(f"internal error: {error!r}")
                 end(future, error if isinstance(error, RedeliveryError) else fault)
@@ -300,6 +324,28 @@ class DelayProbes:
 
         begin()
         return future
+
+    def _made_again(
+        self,
+        error: TransportError | AdapterError,
+        destination: str,
+        refusals: Iterator[int],
+        again: Callable[[Future[None]], None],
+    ) -> bool:
+        """Plan another probe after this error; return False if it was the last.
+
+        `refusals` counts those that pass.
+        """
+        if isinstance(error, TransportError):
+            # The probe waits for the next connection, as a subscription does.
+            self._link.standing().add_done_callback(again)
+            return True
+        if not error.passes or self._link.subscribe_timeout < inf:
+            return False
+        level = logging.INFO if next(refusals) else logging.WARNING
+        logger.log(level, "%s: the consumer waits for the broker: %s", destination, error)
+        self._clock.call_later(AGAIN, lambda: self._link.standing().add_done_callback(again))
+        return True
 
 
 def _error_of(done: Future[None]) -> RedeliveryError | None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from redelivery.adapter_support.sockets import resolved
-from redelivery.errors import AdapterError, RedeliveryError, TransportError
+from redelivery.errors import AdapterError, BrokerUnavailable, RedeliveryError, TransportError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -44,15 +44,17 @@ class FailoverAddresses:
         self._random: Random | None = None
         self._salt: float | None = None
         self._last: Endpoint | None = None
-        # Number of addresses of each name, at its last look-up.
-        self._counts: dict[Endpoint, int] = {}
+        # All addresses of each name, at its last look-up.
+        self._found: dict[Endpoint, Sequence[Endpoint]] = {}
+        # Names that have failed since the last success.
+        self._unreached: set[Endpoint] = set()
         # Connections in a row that were up for less than `STEADY` seconds.
         self._fleeting = 0
 
     @property
     def number(self) -> int:
         """Number of addresses, as far as the names were looked up."""
-        return sum(self._counts.get(name, 1) for name in self._named)
+        return sum(len(self._used(name)) for name in self._named)
 
     def delay_after_loss(self, stood: float) -> float:
         """Return the delay in seconds after the loss of a connection that was up for `stood` seconds.
@@ -73,23 +75,26 @@ class FailoverAddresses:
 
         Raises:
             TransportError: None has answered.
-            AdapterError: One has refused the log-in, and none has accepted it.
+            BrokerUnavailable: None has accepted the log-in, and one has refused it for now.
+            AdapterError: One has refused the log-in for good, and none has accepted it.
         """
-        failures: list[TransportError | AdapterError] = []
+        failures: list[tuple[Endpoint, TransportError | AdapterError]] = []
         for endpoint in self._round():
             if failures:
-                logger.info("%s; trying %s", failures[-1], endpoint)
+                logger.info("%s; trying %s", _told(failures[-1:]), endpoint)
             self._last = endpoint
             try:
                 connect(endpoint)
             except (TransportError, AdapterError) as error:
-                failures.append(error)
+                failures.append((endpoint, error))
+                self._unreached.add(endpoint.name)
             else:
+                if endpoint.one_node:
+                    self._last = endpoint.name
+                self._unreached.clear()
                 return
         self.failed = True
-        text = "; ".join(map(str, failures))
-        refused = any(isinstance(error, AdapterError) for error in failures)
-        raise AdapterError(text, passes=False) if refused else TransportError(text)
+        raise _failure(failures)
 
     def _round(self) -> Iterator[Endpoint]:
         """Yield all addresses, from the one after the last. Each name is looked up in its turn: its nodes may move."""
@@ -101,7 +106,7 @@ class FailoverAddresses:
                 yield from self._addresses_of(name)
             return
         last = self._last
-        at = names.index(replace(last, ip=None))
+        at = names.index(last.name)
         own = self._addresses_of(names[at])
         after = own.index(last) + 1 if last in own else 0
         yield from own[after:]
@@ -111,12 +116,23 @@ class FailoverAddresses:
 
     def _addresses_of(self, name: Endpoint) -> list[Endpoint]:
         """Return the addresses of a name; shuffled by a rule that is the same in each round."""
-        found = list(self._look_up(name))
-        self._counts[name] = len(found)
+        self._found[name] = self._look_up(name)
+        used = self._used(name)
         if self._failover.randomize:
             salt = self._own_salt()
-            found.sort(key=lambda address: hash((salt, address.ip)))
-        return found
+            used.sort(key=lambda address: hash((salt, address.ip)))
+        return used
+
+    def _used(self, name: Endpoint) -> list[Endpoint]:
+        """Return the addresses of a name that a round tries.
+
+        One of IPv4 and one of IPv6 are those of one node. They are one address, unless it has failed: one of them may
+        accept and be silent.
+        """
+        found = self._found.get(name, (name,))
+        if len(found) != 2 or len({":" in (each.ip or "") for each in found}) == 1:
+            return list(found)
+        return [replace(each, one_node=True) for each in found] if name in self._unreached else [name]
 
     def _own_random(self) -> Random:
         if self._random is None:
@@ -127,6 +143,23 @@ class FailoverAddresses:
         if self._salt is None:
             self._salt = self._own_random().random()
         return self._salt
+
+
+def _failure(failures: Sequence[tuple[Endpoint, TransportError | AdapterError]]) -> RedeliveryError:
+    """Return the error of a round in which no address has accepted the log-in."""
+    text = _told(failures)
+    refusals = [error for _, error in failures if isinstance(error, AdapterError)]
+    if not all(error.passes for error in refusals):
+        return AdapterError(text, passes=False)
+    return BrokerUnavailable(text) if refusals else TransportError(text)
+
+
+def _told(failures: Sequence[tuple[Endpoint, TransportError | AdapterError]]) -> str:
+    """Return the errors, each once; behind one of a node with two addresses, to which of these it belongs."""
+    told: dict[str, list[str]] = {}
+    for endpoint, error in failures:
+        told.setdefault(str(error), []).extend([endpoint.ip] if endpoint.one_node and endpoint.ip else [])
+    return "; ".join(f"{text} ({', '.join(at)})" if at else text for text, at in told.items())
 
 
 def starting(

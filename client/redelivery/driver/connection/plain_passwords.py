@@ -28,23 +28,18 @@ def is_loopback(host: str) -> bool:
 
 
 class PlainPasswords:
-    """Warnings of one connection: one for each address."""
+    """Warnings of one connection: one for each name, whichever of its addresses is used."""
 
     def __init__(self, settings: Settings) -> None:
         self._has_password = settings.password is not None
         self._warned: set[Endpoint] = set()
 
     def before(self, endpoint: Endpoint) -> None:
-        """Log a warning before the password is first sent to this address; never the user name or the password."""
-        encrypted = _ENCRYPTED.get(endpoint.scheme)
-        if (
-            not self._has_password
-            or encrypted is None
-            or endpoint in self._warned
-            or is_loopback(endpoint.host)
-        ):
+        """Log a warning before the password is first sent to this name; never the user name or the password."""
+        encrypted, name = _ENCRYPTED.get(endpoint.scheme), endpoint.name
+        if not self._has_password or encrypted is None or name in self._warned or is_loopback(endpoint.host):
             return
-        self._warned.add(endpoint)
+        self._warned.add(name)
         logger.warning(
-            "%s: the password is sent unencrypted, readable on the network; use %s://", endpoint, encrypted
+            "%s: the password is sent unencrypted, readable on the network; use %s://", name, encrypted
         )
