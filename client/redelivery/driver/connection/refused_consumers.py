@@ -95,7 +95,8 @@ class RefusedConsumers:
         if not self._leaving:
             self._tried = 0
         for known in self._refused.values():
-            known.rounds -= self._leaving and known.fresh
+            if self._leaving and known.fresh:
+                known.rounds -= 1
             known.fresh = False
 
     def confirmed(self, consumer: int) -> int:
