@@ -172,7 +172,8 @@ class PendingConfirms:
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
             # Of copies over a connection of their own no answer is a lost one: the broker may have taken this copy.
-            record.unheard |= isinstance(error, TransportError) and not isinstance(error, BrokerUnavailable)
+            if isinstance(error, TransportError) and not isinstance(error, BrokerUnavailable):
+                record.unheard = True
             state = self._back_offs.refused(delivery, error, now)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
