@@ -68,6 +68,17 @@ def test_a_result_that_could_not_be_sent_is_no_second_success() -> None:
     assert books.verdict().stale == [GOOD]
 
 
+def test_each_loss_may_cost_a_call() -> None:
+    """A message whose handler ran at two losses is called twice more, and not a third time."""
+    calls = [Call(1, at, at + 0.1, failed=False) for at in (0.0, 5.0, 10.0)]
+    books = kept(good=calls)
+    books.losses += [0.05, 5.05]
+    assert books.verdict().wrong() == []
+    books = kept(good=[*calls, Call(1, 15.0, 15.1, failed=False)])
+    books.losses += [0.05, 5.05]
+    assert books.verdict().wrong() == ["extra calls: 1"]
+
+
 def test_a_stale_result_that_the_library_reports_is_found_further_from_the_loss() -> None:
     """On a busy machine a loss is seen late; no more second successes are excused than results were stale."""
     books = kept(good=[Call(1, 0.0, 0.1, failed=False), Call(2, 1.2, 1.3, failed=False)])

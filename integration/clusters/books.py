@@ -137,8 +137,14 @@ class Books:
 
     def _at_a_loss(self, number: int, within: float) -> bool:
         """Return True if the connection was lost during the first successful call of a message, or so near to it."""
-        first = next(call for call in self.calls[number] if not call.failed)
-        return any(first.began - within <= loss <= first.ended + within for loss in self.losses)
+        return self._near_a_loss(next(call for call in self.calls[number] if not call.failed), within)
+
+    def _near_a_loss(self, call: Call, within: float) -> bool:
+        return any(call.began - within <= loss <= call.ended + within for loss in self.losses)
+
+    def _uncharged(self, number: int) -> int:
+        """Return the number of calls of a message, before its last one, whose results a loss kept from being sent."""
+        return sum(self._near_a_loss(call, NOTICED) for call in self.calls[number][:-1])
 
     def verdict(self) -> Verdict:
         """Compare."""
@@ -161,7 +167,7 @@ class Books:
             twice=[number for number in again if number not in stale],
             stale=stale,
             extra_calls=sum(
-                max(0, len(calls) - _expected(number) - stale.count(number))
+                max(0, len(calls) - _expected(number) - max(stale.count(number), self._uncharged(number)))
                 for number, calls in self.calls.items()
             ),
             dead=sum(self.letters.values()),
