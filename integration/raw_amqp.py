@@ -103,9 +103,9 @@ class RawAmqp(Running):
                 found.append(_received(receiver.receive(60.0 if len(found) < expected else timeout)))
                 receiver.accept()
         if self.broker.declares or self.broker.name != "rabbitmq":
-            # Otherwise it would get, and keep, messages that come later. RabbitMQ 4.3 forgets an acceptance that the end
-            # of the connection follows at once; it answers the end of the link after it has taken the acceptance. The
-            # answer of 3.10.8 is no end, and `close` would wait.
+            # Otherwise it would get, and keep, messages that come later. RabbitMQ 4.3 forgets an acceptance that the
+            # end of the connection follows at once; it answers the end of the link after it has taken the acceptance.
+            # The answer of 3.10.8 is no end, and `close` would wait.
             receiver.close()
         return found
 
