@@ -106,7 +106,7 @@ class DeadLetterConnection:
         A name with several addresses names several nodes: the text of the one that was used has an IP address.
         """
         address, named = self._port.address, self.settings.endpoints
-        several = len(named) > 1 or address != str(named[0])
+        several = address != str(named[0]) or len(named) > 1
         return address if several and self.capabilities.broker in APART else None
 
     @property
