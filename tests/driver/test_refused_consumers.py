@@ -252,7 +252,7 @@ def test_a_consumer_that_is_served_late_begins_late(twin: Twin) -> None:
 def test_a_round_over_all_addresses_has_the_delay_of_failover(
     twin: Twin, redelivery_clock: ManualClock, asked: bool
 ) -> None:
-    """Where all of three addresses refuse the only consumer, each round has its delay, also if the health is asked for."""
+    """Where all of three addresses refuse the only consumer, each round has its delay, also if health is read."""
     with MemoryBroker(clock=redelivery_clock) as two, MemoryBroker(clock=redelivery_clock) as three:
         uri = f"failover:({twin.broker.uri},{two.uri},{three.uri})?randomize=false"
         connection = twin.connect(uri=uri)
