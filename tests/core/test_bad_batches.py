@@ -43,9 +43,9 @@ class World(BreakerWorld):
         """Keep no log."""
 
     def finish(self, mail: Mail) -> None:
-        before = self.charges[mail.name]
+        before = self.charges[mail.key]
         super().finish(mail)
-        self.uncharged += self.charges[mail.name] == before and mail.name.startswith("b")
+        self.uncharged += self.charges[mail.key] == before and mail.key.startswith("b")
 
     def carry_out(self, command: Command) -> None:
         super().carry_out(command)

@@ -11,9 +11,8 @@ from tests.simulator.__main__ import main
 from tests.simulator.breaker_runs import broken, random_run
 from tests.tiers import amount
 
-from redelivery.core import breaker, engine
+from redelivery.core import breaker
 from redelivery.core.breaker import Circuit
-from redelivery.core.source_memory import SourceMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,26 +64,6 @@ def no_pause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Circuit, "pause", lambda my, *_, **__: my._shortest)
 
 
-def each_for_itself(patch: pytest.MonkeyPatch) -> None:
-    """Let each consumer count only its own successes, and know no message that another one has released."""
-    patch.setattr(engine, "memory_of", lambda _: SourceMemory())
-
-
-def no_ids_no_memory(patch: pytest.MonkeyPatch) -> None:
-    """Forget messages without an id when they are released."""
-    patch.setattr(SourceMemory, "known", lambda *_: None)
-
-
-def serial(patch: pytest.MonkeyPatch) -> None:
-    """Restore the old rule: a decision of the handler proves nothing, and one message is tried at a time."""
-    patch.setattr(Circuit, "decided", lambda my, delivery, _: my.ended(delivery))
-
-
-def one_named_is_an_outage(patch: pytest.MonkeyPatch) -> None:
-    """Restore the old rule: a few named failures keep the breaker open for as long as an outage of a service."""
-    patch.setattr(Circuit, "_mostly_named", lambda _: True)
-
-
 def no_patience(patch: pytest.MonkeyPatch) -> None:
     """Wait for each try of a round, however long its handler takes."""
     patch.setattr(breaker, "PATIENCE", 1e9)
@@ -100,10 +79,6 @@ def no_patience(patch: pytest.MonkeyPatch) -> None:
         (charged_in_outages, "outage"),
         (no_pause, "outage"),
         (no_patience, "late"),
-        (each_for_itself, "for ever"),
-        (no_ids_no_memory, "for ever"),
-        (serial, "left"),
-        (one_named_is_an_outage, "late"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

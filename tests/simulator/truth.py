@@ -53,8 +53,6 @@ class Truth:
         self.maybe: Counter[Hashable] = Counter()
         # Part of the broker's counts that may be charged.
         self.believed: Counter[Hashable] = Counter()
-        # Highest counts with which messages without an id went back: they may be known by their bytes.
-        self.kept: Counter[Hashable] = Counter()
         # Verdicts of the application that were not carried out; those that may be carried out once more, because the
         # dead message is back; and how many messages have a remembered verdict.
         self.owed: Counter[Hashable] = Counter()

@@ -41,7 +41,6 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.option_values import option_choice, refuse, seconds, whole
-from redelivery.core.source_memory import SourceMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,8 +58,7 @@ Weight = Literal["outage", "maybe", "own"]
 OWN = -inf
 # Seconds. After the breaker has been closed for longer, the next opening is a new one.
 FORGET = 600.0
-# Number of results of which most must be successes before an opening is over; and of failures of which most must be
-# named while it lasts, for it to be the outage of a service.
+# Number of results of which most must be successes before an opening is over.
 RESULTS = 200
 ALL_RESULTS = (1 << RESULTS) - 1
 # Each round may try so many times the messages of the one before. With the times between rounds, 1 to 10 s, a thousand
@@ -69,8 +67,6 @@ GROWTH = 4
 MOST_TRIES = GROWTH**7
 # Number of outages that are remembered. A message can wait untried through this many.
 MOST_OUTAGES = 16
-# Seconds by which a time that a broker has kept on a message may be earlier: it is cut to milliseconds.
-CUT = 0.001
 # Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
 # Seconds for which a message waits at most whose named failures are spared beside successes. Twenty tries then last for
@@ -155,27 +151,19 @@ class Circuit:
     """State of one consumer's breaker.
 
     `blocking`: the consumer can try the message at the head only. An outage and one bad message then look the same,
-    therefore weight `outage` alone counts, and `maybe` is charged. `source`: all its consumers' successes are evidence.
+    therefore weight `outage` alone counts, and `maybe` is charged.
     """
 
     __slots__ = (
         "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
-        "_ended", "_extra", "_failed_at", "_kinds", "_left", "_longest", "_most_open", "_most_unnamed", "_named",
-        "_named_at", "_off", "_overdue", "_past", "_proven", "_random", "_round", "_round_failed", "_row_began",
-        "_rules", "_shortest", "_size", "_strict", "_wide", "alert", "charging", "cut_short", "failures", "messages",
-        "opened", "retries", "since", "source", "spared", "state", "until",
+        "_ended", "_extra", "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at", "_off",
+        "_overdue", "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules",
+        "_shortest", "_size", "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages",
+        "opened", "since", "spared", "state", "until",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        rules: Breaker,
-        *,
-        blocking: bool = False,
-        random: Random | None = None,
-        source: SourceMemory | None = None,
-    ) -> None:
+    def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
         self._rules = rules
-        self.source = source or SourceMemory()
         self._strict = blocking
         self._random = random
         self._longest = seconds(rules.maximum_probe, "Breaker.maximum_probe")
@@ -190,8 +178,9 @@ class Circuit:
         """True if the breaker was open for too long, and nothing has succeeded since it closed."""
         self.failures = self.messages = self._named = 0
         """Failures in a row; number of different messages among them."""
-        # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
-        self._ended = -inf
+        # Time of the last success after a failure, and number of them. A message that failed before it and fails again
+        # causes that itself.
+        self._ended, self._successes = -inf, 0
         # Start of the present failures in a row; the earlier times in which the breaker was not closed; and True if a
         # message that failed in the present opening has succeeded in it.
         self._row_began = 0.0
@@ -200,23 +189,18 @@ class Circuit:
         """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
         # Openings that follow each other count as one: when the first began (None: it is over), when a named exception
         # was last seen in them, if unnamed failures do not open the breaker again, and the last results as bits (1: a
-        # success), and the last failures since it began (1: named), behind a 1. `_charges_named`: `charging` is for
-        # named failures, too.
+        # success). `_charges_named`: `charging` is for named failures, too.
         self._began: float | None = None
         self._named_at = -inf
         self._off = self._charges_named = False
-        self._bits, self._kinds = 0, 1
-        # Messages that the next round may try, and how many of them may have been tried before; those that it may still
-        # try; the tries that have not ended; and when the last of them failed.
-        self._size, self._wide, self._left = 1, 1, 0
-        self.retries = 0
-        """How many of `left` may have been tried before."""
+        self._bits = 0
+        # Messages that the next round may try; those that it may still try; the tries that have not ended; and when
+        # the last of them failed.
+        self._size, self._left = 1, 0
         self._round: set[Delivery] = set()
         # Tries of earlier rounds that have not ended.
         self._overdue: set[Delivery] = set()
         self._round_failed = -inf
-        # When a failure was last spared because it is not closed.
-        self._failed_at = -inf
         # `_calm_since`: when it closed, or when failures were last charged because it was open for too long.
         self._closed_at = self._calm_since = self._delay = self.until = 0.0
         """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
@@ -247,7 +231,7 @@ class Circuit:
 
     @property
     def left(self) -> int:
-        """How many messages may be dispatched at once, before the next round: not yet tried ones, but for `retries`."""
+        """How many messages not yet tried may be dispatched at once, before the next round."""
         return self._left
 
     @property
@@ -269,8 +253,8 @@ class Circuit:
         if begins:
             self._overdue |= self._round
             self._round.clear()
-            self._left, self.retries, self._round_failed = self._size, self._wide, -inf
-        self._left, self.retries = max(0, self._left - 1), max(0, self.retries - 1)
+            self._left, self._round_failed = self._size, -inf
+        self._left = max(0, self._left - 1)
         if begins or self.state == "probing":
             self.state = "probing"
             self._round.add(delivery)
@@ -279,23 +263,20 @@ class Circuit:
     def failed(self, delivery: Delivery, record: Record, weight: Weight, now: float) -> bool:
         """Record a failure. Return True if it is spared (not charged)."""
         self._before.discard(delivery)
-        if weight == "own":
-            self.decided(delivery, now)
-            return False
-        if weight == "maybe" and self._strict:
+        if weight == "own" or (weight == "maybe" and self._strict):
             self.ended(delivery)
             return False
         if self.state == "ramp" and now - self.opened > FORGET:
             # A quiet queue: too few messages came for the whole ramp, and for ten minutes none that failed as often.
             self._close(self.opened)
+            self.failures = self.messages = self._named = 0
         if not self.failures and self.state == "closed":
             self._row_began = now
         own, first = self._is_own(record), self.is_first(record)
         beside = self._beside_successes(record)
         may = not beside or record.uncharged < self._rules.uncharged
-        named = weight == "outage"
         self._bits = self._bits << 1 & ALL_RESULTS
-        self._kinds = self._kinds << 1 & ALL_RESULTS | named | 1 << min(self._kinds.bit_length(), RESULTS)
+        named = weight == "outage"
         # A named failure is evidence only with a success since the one before: a service may be down from now on.
         record.failed_at = self, OWN if own and not named and self.state == "closed" else now
         if not own:
@@ -316,58 +297,38 @@ class Circuit:
         if own or (self.charging and self._charges_named):
             return False
         if not named and (self._off or not self._rules.failures):
+            # One message that fails by a named exception among many unnamed ones is no outage.
+            self._named = 0 if self._off else self._named
             return False
         self.failures += 1
         self.messages += first
         self._named += named
-        if self.charging:
-            # Named ones, among many unnamed ones that are charged already: these are spared for the longer time, and
-            # the opening is not over before that.
-            self._calm_since = now
         if opens := self._is_outage():
             self._open(now)
-        return opens or (named and not (self.charging and self._lasts(now) >= self._most_open))
+        return opens or named
 
     def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
         self._named_at = now if named else self._named_at
         if self.over(now) and not self.stops:
-            spared = named and not self.cut_short and self._lasts(now) < self._most_open
             self._charge_again(now)
-            return spared
+            return False
         spared = named or not (own or (self.is_down(now) and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
-        self._failed_at = now
         if self.state == "ramp":
             self.failures += 1
             if self.failures >= self._rules.reopen:
                 self._open(now)
-        else:
-            self._tried(delivery, now, failed=True)
-        return spared
-
-    def _tried(self, delivery: Delivery, now: float, *, failed: bool) -> None:
-        """Note the result of a try. `failed`: it tells that the outage lasts; otherwise the handler has decided."""
-        if failed:
-            self._wide, self.retries = 1, 0
-        if delivery in self._round:
+        elif delivery in self._round:
             self._round.discard(delivery)
-            self._round_failed = now if failed else self._round_failed
+            self._round_failed = now
             if not self._round:
-                self._end_round(now)
+                self._open(now)
         elif delivery in self._overdue:
-            # Slow handlers: the rounds grow when the last of them has ended. One that hangs keeps them small.
+            # Slow handlers: the rounds grow when the last of them has failed. One that hangs keeps them small.
             self._overdue.discard(delivery)
             if not self._overdue:
                 self._grow()
-
-    def _end_round(self, now: float) -> None:
-        if self._round_failed > -inf:
-            self._open(self._round_failed)
-            return
-        # Nothing has failed: the next round is due at once, and may try more of those that were tried before.
-        self._grow()
-        self._wide = min(self._wide * GROWTH, MOST_TRIES)
-        self.state, self.until = "open", now
+        return spared
 
     def _grow(self) -> None:
         self._size = min(self._size * GROWTH, MOST_TRIES)
@@ -378,6 +339,7 @@ class Circuit:
         self._before.discard(delivery)
         self._exculpate(delivery.record)
         self._ended = now
+        self._successes += 1
         self._bits = (self._bits << 1 | 1) & ALL_RESULTS
         if self.state == "closed":
             if self.charging:
@@ -391,37 +353,12 @@ class Circuit:
             self.state = "ramp"
             self._round.clear()
             self._overdue.clear()
-            self._left = self.retries = self._allowed = self._extra = 0
+            self._left = self._allowed = self._extra = 0
             self._before = {each for each in running if each is not delivery}
-        self.opened = now
-        self._step(now)
-
-    def _step(self, now: float) -> None:
-        """Let one more run in the ramp, or end it."""
         self._allowed += 1
-        self.until = now + PATIENCE
+        self.opened = self.until = now
+        self.until += PATIENCE
         if self._allowed >= self._rules.ramp:
-            self._close(now)
-
-    def decided(self, delivery: Delivery, now: float) -> None:
-        """Record a decision of the handler: it discards or defers the message, or its value is wrong.
-
-        No success, and no evidence; but the handler ran to its end, so the next may run at once. If that is all that
-        comes for ten minutes, the outage is over.
-        """
-        self._before.discard(delivery)
-        if self.state == "closed":
-            return
-        if now - max(self.opened, self._failed_at) > FORGET:
-            self._close(now)
-        elif self.state == "ramp":
-            self._step(now)
-        else:
-            self._tried(delivery, now, failed=False)
-
-    def emptied(self, now: float) -> None:
-        """Note that no message is left here which was tried: close, as nothing is spared any more."""
-        if self.tries:
             self._close(now)
 
     def _forget(self, now: float) -> None:
@@ -433,44 +370,38 @@ class Circuit:
 
     def _close(self, now: float) -> None:
         self.state, self._closed_at, self._calm_since = "closed", now, now
-        self.failures = self.messages = self._named = 0
         self._past.append(_Opening(self._row_began, now, proven=self._proven))
         self.alert = True
         self._proven = False
         self._round.clear()
         self._overdue.clear()
-        self._allowed = self._left = self.retries = 0
+        self._allowed = self._left = 0
         self._before.clear()
         self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
-        """Record a try that proves nothing: its handler did not run, or did not say what it has decided."""
+        """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
         self._before.discard(delivery)
         self._overdue.discard(delivery)
         if delivery in self._round:
             self._round.discard(delivery)
             if not self._round:
                 # If no try has failed, the next round is due at once.
-                self.state, self._left, self.retries = "open", 0, 0
-                self.until = self._round_failed + self._delay
+                self.state, self._left, self.until = "open", 0, self._round_failed + self._delay
 
     def lost(self) -> None:
         """Stop waiting for the tries of a round. The next round is due at once."""
         self._overdue.clear()
         if self.state == "probing":
             self._round.clear()
-            self.state, self._left, self.retries, self.until = "open", 0, 0, -inf
+            self.state, self._left, self.until = "open", 0, -inf
 
     def _lasts(self, now: float) -> float:
         return 0.0 if self._began is None else now - self._began
 
     def is_down(self, now: float) -> bool:
-        """True if most failures of the opening are named, and one was lately: a few keep no unnamed ones here for hours."""
-        return self._mostly_named() and now - self._named_at < FORGET
-
-    def _mostly_named(self) -> bool:
-        kinds = self._kinds
-        return 2 * (kinds.bit_count() - 1) > kinds.bit_length() - 1
+        """True if a named failure was seen lately: one alone does not keep unnamed bad messages here for hours."""
+        return now - self._named_at < FORGET
 
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
@@ -489,11 +420,9 @@ class Circuit:
 
     def pause(self, record: Record, *, named: bool) -> float:
         """Return how long a message waits at least, in seconds, that is spared beside successes, or without a round."""
-        if self.charging and named:
-            # A few among many unnamed ones, which need the workers until they are dead.
-            return LONGEST_PAUSE
-        pause = self._shortest * 2.0 ** min(record.uncharged, 60)
-        return min(pause, LONGEST_PAUSE if named else self._longest)
+        return min(
+            self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE if named else self._longest
+        )
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
@@ -508,11 +437,10 @@ class Circuit:
         return at < self._ended and not proven
 
     def _beside_successes(self, record: Record) -> bool:
-        """True if another message of the source has succeeded since this one failed for the first time."""
-        successes = self.source.successes
-        if record.failed_first is None or record.failed_first[0] is not self.source:
-            record.failed_first = self.source, successes
-        return record.failed_first[1] < successes
+        """True if another message has succeeded since this one failed for the first time."""
+        if record.failed_at is None or record.failed_at[0] is not self:
+            record.failed_first = self._successes
+        return record.failed_first < self._successes
 
     def _exculpate(self, record: Record | None) -> None:
         """Note that a message succeeds which failed before: an outage caused the failures of that time.
@@ -531,18 +459,12 @@ class Circuit:
     def is_first(self, record: Record) -> bool:
         """True if the message has not failed in the present failures in a row."""
         at = record.failed_at
-        if at is not None and at[0] is self:
-            return at[1] < self._row_began
-        # It was charged elsewhere, or as the delayed copy that this one was made of.
-        return record.last_failure is None or record.last_failure < self._row_began - CUT
+        return at is None or at[0] is not self or at[1] < self._row_began
 
     def _is_outage(self) -> bool:
         rules = self._rules
         enough = self.failures >= rules.failures > 0 and self.messages >= (rules.messages or 1)
-        if self._off:
-            # A few messages that fail by a named exception among many unnamed ones are no outage.
-            return self._named >= rules.named and self._mostly_named()
-        return enough or self._named >= rules.named
+        return (enough and not self._off) or self._named >= rules.named
 
     def _open(self, now: float) -> None:
         again = self.tries
@@ -551,8 +473,6 @@ class Circuit:
             self._forget(now)
             if self._began is None:
                 self._began, self._named_at, self._size = now, -inf, 1
-                many = min(self.failures, RESULTS)
-                self._kinds = 1 << many | (1 << min(self._named, many)) - 1
                 self._bits = self._bits if self._off else 0
             self._named_at = now if self._named else self._named_at
         if not again:
@@ -571,3 +491,4 @@ class Circuit:
         self._charges_named = self.is_down(now)
         self.charging = self._off = True
         self._bits = 0
+        self.failures = self.messages = self._named = 0

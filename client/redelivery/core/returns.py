@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.released_here import ReleasedHere
     from redelivery.core.report import Counters
-    from redelivery.core.source_memory import SourceMemory
 
 __all__ = ["Returns"]
 
@@ -39,7 +38,6 @@ class Returns:
         gate: DispatchGate,
         counts: Counters,
         history: MessageHistory,
-        memory: SourceMemory,
     ) -> None:
         self._schedule = schedule
         self._running = running
@@ -48,12 +46,12 @@ class Returns:
         self._flow = flow
         self._gate = gate
         self._counts = counts
-        self._history, self._memory = history, memory
+        self._history = history
         self._capabilities: Capabilities | None = None
 
-    def share(self, history: MessageHistory, memory: SourceMemory) -> None:
+    def share(self, history: MessageHistory) -> None:
         """Share the memory of all consumers of the source."""
-        self._history, self._memory = history, memory
+        self._history = history
 
     def connected(self, capabilities: Capabilities) -> None:
         """Note the capabilities of the broker."""
@@ -81,7 +79,6 @@ class Returns:
             record = Record() if delivery.record is None and able.counts and not waited else record
             # A release removes neither charge nor delay; one that is lost charges nothing.
             self._history.gave_back(delivery, record)
-            self._memory.released(delivery, record)
             return (Release((delivery,)),)
         self._held.keep(delivery)
         return ()
