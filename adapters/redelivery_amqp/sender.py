@@ -144,8 +144,8 @@ class SenderLink:
         self._sent.clear()
         for answer in [*opened, *waiting]:
             answer(error)
-        if isinstance(error, AdapterError) and self.where != COORDINATOR:
-            # No refusal: the broker may have taken these before it ended the link.
+        if isinstance(error, AdapterError) and error.passes is not False and self.where != COORDINATOR:
+            # No refusal for good: the broker may have taken these before it ended the link.
             error = TransportError(f"{error}; the message to {self.where} may have been sent")
         for outcome in sent:
             outcome(error)

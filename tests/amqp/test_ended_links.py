@@ -12,9 +12,7 @@ from tests.amqp.peer import ScriptedPeer
 import redelivery
 
 
-@pytest.mark.parametrize(
-    "condition", ["amqp:link:detach-forced", "amqp:internal-error", "amqp:resource-deleted"]
-)
+@pytest.mark.parametrize("condition", ["amqp:link:detach-forced", "amqp:internal-error"])
 def test_a_message_without_an_outcome_may_have_been_sent(
     monkeypatch: pytest.MonkeyPatch, condition: str
 ) -> None:

@@ -34,8 +34,8 @@ _LASTING = re.compile(
     r"AMQ229032|AMQ229031|AMQ229213|AMQ229020|"
     # Classic.
     r"is not authorized|InvalidSelector|"
-    # Broker-J.
-    r"Permission .* is denied|Access denied",
+    # Broker-J, which ends the link over a message that its queue does not take.
+    r"Permission .* is denied|Access denied|Not accepted by queue '",
     re.IGNORECASE,
 )
 # Characters of a broker's text in which a known one is looked for, and that are reported.
