@@ -2,7 +2,8 @@
 
 A worker asks when free and `next_due` is reached; a handler takes its seconds; dead letters are confirmed at once.
 A released message goes to the end of the broker's queue. Credit takes effect at once, unless the scenario has `late`:
-these messages are on their way when credit is first withdrawn, and arrive a hundredth of a second later.
+these messages are on their way when credit is first withdrawn, and arrive a hundredth of a second later. With `renews`,
+a new consumer takes the place of the old one after so many results, as in a program that has one for each request.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import heapq
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.breaker import Breaker
@@ -42,6 +44,7 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
+from redelivery.core.message_history import MessageHistory
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import TransportError
@@ -58,29 +61,31 @@ HOT = 5
 
 
 class Mail(Delivery):
-    """Delivery of a message of the world."""
+    """Delivery of a message of the world; `keyed`: the broker gives it an id."""
 
-    __slots__ = ("_group", "_name", "_redelivered")
+    __slots__ = ("_group", "_keyed", "_redelivered", "name")
 
-    def __init__(self, epoch: int, name: str, group: str | None, *, redelivered: bool) -> None:
+    def __init__(
+        self, epoch: int, name: str, group: str | None, *, redelivered: bool, keyed: bool = True
+    ) -> None:
         super().__init__(1, epoch, name.encode())
-        self._name, self._group, self._redelivered = name, group, redelivered
+        self.name, self._group, self._redelivered, self._keyed = name, group, redelivered, keyed
 
     @property
-    def key(self) -> str:
-        return self._name
+    def key(self) -> str | None:
+        return self.name if self._keyed else None
 
     @property
     def strong(self) -> bool:
-        return True
+        return self._keyed
 
     @property
-    def identity(self) -> str:
-        return self._name
+    def identity(self) -> str | None:
+        return self.key
 
     @property
     def message_id(self) -> str:
-        return self._name
+        return self.name
 
     @property
     def group(self) -> str | None:
@@ -116,7 +121,12 @@ class BreakerWorld:
         self.scenario = scenario
         able = {"poison_persistent": True, "poison_non_persistent": True, **scenario.get("capabilities", {})}
         self.able = Capabilities(broker="none", groups=True, **able)
+        self.history = MessageHistory()
         self.engine = self._engine(scenario)
+        self.engine.share(self.history)
+        # Results that each consumer still takes.
+        self.results_left: float = scenario.get("renews", inf)
+        self.keyed: bool = scenario.get("keyed", True)
         self.workers: int = scenario.get("consumer", {}).get("workers", 1)
         self.now, self.epoch, self.granted, self.ticket, self.spins = 0.0, 1, 0, 0, 0
         # Messages at the broker; and those it had sent when credit was withdrawn.
@@ -175,6 +185,18 @@ class BreakerWorld:
                 break
         return self.result()
 
+    def renew(self) -> None:
+        """Close the consumer; the next one takes its messages, and knows what the source's history knows."""
+        self.feed(Drained())
+        held = [*self.engine._schedule, *self.engine._held]
+        self.feed(ConnectionLost(self.epoch, TransportError("closed"), closed=True))
+        self.queue = [*((str(each.message_id), each.group) for each in held), *self.queue]
+        self.returned.update(str(each.message_id) for each in held)
+        self.engine, self.granted = self._engine(self.scenario), 0
+        self.engine.share(self.history)
+        self.results_left = self.scenario["renews"]
+        self.feed(Connected(self.epoch, self.able))
+
     def happens(self, kind: str, event: dict[str, Any]) -> None:
         match kind:
             case "arrive":
@@ -201,20 +223,22 @@ class BreakerWorld:
                 self.feed(Drained())
 
     def begin(self) -> None:
-        """Make each free worker ask."""
-        while len(self.running) < self.workers:
+        """Make each free worker ask; before that, let a consumer that has taken enough results close."""
+        if self.results_left <= 0 and not self.running:
+            self.renew()
+        while self.results_left > 0 and len(self.running) < self.workers:
             found = self.feed(Wanted())
             if found is None:
                 return
-            self.calls[found.key] += 1
-            self.say("dispatched", found.key)
+            self.calls[found.name] += 1
+            self.say("dispatched", found.name)
             self.ticket += 1
-            took = self.rule(found.key).get("seconds", 0.01)
+            took = self.rule(found.name).get("seconds", 0.01)
             heapq.heappush(self.running, (self.now + took, self.ticket, found))
 
     def advance(self) -> bool:
         """Advance to the next moment at which something happens, and end the handlers that are done then."""
-        asks = len(self.running) < self.workers and not self.engine.load.exhausted
+        asks = len(self.running) < self.workers and not self.engine.load.exhausted and self.results_left > 0
         due = self.engine.load.next_due() if asks else None
         at_once = [self.running[0][0]] if self.running else []
         at_once += [self.events[0][0]] if self.events else []
@@ -247,9 +271,10 @@ class BreakerWorld:
         return {"result": "success"}
 
     def finish(self, mail: Mail) -> None:
-        rule = self.rule(mail.key)
+        rule = self.rule(mail.name)
         result, cause = rule["result"], Cause("it failed")
-        self.say("ended", mail.key, result)
+        self.say("ended", mail.name, result)
+        self.results_left -= 1
         before = 0 if mail.record is None else mail.record.count
         match result:
             case "success":
@@ -265,7 +290,7 @@ class BreakerWorld:
                 self.feed(Failed(mail, cause, None, result))
         after = 0 if mail.record is None else mail.record.count
         if after > before:
-            self.charges[mail.key] += after - before
+            self.charges[mail.name] += after - before
 
     def feed(self, event: Event) -> Mail | None:
         given: Mail | None = None
@@ -330,7 +355,8 @@ class BreakerWorld:
     def arrive(self, sent: list[tuple[str, str | None]]) -> None:
         calls, back = self.calls, self.returned
         mails = [
-            Mail(self.epoch, name, group, redelivered=name in calls or name in back) for name, group in sent
+            Mail(self.epoch, name, group, redelivered=name in calls or name in back, keyed=self.keyed)
+            for name, group in sent
         ]
         self.feed(Arrived(1, mails))
 

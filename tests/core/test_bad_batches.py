@@ -29,23 +29,23 @@ class World(BreakerWorld):
         self.weight, self.outage = weight, outage
         # Messages with this letter succeed in the outage, too.
         self.always = "-"
-        # This one fails by a named exception.
-        self.named = "-"
+        # These fail by a named exception.
+        self.named: set[str] = set()
         self.accepted_at: dict[str, float] = {}
         self.uncharged = 0
 
     def rule(self, name: str) -> dict[str, Any]:
         fails = name.startswith("b") or (self.now < self.outage and not name.startswith(self.always))
-        weight = "outage" if name == self.named else self.weight
+        weight = "outage" if name in self.named else self.weight
         return {"result": weight if fails else "success", "seconds": 0.01}
 
     def say(self, what: str, *details: Any) -> None:
         """Keep no log."""
 
     def finish(self, mail: Mail) -> None:
-        before = self.charges[mail.key]
+        before = self.charges[mail.name]
         super().finish(mail)
-        self.uncharged += self.charges[mail.key] == before and mail.key.startswith("b")
+        self.uncharged += self.charges[mail.name] == before and mail.name.startswith("b")
 
     def carry_out(self, command: Command) -> None:
         super().carry_out(command)
@@ -101,16 +101,54 @@ def test_good_messages_behind_bad_ones_are_not_late(case: tuple[int, str, bool, 
     assert max(a - b for a, b in zip(with_it, without, strict=True)) <= longest
 
 
-def test_one_named_failure_among_unnamed_ones_does_not_stop_good_messages() -> None:
-    """A named failure in the opening, and more unnamed bad messages than may be parked: good ones wait 21 minutes."""
+@pytest.mark.parametrize("first", [1, 150])
+@pytest.mark.parametrize("many", [1, 3, 20, 60])
+def test_a_few_named_failures_among_unnamed_ones_do_not_stop_good_messages(first: int, many: int) -> None:
+    """Named failures among more unnamed bad messages than may be parked: good ones wait eleven minutes."""
     scenario = {
-        "messages": [{"at": 0.0, "names": "b1..b300"}, *good(80)],
-        "consumer": {"workers": 4, "maxParked": 100},
+        "messages": [{"at": 0.0, "names": "b1..b400"}, *good(80)],
+        "consumer": {"workers": 4, "maxParked": 160},
     }
     world = World({**scenario, "until": 3000.0}, "maybe")
-    world.named = "b1"
+    world.named = {f"b{n}" for n in range(first, first + many)}
     world.run()
-    assert max(lateness(world, 80)) < 1260
+    assert max(lateness(world, 80)) < 660
+    assert len(world.dead) >= 400 - many
+
+
+@pytest.mark.parametrize("result", ["discard", "poison", "own", "defer"])
+def test_decisions_of_handlers_do_not_stop_good_messages(result: str) -> None:
+    """Behind a named outage of a moment and slow handlers that only decide, a good message is hardly later."""
+    ends = list[float]()
+    for on in (True, False):
+        scenario: dict[str, Any] = {
+            "messages": [{"at": 0.0, "names": "m1..m3 b1..b200 g0"}],
+            "consumer": {"workers": 16},
+            "until": 1000.0,
+            "handler": [
+                {"names": "m1..m3", "result": "outage", "seconds": 5},
+                {"names": "b1..b200", "result": result, "delay": 600, "seconds": 5},
+                {"result": "success", "seconds": 5},
+            ],
+            "breaker": {} if on else "off",
+        }
+        world = Decided(scenario)
+        world.run()
+        ends.append(world.accepted_at["g0"])
+    assert ends[0] - ends[1] < 40
+
+
+class Decided(BreakerWorld):
+    """Plays the scenario's own handler; notes when each message was accepted."""
+
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        super().__init__(scenario)
+        self.accepted_at: dict[str, float] = {}
+
+    def carry_out(self, command: Command) -> None:
+        super().carry_out(command)
+        if isinstance(command, Accept):
+            self.accepted_at.update((str(each.message_id), self.now) for each in command.deliveries)
 
 
 def test_good_messages_pass_as_many_bad_ones_as_may_be_parked() -> None:
@@ -137,6 +175,23 @@ def test_three_bad_messages_beside_good_ones_end() -> None:
     assert sorted(world.dead) == ["b1", "b2", "b3"]
     assert world.uncharged <= 3 * 20
     assert max(world.accepted_at[f"g{n}"] - n for n in range(300)) < 15
+
+
+def test_bad_messages_without_an_id_end_where_the_broker_limits_how_long_they_are_held() -> None:
+    """They are released after less than half an hour; their uncharged tries count nevertheless."""
+    others = [{"at": 45.0 * n, "names": f"g{n}"} for n in range(400)]
+    scenario = {
+        "messages": [{"at": 0.0, "names": "b1..b3"}, *others],
+        "keyed": False,
+        "capabilities": {"release": True, "grows": True, "release_counts": True, "max_hold": 1800.0},
+        "until": 18_000.0,
+    }
+    world = World(scenario, "outage")
+    world.run()
+    assert (sorted(world.dead), len(world.accepted_at)) == (["b1", "b2", "b3"], 400)
+    assert len(world.back) > 3
+    # The first failure, 20 uncharged ones, and 7 by the policy.
+    assert max(world.calls.values()) <= 28
 
 
 @pytest.mark.parametrize(

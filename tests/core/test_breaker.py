@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +15,12 @@ from tests.matrix import some
 from tests.tiers import amount
 
 from redelivery.core.breaker import FORGET, OWN, PATIENCE, RESULTS, Breaker, Circuit, Weight
-from redelivery.core.delivery import Record
+from redelivery.core.delivery import Delivery, Record
+from redelivery.core.report import Counters
 from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SCENARIOS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "breaker_scenarios.json").read_text(encoding="utf-8")
@@ -75,8 +79,21 @@ def test_messages_without_room_do_no_work_while_it_is_open() -> None:
 # The circuit alone.
 
 
+class Alone(Circuit):
+    """Circuit of the only consumer of its source; it counts the successes, as an engine does."""
+
+    def __init__(self, rules: Breaker) -> None:
+        super().__init__(rules)
+        self.counts = Counters()
+        self.source.join(self.counts)
+
+    def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
+        self.counts.accepted += 1
+        super().succeeded(delivery, now, running)
+
+
 def circuit(**rules: Any) -> Circuit:
-    return Circuit(Breaker(**{"failures": 4, "messages": 2, "reopen": 2, "ramp": 3, **rules}))
+    return Alone(Breaker(**{"failures": 4, "messages": 2, "reopen": 2, "ramp": 3, **rules}))
 
 
 def mail(name: str = "m1") -> Mail:
@@ -157,7 +174,7 @@ def test_an_error_about_a_value_is_charged_in_each_state() -> None:
     probe = mail("probe")
     breaker.dispatched(probe, 2.0)
     assert not fail(breaker, probe, 2.0, "own")
-    # It proves nothing: the next message may be tried at once.
+    # The handler has decided: more messages may be tried at once.
     assert (breaker.state, breaker.admits(2.0)) == ("open", True)
     breaker.succeeded(mail("other"), 3.0, [mail(f"r{n}") for n in range(0)])
     assert not fail(breaker, mail(), 3.0, "own")
@@ -223,6 +240,99 @@ def test_rounds_grow() -> None:
         assert not breaker.admits(now)
     assert rounds == [1, 4, 16, 64, 256, 1024]
     assert now == 35.0
+
+
+def decided(breaker: Circuit, now: float, most: int = 10_000) -> int:
+    """Dispatch as many as the breaker admits at once, not only untried ones; their handlers decide. Return how many."""
+    mails = [mail(f"d{n}") for n in range(most)]
+    taken = 0
+    while taken < most and breaker.admits(now) and (breaker.retries or now >= breaker.until):
+        breaker.dispatched(mails[taken], now)
+        taken += 1
+    for each in mails[:taken]:
+        breaker.decided(each, now, waits=False)
+    return taken
+
+
+def test_rounds_of_decisions_follow_at_once_and_grow() -> None:
+    """Tries that are discarded delay no round, and the next one may try more messages that were tried before."""
+    breaker = circuit()
+    opened(breaker)
+    now = breaker.until
+    assert [decided(breaker, now) for _ in range(4)] == [1, 4, 16, 64]
+    # One failure: the outage lasts. One message is tried again, and more untried ones.
+    bad, other = mail("bad"), mail("other")
+    for each in (bad, other):
+        breaker.dispatched(each, now)
+    assert breaker.retries == 254
+    assert fail(breaker, bad, now)
+    assert breaker.retries == 0
+    breaker.decided(other, now, waits=False)
+    assert breaker.until == now + 2
+    assert decided(breaker, breaker.until) == 1
+    assert breaker.next_tries == 4**6
+
+
+def test_a_round_with_a_failure_waits_also_if_a_decision_ends_it() -> None:
+    """The next round counts from the last failure of this one."""
+    breaker = circuit()
+    opened(breaker)
+    tried(breaker, breaker.until)
+    now = breaker.until
+    first, second = mail("m"), mail("d")
+    for each in (first, second):
+        breaker.dispatched(each, now)
+    fail(breaker, first, now)
+    breaker.decided(second, now + 1, waits=False)
+    assert (breaker.state, breaker.until) == ("open", now + 4)
+
+
+def test_a_decision_is_a_step_of_the_ramp() -> None:
+    """A message that is discarded in the ramp lets one more run; the breaker closes."""
+    breaker = circuit(ramp=3)
+    opened(breaker)
+    breaker.succeeded(mail("good"), 1.0, ())
+    breaker.decided(mail("d"), 2.0, waits=False)
+    assert (breaker.state, breaker.most) == ("ramp", 3)
+    breaker.decided(mail("d"), 3.0, waits=False)
+    assert breaker.state == "closed"
+
+
+def test_a_decision_is_no_success() -> None:
+    """A message that fails before and after another is discarded is spared: that proves nothing against it."""
+    breaker, bad = circuit(uncharged=0), mail("bad")
+    opened(breaker)
+    assert fail(breaker, bad, 1.0)
+    breaker.decided(mail("d"), 2.0, waits=False)
+    assert (breaker.state, fail(breaker, bad, 3.0)) == ("open", True)
+
+
+def test_ten_minutes_of_decisions_end_an_opening() -> None:
+    """When nothing has failed for ten minutes, the next decision closes the breaker."""
+    breaker = circuit(maximum_open=None, named=1)
+    fail(breaker, mail("n"), 0.0, "outage")
+    fail(breaker, mail("n"), 100.0, "outage")
+    breaker.decided(mail("d"), 100.0 + FORGET, waits=False)
+    assert breaker.tries
+    breaker.decided(mail("d"), 100.1 + FORGET, waits=False)
+    assert breaker.state == "closed"
+
+
+def test_a_delayed_copy_is_no_other_message() -> None:
+    """A copy notes when its original failed last: in the same row of failures both count as one message."""
+    breaker = circuit(failures=8, messages=2)
+    assert not any(fail(breaker, copy_of(mail("m"), failed=1.0 + n), 2.0 + n) for n in range(50))
+    # Of an earlier row: it has not failed in this one.
+    breaker = circuit(failures=2, messages=2)
+    assert not fail(breaker, mail("m"), 100.0)
+    assert fail(breaker, copy_of(mail("n"), failed=50.0), 101.0)
+
+
+def copy_of(each: Mail, failed: float) -> Mail:
+    """Return a delivery as the copy of one that failed then."""
+    assert each.record is not None
+    each.record.last_failure = failed
+    return each
 
 
 def test_what_a_round_leaves_is_for_messages_that_come() -> None:
@@ -327,24 +437,29 @@ def test_openings_are_one_until_most_results_are_successes() -> None:
 
 
 def test_named_failures_open_it_after_the_unnamed_end() -> None:
-    """After the end by unnamed failures, three named ones open it, and are spared; 12 hours are left."""
+    """After the end by unnamed failures, named ones open it once they are most, and are spared; 12 hours are left."""
     breaker = circuit(maximum_unnamed=60, named=3)
     opened(breaker)
     fail(breaker, mail("late"), 60.0)
-    assert [fail(breaker, mail(f"n{n}"), 61.0, "outage") for n in range(3)] == [True] * 3
-    assert breaker.state == "open"
+    assert all(fail(breaker, mail(f"n{n}"), 61.0, "outage") for n in range(5))
+    assert not breaker.tries
+    assert fail(breaker, mail("n5"), 61.0, "outage")
+    assert breaker.tries
     assert fail(breaker, mail("n"), 3600.0, "outage")
 
 
-def test_unnamed_failures_end_a_row_of_named_ones_after_the_longest_time() -> None:
-    """While unnamed failures do not open it, one bad message with a named exception among them does not, either."""
-    breaker, bad = circuit(maximum_unnamed=60, named=3), mail("bad")
+def test_a_few_named_failures_among_unnamed_ones_do_not_open_it_after_the_longest_time() -> None:
+    """While unnamed failures do not open it, a few bad messages with a named exception among them do not, either."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=600, named=3)
     opened(breaker)
     fail(breaker, mail("late"), 60.0)
     for n in range(10):
-        assert fail(breaker, bad, 61.0 + n, "outage")
-        assert not fail(breaker, mail(f"m{n}"), 61.5 + n)
+        assert all(fail(breaker, mail(f"n{k}"), 61.0 + n, "outage") for k in range(3))
+        assert not any(fail(breaker, mail(f"m{n}"), 61.5 + n) for n in range(4))
     assert breaker.state == "closed"
+    # They wait, and the longer time, in which nothing has succeeded, is their bound.
+    assert breaker.pause(Record(), named=True) == 300
+    assert not fail(breaker, mail("n"), 600.0, "outage")
 
 
 def test_a_named_outage_after_one_of_twelve_hours_is_a_new_one() -> None:
@@ -475,10 +590,10 @@ def test_the_longest_time_counts_from_the_first_opening() -> None:
 
 
 def test_a_named_failure_makes_the_longer_time_count() -> None:
-    """A named failure in the opening makes it an outage of a service; unnamed ones are charged after their time."""
+    """If most failures are named, it is an outage of a service; unnamed ones are charged after their time."""
     breaker = circuit(maximum_unnamed=60, maximum_open=600)
     opened(breaker)
-    assert fail(breaker, mail("n"), 1.0, "outage")
+    assert all(fail(breaker, mail(f"n{n}"), 1.0, "outage") for n in range(6))
     assert not fail(breaker, mail("m"), 61.0)
     assert fail(breaker, mail("n"), 62.0, "outage")
     assert breaker.tries
@@ -486,11 +601,34 @@ def test_a_named_failure_makes_the_longer_time_count() -> None:
     assert breaker.state == "closed"
 
 
-def test_one_named_failure_does_not_make_the_longer_time_count_for_ever() -> None:
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_few_named_failures_do_not_make_the_longer_time_count(many: int) -> None:
+    """Among as many unnamed failures, named ones are spared, but the breaker closes after the shorter time."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=3600)
+    opened(breaker)
+    assert all(fail(breaker, mail(f"n{n}"), 1.0, "outage") for n in range(many))
+    assert fail(breaker, mail("n"), 60.0, "outage")
+    assert (breaker.state, breaker.charging) == ("closed", True)
+    assert not fail(breaker, mail("m"), 61.0)
+    assert fail(breaker, mail("n"), 62.0, "outage")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_waits_for_its_own_sake_is_no_outage_of_a_service(*, waits: bool) -> None:
+    """Deferred messages and value errors take room as unnamed failures do; what is discarded takes none."""
+    breaker = circuit(maximum_unnamed=60, maximum_open=3600, named=1)
+    assert all(fail(breaker, mail(f"n{n}"), 1.0, "outage") for n in range(3))
+    for n in range(4):
+        breaker.decided(mail(f"d{n}"), 2.0, waits=waits)
+    assert fail(breaker, mail("n"), 61.0, "outage")
+    assert breaker.tries != waits
+
+
+def test_named_failures_do_not_make_the_longer_time_count_for_ever() -> None:
     """Ten minutes after the last named failure the time of the unnamed ones counts again, and the breaker closes."""
     breaker = circuit(maximum_unnamed=60, maximum_open=3600, named=1)
     opened(breaker)
-    assert fail(breaker, mail("n"), 1.0, "outage")
+    assert all(fail(breaker, mail(f"n{n}"), 1.0, "outage") for n in range(9))
     assert not fail(breaker, mail("m"), FORGET, "maybe")
     assert breaker.tries
     assert not fail(breaker, mail("m"), 1.0 + FORGET, "maybe")

@@ -14,6 +14,7 @@ from redelivery.core.commands import BreakerChanged, Clear, Credit, Release
 from redelivery.core.delivery import Record
 from redelivery.core.events import (
     Arrived,
+    ConnectionLost,
     Continued,
     Deferred,
     Discarded,
@@ -26,7 +27,9 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry
+from redelivery.core.message_history import MessageHistory
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import TransportError
 
 FLOW = replace(NATIVE, flow=True)
 ONE = Breaker(failures=1, messages=1, named=1)
@@ -207,15 +210,82 @@ class Keyless(Arrival):
         return None
 
 
-def test_a_message_without_an_id_that_is_spared_for_long_goes_back() -> None:
-    """Beyond the broker's time limit a spared message is released, where a charged one would be dead-lettered."""
-    bench = Bench(able=replace(FLOW, max_hold=60.0), breaker=Breaker())
-    keyless = Keyless(Letter(0), bench.epoch, counts=False)
+def without_id(bench: Bench, letter: Letter, body: bytes = b"body") -> Keyless:
+    """Make a message without an id arrive."""
+    keyless = Keyless(letter, bench.epoch, counts=False)
+    keyless.body = body
     bench.feed(Arrived(1, [keyless]))
+    return keyless
+
+
+def test_a_message_without_an_id_keeps_its_record_over_a_release() -> None:
+    """Beyond the broker's time limit a spared message is released, and known again by its bytes, once."""
+    bench, letter = Bench(able=replace(FLOW, max_hold=60.0), breaker=Breaker()), Letter(0)
+    keyless = without_id(bench, letter)
     bench.want()
     commands = bench.feed(Failed(keyless, CAUSE, weight="outage"))
-    assert released(commands) == [0]
-    assert keyless.outcome == "spared"
+    assert (released(commands), keyless.outcome) == ([0], "spared")
+    assert without_id(bench, letter).record is None, "it is not marked as redelivered"
+    letter.attempts += 1
+    assert without_id(bench, letter, b"other").record is None
+    assert without_id(bench, letter).record is keyless.record
+    assert without_id(bench, letter).record is None
+
+
+def test_uncharged_tries_count_over_consumers() -> None:
+    """In a program with a consumer for each request, all consumers' successes are evidence, and all tries count."""
+    history, letter, spared = MessageHistory(), Letter(0), 0
+    for number in range(60):
+        bench = Bench(breaker=Breaker(uncharged=5))
+        bench.now += 1000.0 * number
+        bench.engine.share(history)
+        bad = bench.again(letter) if number else bench.arrive(letter)[0]
+        (good,) = bench.arrive(Letter(1 + number))
+        for _ in range(2):
+            taken = bench.want()
+            assert taken is not None
+            if taken is bad:
+                bench.feed(Failed(bad, CAUSE, weight="outage"))
+                spared += bad.outcome == "spared"
+            else:
+                bench.succeed(good)
+        if bad.state == "settling":
+            break
+        bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))
+    # The first one, which was beside no success, and five more; then it is charged as the policy says.
+    assert (spared, bad.state) == (6, "settling")
+
+
+def test_late_successes_are_evidence() -> None:
+    """A success that is reported after its connection is lost counts, though no consumer has accepted the message."""
+    bench = Bench(breaker=Breaker(uncharged=1))
+    good, bad = bench.arrive(Letter(0), Letter(1))
+    for each in (good, bad):
+        assert bench.want() is each
+    bench.feed(Failed(bad, CAUSE, weight="outage"))
+    bench.lose()
+    bench.connect()
+    bench.succeed(good)
+    bad = bench.again(bad.letter)
+    bench.now += 60
+    assert bench.want() is bad
+    bench.feed(Failed(bad, CAUSE, weight="outage"))
+    assert bad.record is not None
+    assert (bad.outcome, bad.record.uncharged) == ("spared", 1)
+
+
+@pytest.mark.parametrize("event", [Poisoned, Discarded])
+def test_it_closes_when_nothing_is_left_that_was_tried(event: Any) -> None:
+    """The breaker keeps nothing once each message that failed has come to an end."""
+    bench, (bad, other) = opened(2, able=NATIVE)
+    bench.now += 2
+    assert bench.want() is other
+    bench.feed(event(other, CAUSE))
+    assert bench.engine.load.breaker_state == "open"
+    assert bench.want() is bad
+    commands = bench.feed(event(bad, CAUSE))
+    assert [c.new for c in commands if isinstance(c, BreakerChanged)] == ["closed"]
+    assert bench.engine.load.open_for(bench.now) is None
 
 
 def test_the_ledger_writes_down_no_failure_that_is_spared() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.core.bench import CAUSE, NATIVE, Bench
 from tests.core.model import Arrival, Letter
 
-from redelivery.core.commands import PoisonAck
+from redelivery.core.commands import Hold, Release
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.events import Confirmed, ConnectionLost, Deferred, Poisoned
 from redelivery.core.message_history import RETURN
@@ -64,19 +64,24 @@ def test_a_closed_consumer_leaves_no_verdict_of_a_copy_either() -> None:
     assert bench.want() is again
 
 
-def test_what_cannot_be_known_again_is_not_given_back_in_the_middle_of_a_delay(
+def test_a_message_without_an_identity_is_given_back_in_the_middle_of_a_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A message without an identity is poison, because a release would bring it back uncounted, for ever."""
+    """It is known again by its bytes and the redelivered flag: its deferrals are counted, and its delay goes on."""
     monkeypatch.setattr(Arrival, "key", None)
     bench = Bench(able=replace(NATIVE, max_hold=100.0))
-    delivery = bench.run(Letter(0))
+    letter = Letter(0)
+    delivery = bench.run(letter)
     bench.feed(Deferred(delivery, 50.0, CAUSE))
     bench.now += 50
     assert bench.want() is delivery
-    assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [PoisonAck]
-    assert delivery.outcome == "poisoned"
-    assert bench.engine.counts.deferred == 1
+    assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [Release]
+    bench.now += 10
+    again = bench.again(letter)
+    (hold,) = bench.commands
+    assert isinstance(hold, Hold)
+    assert again.record is not None
+    assert (hold.delay, again.record.deferrals) == (40.0, 2)
 
 
 def test_the_places_of_a_redrive_are_known_beforehand() -> None:

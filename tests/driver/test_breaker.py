@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 import sys
@@ -12,7 +13,15 @@ import pytest
 from tests.driver.twins import eventually
 
 import redelivery
-from redelivery import Breaker, BreakerOpen, Classifier, ConfigurationError, Poison, RedeliveryPolicy
+from redelivery import (
+    Breaker,
+    BreakerOpen,
+    Classifier,
+    ConfigurationError,
+    Discard,
+    Poison,
+    RedeliveryPolicy,
+)
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
@@ -248,6 +257,67 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
         ):
             asyncio.run(run_async(broker, errors=named)) if asynchronous else run(broker, errors=named)
         assert len(broker.messages("orders")) == 10
+
+
+@pytest.mark.parametrize("decision", [Discard, Poison])
+def test_a_run_over_decided_messages_ends_normally(decision: type[Exception]) -> None:
+    """When each message is discarded or poisoned after an outage, nothing is left: the run ends without an error."""
+    calls, clock = itertools.count(), ManualClock(auto_advance=True)
+
+    def handle(message: Message) -> None:
+        raise (DatabaseDown if next(calls) < 3 else decision)(message.text)
+
+    with MemoryBroker(clock=clock) as broker:
+        for number in range(10):
+            broker.send("orders", str(number))
+        errors = Classifier().trip(DatabaseDown)
+        with redelivery.connect(broker.uri, errors=errors, clock=clock) as connection:
+            connection.listen("orders", handle, workers=4)
+            report = connection.run(until_idle=0.05)
+        assert report.discarded + report.poisoned == 10
+        assert not broker.messages("orders")
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+def test_a_consumer_for_each_request_tries_no_message_for_ever(tmp_path: Path, *, ledger: bool) -> None:
+    """Twenty uncharged tries beside successes are the most, also if each consumer sees one message only."""
+    clock, tries = ManualClock(auto_advance=True), 0
+    options = f"?redelivery.ledger=sqlite:///{tmp_path}/ledger.db" if ledger else ""
+    errors = Classifier().trip(DatabaseDown)
+    with (
+        MemoryBroker(clock=clock) as broker,
+        redelivery.connect(broker.uri + options, errors=errors, policies=ONCE, clock=clock) as connection,
+    ):
+        broker.send("orders", "bad")
+        while not broker.dead_letters():
+            broker.send("orders", "good")
+            for _ in range(2):
+                with connection.consumer("orders") as consumer:
+                    message = consumer.receive(timeout=400)
+                    if message is not None and message.text == "bad":
+                        tries += 1
+                        assert tries < 30
+                        message.fail(DatabaseDown("down"))
+                    elif message is not None:
+                        message.accept()
+    # The first failure was beside no success; the policy allows two charged ones.
+    assert 20 <= tries <= 23
+
+
+def test_delayed_copies_of_a_few_bad_messages_are_not_many_messages() -> None:
+    """With `scheduler=broker` thirty bad messages are dead-lettered as the policy says: their copies are no others."""
+    clock = ManualClock()
+    with MemoryBroker(clock=clock) as broker:
+        for number in range(30):
+            broker.send("orders", str(number))
+        uri = f"{broker.uri}?redelivery.scheduler=broker"
+        with redelivery.connect(uri, clock=clock) as connection:
+            connection.listen("orders", Service())
+            connection.start()
+            for _ in range(10):
+                clock.advance(1)
+            report = connection.report()
+        assert (report.spared, len(broker.dead_letters())) == (0, 30)
 
 
 def test_an_open_breaker_is_live_and_not_ready(twin: Twin) -> None:

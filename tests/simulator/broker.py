@@ -118,6 +118,9 @@ class SimBroker:
         if kind == "release":
             mine.remove(delivery)
             self.truth.relaxation.given_back(message.kin)
+            self._note_count(delivery)
+            # RabbitMQ's mark is for each redelivery; other brokers' are for those after a loss.
+            message.mark = message.mark or self.profile.name.startswith("rabbitmq")
             self.queue.insert(0, message)
         elif kind == "accept":
             mine.remove(delivery)
@@ -219,9 +222,16 @@ class SimBroker:
     def _returned(self, delivery: SimDelivery, *, mark: bool, counted: bool = True) -> Message:
         message = delivery.message
         self.truth.returned(message)
+        self._note_count(delivery)
         message.mark = message.mark or mark
         message.count += self.profile.counts and counted
         return message
+
+    def _note_count(self, delivery: SimDelivery) -> None:
+        """Note the count with which a message without an id goes back: it may be known by its bytes."""
+        message, kept = delivery.message, self.truth.kept
+        if delivery.record is not None and self.nameless(message):
+            kept[message.kin] = max(kept[message.kin], delivery.record.count)
 
     def would_forget(self, now: float) -> Message | None:
         """Return the message that a broker killed now would forget to have settled; or None."""

@@ -13,9 +13,13 @@ from tests.tiers import amount
 
 from redelivery.core import breaker
 from redelivery.core.breaker import Circuit
+from redelivery.core.engine import Engine
+from redelivery.core.source_memory import SourceMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from redelivery.core.message_history import MessageHistory
 
 RUNS = amount("REDELIVERY_BREAKER_RUNS", quick=40, ci=600, full=10_000, all_of=("schedules", 2000))
 # Runs within which each planted fault must be found.
@@ -64,6 +68,32 @@ def no_pause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Circuit, "pause", lambda my, *_, **__: my._shortest)
 
 
+def each_for_itself(patch: pytest.MonkeyPatch) -> None:
+    """Count only a consumer's own successes, and know no message that another one has released."""
+    share = Engine.share
+
+    def alone(my: Engine, history: MessageHistory) -> None:
+        history.source = SourceMemory()
+        share(my, history)
+
+    patch.setattr(Engine, "share", alone)
+
+
+def no_ids_no_memory(patch: pytest.MonkeyPatch) -> None:
+    """Forget messages without an id when they are released."""
+    patch.setattr(SourceMemory, "known", lambda *_: None)
+
+
+def serial(patch: pytest.MonkeyPatch) -> None:
+    """Restore the old rule: a decision of the handler proves nothing, and one message is tried at a time."""
+    patch.setattr(Circuit, "decided", lambda my, delivery, *_, **__: my.ended(delivery))
+
+
+def one_named_is_an_outage(patch: pytest.MonkeyPatch) -> None:
+    """Restore the old rule: a few named failures keep the breaker open for as long as an outage of a service."""
+    patch.setattr(Circuit, "_mostly_named", lambda _: True)
+
+
 def no_patience(patch: pytest.MonkeyPatch) -> None:
     """Wait for each try of a round, however long its handler takes."""
     patch.setattr(breaker, "PATIENCE", 1e9)
@@ -79,6 +109,10 @@ def no_patience(patch: pytest.MonkeyPatch) -> None:
         (charged_in_outages, "outage"),
         (no_pause, "outage"),
         (no_patience, "late"),
+        (each_for_itself, "for ever"),
+        (no_ids_no_memory, "for ever"),
+        (serial, "left"),
+        (one_named_is_an_outage, "late"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

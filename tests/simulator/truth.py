@@ -51,8 +51,10 @@ class Truth:
         self.ever: Counter[Hashable] = Counter()
         # Failures of handlers that are not waited for: they may have been charged, or not.
         self.maybe: Counter[Hashable] = Counter()
-        # Part of the broker's counts that may be charged.
+        # Part of the broker's counts that may be charged; and the highest counts with which messages without an id went
+        # back, which may be known by their bytes.
         self.believed: Counter[Hashable] = Counter()
+        self.kept: Counter[Hashable] = Counter()
         # Verdicts of the application that were not carried out; those that may be carried out once more, because the
         # dead message is back; and how many messages have a remembered verdict.
         self.owed: Counter[Hashable] = Counter()
@@ -65,17 +67,15 @@ class Truth:
         # Dead letters that a killed broker forgot; unconfirmed ones; and those with a second, older verdict.
         self._forgotten, self._unheard, self._twice_known = set[str](), set[str](), set[str]()
         self._spent: Counter[Hashable] = Counter()
-        self.not_before: dict[str, float] = {}
-        # Seconds that a delayed message may arrive early; least counts with which handlers must begin.
-        self._slack, self._noted = dict[str, float](), dict[str, int]()
+        # Seconds before which a delayed message may not arrive, and how many it may be early; least counts with which
+        # handlers must begin.
+        self.not_before, self._slack, self._noted = dict[str, float](), dict[str, float](), dict[str, int]()
         # Of them, those that are delayed uncharged.
         self.deferred: set[str] = set()
-        self.gone: dict[str, str] = {}
-        self.dead: Counter[str] = Counter()
+        self.gone, self.dead = dict[str, str](), Counter[str]()
         # True if the connection went to another address: numbers known there may occur here again.
         self.moved = False
-        # Messages of which a delayed copy was stored.
-        self.copies: set[str] = set()
+        self.copies = set[str]()  # those of which a delayed copy was stored
         self._died_at: dict[str, float] = {}
         self._recalled, self._confirmed = set[str](), set[str]()
         self._redriven: dict[str, Message] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulator.choices import choices, free, next_time
@@ -96,25 +96,29 @@ class Case:
 
 
 class BesideSuccesses:
-    """Uncharged failures of a message at a consumer, on one connection, after another message has succeeded there."""
+    """Uncharged failures of a message in one process, after another message has succeeded there, at any consumer."""
 
     def __init__(self) -> None:
-        self.successes: Counter[int] = Counter()
+        self.successes = 0
         # How many successes there were at the first failure.
-        self._first: dict[tuple[str, int, int], int] = {}
-        self._tries: Counter[tuple[str, int, int]] = Counter()
+        self._first: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
 
-    def failed(self, key: tuple[str, int, int], *, spared: bool) -> int:
-        """Note a failure of a message (name, consumer, epoch); return how many were not charged so far."""
-        successes = self.successes[key[1]]
-        if self._first.setdefault(key, successes) < successes:
-            self._tries[key] += spared
-        return self._tries[key]
+    def succeeded(self, name: str) -> None:
+        """Note a success; if the message is redelivered nevertheless, it begins anew."""
+        self.successes += 1
+        self.again(name)
+
+    def failed(self, name: str, *, spared: bool) -> int:
+        """Note a failure of a message; return how many were not charged so far."""
+        if self._first.setdefault(name, self.successes) < self.successes:
+            self._tries[name] += spared
+        return self._tries[name]
 
     def again(self, name: str) -> None:
         """Forget a message that somebody has put back after it had died, or that the broker delays: it begins anew."""
-        for key in [key for key in self._first if key[0] == name]:
-            del self._first[key], self._tries[key]
+        self._first.pop(name, None)
+        del self._tries[name]
 
 
 class World:
@@ -131,7 +135,7 @@ class World:
             torn=case.torn,
             # Another broker's ids are those of other messages.
             distinct=self.profile.strong and not case.budget.get("move"),
-            by_bytes=case.ledger or self.profile.strong,
+            by_bytes=True,
         )
         self.unsent = list(self.all)
         self.delay = LONG_DELAY if case.scheduled else DELAY
@@ -261,6 +265,9 @@ class World:
             truth.late(message)
         if late or afresh or name in self.unknown:
             truth.forget(message)
+            if nameless:
+                # "No id, released: known by its bytes and the redelivered flag".
+                truth.believe(message, truth.kept[message.kin])
             message.copied_as = None
         elif nameless:
             truth.ledger_only(message)
@@ -337,7 +344,7 @@ class World:
             self.suspects.discard(name)
         event: Event = Released(delivery)
         if outcome == "ok":
-            self.beside.successes[delivery.consumer] += 1
+            self.beside.succeeded(name)
             truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
         elif outcome in ("fail", "trip"):
@@ -371,7 +378,9 @@ class World:
             )
         if spared and (record is None or record.count > count):
             raise Violation(f"charged: {message.name} is charged although the breaker spares it")
-        if outage or self.case.ordering != "blocking":
+        # The record of an unheard one is not that of the message any more; and kin may have each other's.
+        alone = heard and self.truth.size[message.kin] == 1
+        if alone and (outage or self.case.ordering != "blocking"):
             self._bounded(delivery, spared=spared)
         return True
 
@@ -381,7 +390,7 @@ class World:
         A message that the broker delays between two charged failures comes back as one that has not failed beside any
         success: there the bound is for each of its charged failures.
         """
-        tries = self.beside.failed((delivery.message.name, delivery.consumer, delivery.epoch), spared=spared)
+        tries = self.beside.failed(delivery.message.name, spared=spared)
         if tries > BREAKER.uncharged and not self.broker.nameless(delivery.message):
             raise Violation(
                 f"for ever: {delivery.message.name} is tried {tries} times uncharged beside successes"
@@ -396,7 +405,8 @@ class World:
             return False
         circuit = copy(real)
         circuit._past, circuit._before = deepcopy(real._past), set(real._before)
-        circuit._round = set(real._round)
+        rounds = real._rounds
+        circuit._rounds = replace(rounds, tries=set(rounds.tries), overdue=set(rounds.overdue))
         record = Record() if delivery.record is None else delivery.record.apart()
         if record.failed_at is not None and record.failed_at[0] is real:
             record.failed_at = circuit, record.failed_at[1]
@@ -562,6 +572,7 @@ class World:
         for number in list(self.broker.unsettled):
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
+        self.beside = BesideSuccesses()
 
     def _do_die(self, read: int) -> bool:
         """Kill the process and start another one without a ledger: only what the broker keeps is known."""
@@ -584,6 +595,8 @@ class World:
             self.budget["move"] -= 1
             self.broker.shift = 1 - self.broker.shift
             self.truth.moved = self.profile.strong
+            # Its ids are of its own: nothing is known of what comes from there.
+            self.beside = BesideSuccesses()
             for message in self.all if self.profile.strong else ():
                 # "at another address the broker's ids are others": none is known by its number.
                 self.truth.forget(message)

@@ -12,35 +12,43 @@ Sans-IO: `now` is an argument. The module knows no exceptions: the classifier gi
 |---|---|---|---|
 | closed | all | ends the failures in a row | counted; the last of a row opens the breaker |
 | open | what the last round has left, of messages not yet tried | begins the ramp | spared |
-| probing | a round: one message, and messages not yet tried | begins the ramp | spared; with the last one: open |
+| probing | a round: one message, and messages not yet tried | begins the ramp | spared; after the last one: open |
 | ramp | n + 1 at a time after n successes | one more; the last closes the breaker | spared; several in a row open it |
+
+A handler may also decide: it discards, poisons or defers the message, or its value is wrong (`own`).
 
 The rule:
 
 1. A round tries one message, and more that were not yet tried, as its size allows: 1, 4, 16, 64 and so on. So a run
    of bad messages is passed within a minute; during an outage each message is tried once, and then one in each round,
-   the one that was tried least recently.
+   the one that was tried least recently. After a round of decisions alone the next one is due at once, and may try four
+   times as many messages that were tried before. A decision is no success, but a step of the ramp. The breaker closes
+   when no tried message is left, or after ten minutes of decisions.
 2. A spared failure is not charged. An unnamed one is charged in every state once there is evidence: other messages have
    succeeded between two failures of this one. Failures during an outage are no evidence; an outage is proven when a
    message that failed in it succeeds later.
-3. After another message has succeeded since a message's first failure, `uncharged` of its failures are spared at most,
-   if they are named each after a longer wait, an hour in all. While the breaker is closed, a named one is charged at
-   once if another message has succeeded since the failure before.
+3. After another message has succeeded since a message's first failure, at any consumer of the source, `uncharged` of
+   its failures are spared at most, if they are named each after a longer wait, an hour in all. While the breaker is
+   closed, a named one is charged at once if another message has succeeded here since the failure before.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
    in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
-   After the longest time the breaker closes and failures are charged until one success. Then unnamed failures do not
-   open it before most of the last 200 results are successes; named ones open it anew once it has been closed for ten
-   minutes since that success.
+   The longest time is that of named failures if they are most of the last 200 failures and deferrals, and one was
+   seen within ten minutes.
+   After it the breaker closes, and failures are charged until one success: the named ones only if most were named, or
+   after their own longest time. Then unnamed failures do not open it before most of the last 200 results are successes;
+   named ones open it anew once most failures are named. If that is ten minutes after the success, or after the last
+   named failure without one, the time counts anew.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.option_values import option_choice, refuse, seconds, whole
+from redelivery.core.source_memory import SourceMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +66,8 @@ Weight = Literal["outage", "maybe", "own"]
 OWN = -inf
 # Seconds. After the breaker has been closed for longer, the next opening is a new one.
 FORGET = 600.0
-# Number of results of which most must be successes before an opening is over.
+# Number of results of which most must be successes before an opening is over; and of failures of which most must be
+# named while it lasts, for it to be the outage of a service.
 RESULTS = 200
 ALL_RESULTS = (1 << RESULTS) - 1
 # Each round may try so many times the messages of the one before. With the times between rounds, 1 to 10 s, a thousand
@@ -67,6 +76,8 @@ GROWTH = 4
 MOST_TRIES = GROWTH**7
 # Number of outages that are remembered. A message can wait untried through this many.
 MOST_OUTAGES = 16
+# Seconds by which a time that a broker has kept on a message may be earlier: it is cut to milliseconds.
+CUT = 0.001
 # Seconds until tries that have not ended no longer delay the next round: a handler may hang for ever.
 PATIENCE = 60.0
 # Seconds for which a message waits at most whose named failures are spared beside successes. Twenty tries then last for
@@ -108,8 +119,8 @@ class Breaker:
     maximum_open: float | timedelta | None = 12 * 3600.0
     """Time since the first opening after which `at_maximum` applies. None: no limit."""
     maximum_unnamed: float | timedelta = 600.0
-    """The same if no exception registered with `Classifier.trip` was seen for ten minutes; `maximum_open` if that is
-    shorter."""
+    """The same if most failures are of exceptions that are not registered with `Classifier.trip`, or no registered one
+    was seen for ten minutes; `maximum_open` if that is shorter."""
     at_maximum: Literal["charge", "stop"] = "charge"
     """`charge`: failures are charged by the policy again. `stop`: if nothing has succeeded since the first opening, the
     consumer stops with `BreakerOpen`, and its messages stay on the broker; otherwise as `charge`."""
@@ -147,25 +158,68 @@ class _Opening:
     """True if a message that failed in this time has succeeded later. That proves an outage."""
 
 
+@dataclass(slots=True)
+class _Rounds:
+    """Rounds of tries while the breaker is open, each larger than the one before."""
+
+    size: int = 1
+    """Messages that the next round may try; `wide`: how many of them may have been tried before."""
+    wide: int = 1
+    left: int = 0
+    """Messages that the present round may still try; `retries`: how many of them may have been tried before."""
+    retries: int = 0
+    tries: set[Delivery] = field(default_factory=set["Delivery"])
+    """Tries that have not ended; `overdue`: those of earlier rounds."""
+    overdue: set[Delivery] = field(default_factory=set["Delivery"])
+    failed_at: float = -inf
+    """When the last try of the present round failed."""
+
+    def begin(self) -> None:
+        """Begin the next round."""
+        self.overdue |= self.tries
+        self.tries.clear()
+        self.left, self.retries, self.failed_at = self.size, self.wide, -inf
+
+    def take(self) -> None:
+        """Count a message that is dispatched."""
+        self.left, self.retries = max(0, self.left - 1), max(0, self.retries - 1)
+
+    def grow(self) -> None:
+        """Increase the number of tries of the next round."""
+        self.size = min(self.size * GROWTH, MOST_TRIES)
+
+    def end(self) -> None:
+        """Wait for no try any more, and let none begin in this round."""
+        self.tries.clear()
+        self.overdue.clear()
+        self.left = self.retries = 0
+
+
 class Circuit:
     """State of one consumer's breaker.
 
     `blocking`: the consumer can try the message at the head only. An outage and one bad message then look the same,
-    therefore weight `outage` alone counts, and `maybe` is charged.
+    therefore weight `outage` alone counts, and `maybe` is charged. `source`: all its consumers' successes are evidence.
     """
 
     __slots__ = (
         "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
-        "_ended", "_extra", "_left", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at", "_off",
-        "_overdue", "_past", "_proven", "_random", "_round", "_round_failed", "_row_began", "_rules",
-        "_shortest", "_size", "_strict", "_successes", "alert", "charging", "cut_short", "failures", "messages",
-        "opened", "since", "spared", "state", "until",
+        "_ended", "_extra", "_failed_at", "_kinds", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at",
+        "_off", "_past", "_proven", "_random", "_rounds", "_row_began", "_rules", "_shortest", "_strict", "alert",
+        "charging", "cut_short", "failures", "messages", "opened", "since", "source", "spared", "state", "until",
     )  # fmt: skip
 
-    def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        rules: Breaker,
+        *,
+        blocking: bool = False,
+        random: Random | None = None,
+        source: SourceMemory | None = None,
+    ) -> None:
         self._rules = rules
-        self._strict = blocking
-        self._random = random
+        self.source = source or SourceMemory()
+        self._strict, self._random = blocking, random
         self._longest = seconds(rules.maximum_probe, "Breaker.maximum_probe")
         self._shortest = min(seconds(rules.probe, "Breaker.probe"), self._longest)
         most = rules.maximum_open
@@ -178,37 +232,31 @@ class Circuit:
         """True if the breaker was open for too long, and nothing has succeeded since it closed."""
         self.failures = self.messages = self._named = 0
         """Failures in a row; number of different messages among them."""
-        # Time of the last success after a failure, and number of them. A message that failed before it and fails again
-        # causes that itself.
-        self._ended, self._successes = -inf, 0
+        # Time of the last success after a failure. A message that failed before it and fails again causes that itself.
+        self._ended = -inf
         # Start of the present failures in a row; the earlier times in which the breaker was not closed; and True if a
         # message that failed in the present opening has succeeded in it.
         self._row_began = 0.0
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
         self._proven = self.cut_short = False
         """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
-        # Openings that follow each other count as one: when the first began (None: it is over), when a named exception
-        # was last seen in them, if unnamed failures do not open the breaker again, and the last results as bits (1: a
-        # success). `_charges_named`: `charging` is for named failures, too.
+        # Openings that follow each other count as one: when the first began (None: it is over), when a named exception,
+        # and any, was last seen in them, if unnamed failures do not open the breaker again, and the last results as
+        # bits (1: a success); and the last failures and deferrals (1: named), behind a 1. `_charges_named`: `charging`
+        # is for named failures, too.
         self._began: float | None = None
-        self._named_at = -inf
+        self._named_at = self._failed_at = -inf
         self._off = self._charges_named = False
-        self._bits = 0
-        # Messages that the next round may try; those that it may still try; the tries that have not ended; and when
-        # the last of them failed.
-        self._size, self._left = 1, 0
-        self._round: set[Delivery] = set()
-        # Tries of earlier rounds that have not ended.
-        self._overdue: set[Delivery] = set()
-        self._round_failed = -inf
+        self._bits, self._kinds = 0, 1
+        self._rounds = _Rounds()
         # `_calm_since`: when it closed, or when failures were last charged because it was open for too long.
         self._closed_at = self._calm_since = self._delay = self.until = 0.0
         """`until`: when the next round is due. In the ramp: when a handler that has not ended allows one more."""
         self.since = self.opened = 0.0
         self.spared = 0
         """Failures not charged since `since`, the last time it was closed. `opened`: time of the last success."""
-        # In the ramp: the number of successes, and of deliveries allowed because others took too long; and the
-        # deliveries whose handlers ran when the ramp began, which may never end.
+        # In the ramp: the number of successes and decisions, and of deliveries allowed because others took too long;
+        # and the deliveries whose handlers ran when the ramp began, which may never end.
         self._allowed = self._extra = 0
         self._before: set[Delivery] = set()
 
@@ -231,52 +279,58 @@ class Circuit:
 
     @property
     def left(self) -> int:
-        """How many messages not yet tried may be dispatched at once, before the next round."""
-        return self._left
+        """How many messages may be dispatched at once, before the next round: not yet tried ones, but for `retries`."""
+        return self._rounds.left
+
+    @property
+    def retries(self) -> int:
+        """How many of `left` may have been tried before."""
+        return self._rounds.retries
 
     @property
     def next_tries(self) -> int:
         """How many messages not yet tried should be here: for the next round, or for the rest of this one."""
-        return max(1, self._left if self.state == "probing" else self._size)
+        return max(1, self._rounds.left if self.state == "probing" else self._rounds.size)
 
     def admits(self, now: float) -> bool:
         """True if one more than `most` may run: it is a try, or a handler takes too long."""
-        return self.state != "closed" and (now >= self.until or self._left > 0)
+        return self.state != "closed" and (now >= self.until or self._rounds.left > 0)
 
     def dispatched(self, delivery: Delivery, now: float) -> None:
         """Record a dispatch. Called while the breaker is not closed."""
-        begins = now >= self.until
+        begins, rounds = now >= self.until, self._rounds
         if self.state == "ramp":
             self._extra += begins
             self.until = now + PATIENCE
             return
         if begins:
-            self._overdue |= self._round
-            self._round.clear()
-            self._left, self._round_failed = self._size, -inf
-        self._left = max(0, self._left - 1)
+            rounds.begin()
+        rounds.take()
         if begins or self.state == "probing":
             self.state = "probing"
-            self._round.add(delivery)
+            rounds.tries.add(delivery)
             self.until = now + PATIENCE
 
     def failed(self, delivery: Delivery, record: Record, weight: Weight, now: float) -> bool:
         """Record a failure. Return True if it is spared (not charged)."""
         self._before.discard(delivery)
-        if weight == "own" or (weight == "maybe" and self._strict):
+        if weight == "own":
+            self.decided(delivery, now, waits=True)
+            return False
+        if weight == "maybe" and self._strict:
             self.ended(delivery)
             return False
         if self.state == "ramp" and now - self.opened > FORGET:
             # A quiet queue: too few messages came for the whole ramp, and for ten minutes none that failed as often.
             self._close(self.opened)
-            self.failures = self.messages = self._named = 0
         if not self.failures and self.state == "closed":
             self._row_began = now
         own, first = self._is_own(record), self.is_first(record)
         beside = self._beside_successes(record)
         may = not beside or record.uncharged < self._rules.uncharged
-        self._bits = self._bits << 1 & ALL_RESULTS
         named = weight == "outage"
+        self._bits = self._bits << 1 & ALL_RESULTS
+        self._note_kind(named=named)
         # A named failure is evidence only with a success since the one before: a service may be down from now on.
         record.failed_at = self, OWN if own and not named and self.state == "closed" else now
         if not own:
@@ -297,41 +351,60 @@ class Circuit:
         if own or (self.charging and self._charges_named):
             return False
         if not named and (self._off or not self._rules.failures):
-            # One message that fails by a named exception among many unnamed ones is no outage.
-            self._named = 0 if self._off else self._named
             return False
         self.failures += 1
         self.messages += first
         self._named += named
+        if self.charging:
+            # Named ones, among many unnamed ones that are charged already: these are spared for the longer time, and
+            # the opening is not over before that.
+            self._calm_since = now
         if opens := self._is_outage():
             self._open(now)
-        return opens or named
+        return opens or (named and not (self.charging and self._lasts(now) >= self._most_open))
 
     def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
         self._named_at = now if named else self._named_at
         if self.over(now) and not self.stops:
+            spared = named and not self.cut_short and self._lasts(now) < self._most_open
             self._charge_again(now)
-            return False
+            return spared
         spared = named or not (own or (self.is_down(now) and self._lasts(now) >= self._most_unnamed))
         self.spared += spared
+        self._failed_at = now
         if self.state == "ramp":
             self.failures += 1
             if self.failures >= self._rules.reopen:
                 self._open(now)
-        elif delivery in self._round:
-            self._round.discard(delivery)
-            self._round_failed = now
-            if not self._round:
-                self._open(now)
-        elif delivery in self._overdue:
-            # Slow handlers: the rounds grow when the last of them has failed. One that hangs keeps them small.
-            self._overdue.discard(delivery)
-            if not self._overdue:
-                self._grow()
+        else:
+            self._tried(delivery, now, failed=True)
         return spared
 
-    def _grow(self) -> None:
-        self._size = min(self._size * GROWTH, MOST_TRIES)
+    def _tried(self, delivery: Delivery, now: float, *, failed: bool) -> None:
+        """Note the result of a try. `failed`: it may have failed for the outage; otherwise the handler has decided."""
+        rounds = self._rounds
+        if failed:
+            rounds.wide, rounds.retries = 1, 0
+        if delivery in rounds.tries:
+            rounds.tries.discard(delivery)
+            rounds.failed_at = now if failed else rounds.failed_at
+            if not rounds.tries:
+                self._end_round(now)
+        elif delivery in rounds.overdue:
+            # Slow handlers: the rounds grow when the last of them has ended. One that hangs keeps them small.
+            rounds.overdue.discard(delivery)
+            if not rounds.overdue:
+                rounds.grow()
+
+    def _end_round(self, now: float) -> None:
+        rounds = self._rounds
+        if rounds.failed_at > -inf:
+            self._open(rounds.failed_at)
+            return
+        # Nothing has failed: the next round is due at once, and may try more of those that were tried before.
+        rounds.grow()
+        rounds.wide = min(rounds.wide * GROWTH, MOST_TRIES)
+        self.state, self.until = "open", now
 
     def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
         """Record a success. `running`: the deliveries whose handlers run, this one included."""
@@ -339,7 +412,6 @@ class Circuit:
         self._before.discard(delivery)
         self._exculpate(delivery.record)
         self._ended = now
-        self._successes += 1
         self._bits = (self._bits << 1 | 1) & ALL_RESULTS
         if self.state == "closed":
             if self.charging:
@@ -351,14 +423,41 @@ class Circuit:
             return
         if self.state != "ramp":
             self.state = "ramp"
-            self._round.clear()
-            self._overdue.clear()
-            self._left = self._allowed = self._extra = 0
+            self._rounds.end()
+            self._allowed = self._extra = 0
             self._before = {each for each in running if each is not delivery}
+        self.opened = now
+        self._step(now)
+
+    def _step(self, now: float) -> None:
+        """Allow one more to run in the ramp, or end it."""
         self._allowed += 1
-        self.opened = self.until = now
-        self.until += PATIENCE
+        self.until = now + PATIENCE
         if self._allowed >= self._rules.ramp:
+            self._close(now)
+
+    def decided(self, delivery: Delivery, now: float, *, waits: bool) -> None:
+        """Record a decision of the handler: it discards or defers the message, or its value is wrong.
+
+        `waits`: the message is tried again, and takes room until then, as one that failed by an unnamed exception.
+        It is no success, and no evidence, but the handler ran to its end: the next may run at once. If nothing else
+        comes for ten minutes, the outage is over.
+        """
+        self._before.discard(delivery)
+        if self.state == "closed":
+            return
+        if waits:
+            self._note_kind(named=False)
+        if now - max(self.opened, self._failed_at) > FORGET:
+            self._close(now)
+        elif self.state == "ramp":
+            self._step(now)
+        else:
+            self._tried(delivery, now, failed=False)
+
+    def emptied(self, now: float) -> None:
+        """Note that no message is left here which was tried: close, as nothing is spared any more."""
+        if self.tries:
             self._close(now)
 
     def _forget(self, now: float) -> None:
@@ -370,38 +469,47 @@ class Circuit:
 
     def _close(self, now: float) -> None:
         self.state, self._closed_at, self._calm_since = "closed", now, now
+        self.failures = self.messages = self._named = 0
         self._past.append(_Opening(self._row_began, now, proven=self._proven))
         self.alert = True
         self._proven = False
-        self._round.clear()
-        self._overdue.clear()
-        self._allowed = self._left = 0
+        self._rounds.end()
+        self._allowed = 0
         self._before.clear()
         self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
-        """Record a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
+        """Record a try that proves nothing: its handler did not run, or did not say what it has decided."""
+        rounds = self._rounds
         self._before.discard(delivery)
-        self._overdue.discard(delivery)
-        if delivery in self._round:
-            self._round.discard(delivery)
-            if not self._round:
+        rounds.overdue.discard(delivery)
+        if delivery in rounds.tries:
+            rounds.tries.discard(delivery)
+            if not rounds.tries:
                 # If no try has failed, the next round is due at once.
-                self.state, self._left, self.until = "open", 0, self._round_failed + self._delay
+                rounds.left = rounds.retries = 0
+                self.state, self.until = "open", rounds.failed_at + self._delay
 
     def lost(self) -> None:
         """Stop waiting for the tries of a round. The next round is due at once."""
-        self._overdue.clear()
+        self._rounds.overdue.clear()
         if self.state == "probing":
-            self._round.clear()
-            self.state, self._left, self.until = "open", 0, -inf
+            self._rounds.end()
+            self.state, self.until = "open", -inf
 
     def _lasts(self, now: float) -> float:
         return 0.0 if self._began is None else now - self._began
 
     def is_down(self, now: float) -> bool:
-        """True if a named failure was seen lately: one alone does not keep unnamed bad messages here for hours."""
-        return now - self._named_at < FORGET
+        """True if most failures of the opening are named, one of them lately: a few keep no others here for hours."""
+        return self._mostly_named() and now - self._named_at < FORGET
+
+    def _note_kind(self, *, named: bool) -> None:
+        self._kinds = self._kinds << 1 & ALL_RESULTS | named | 1 << min(self._kinds.bit_length(), RESULTS)
+
+    def _mostly_named(self) -> bool:
+        kinds = self._kinds
+        return 2 * (kinds.bit_count() - 1) > kinds.bit_length() - 1
 
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
@@ -420,9 +528,11 @@ class Circuit:
 
     def pause(self, record: Record, *, named: bool) -> float:
         """Return how long a message waits at least, in seconds, that is spared beside successes, or without a round."""
-        return min(
-            self._shortest * 2.0 ** min(record.uncharged, 60), LONGEST_PAUSE if named else self._longest
-        )
+        if self.charging and named:
+            # A few among many unnamed ones, which need the workers until they are dead.
+            return LONGEST_PAUSE
+        pause = self._shortest * 2.0 ** min(record.uncharged, 60)
+        return min(pause, LONGEST_PAUSE if named else self._longest)
 
     def _is_own(self, record: Record) -> bool:
         """True if other messages succeeded between two failures of this one."""
@@ -437,10 +547,11 @@ class Circuit:
         return at < self._ended and not proven
 
     def _beside_successes(self, record: Record) -> bool:
-        """True if another message has succeeded since this one failed for the first time."""
-        if record.failed_at is None or record.failed_at[0] is not self:
-            record.failed_first = self._successes
-        return record.failed_first < self._successes
+        """True if another message of the source has succeeded since this one failed for the first time."""
+        successes = self.source.successes
+        if record.failed_first is None or record.failed_first[0] is not self.source:
+            record.failed_first = self.source, successes
+        return record.failed_first[1] < successes
 
     def _exculpate(self, record: Record | None) -> None:
         """Note that a message succeeds which failed before: an outage caused the failures of that time.
@@ -459,12 +570,18 @@ class Circuit:
     def is_first(self, record: Record) -> bool:
         """True if the message has not failed in the present failures in a row."""
         at = record.failed_at
-        return at is None or at[0] is not self or at[1] < self._row_began
+        if at is not None and at[0] is self:
+            return at[1] < self._row_began
+        # It was charged elsewhere, or as the delayed copy that this one was made of.
+        return record.last_failure is None or record.last_failure < self._row_began - CUT
 
     def _is_outage(self) -> bool:
         rules = self._rules
         enough = self.failures >= rules.failures > 0 and self.messages >= (rules.messages or 1)
-        return (enough and not self._off) or self._named >= rules.named
+        if self._off:
+            # A few messages that fail by a named exception among many unnamed ones are no outage.
+            return self._named >= rules.named and self._mostly_named()
+        return enough or self._named >= rules.named
 
     def _open(self, now: float) -> None:
         again = self.tries
@@ -472,17 +589,19 @@ class Circuit:
             self.since, self.spared = now, 1
             self._forget(now)
             if self._began is None:
-                self._began, self._named_at, self._size = now, -inf, 1
+                self._began, self._named_at, self._rounds.size = now, -inf, 1
+                many = min(self.failures, RESULTS)
+                self._kinds = 1 << many | (1 << min(self._named, many)) - 1
                 self._bits = self._bits if self._off else 0
             self._named_at = now if self._named else self._named_at
         if not again:
             self.opened = now
         else:
-            self._grow()
+            self._rounds.grow()
         self._delay = min(self._delay * 2, self._longest) if again else self._shortest
         spread = 0.0 if self._random is None else SPREAD * (2 * self._random.random() - 1)
         self.until = now + self._delay * (1 + spread)
-        self.state = "open"
+        self.state, self._rounds.wide, self._rounds.retries = "open", 1, 0
         self.failures = self.messages = self._named = 0
 
     def _charge_again(self, now: float) -> None:
@@ -491,4 +610,3 @@ class Circuit:
         self._charges_named = self.is_down(now)
         self.charging = self._off = True
         self._bits = 0
-        self.failures = self.messages = self._named = 0

@@ -65,8 +65,8 @@ class Record:
         self.spared = False  # parked, uncharged, for a retry
         self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
-        # After how many successes at that breaker it failed for the first time.
-        self.failed_first = 0
+        # After how many successes it failed for the first time, and of which source.
+        self.failed_first: tuple[object, int] | None = None
         # Failures that were spared although others succeeded.
         self.uncharged = 0
         self.cause: Cause | None = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.events import Failed
     from redelivery.core.rate import Rate
+    from redelivery.core.source_memory import SourceMemory
 
 __all__ = ["DispatchGate"]
 
@@ -71,6 +72,11 @@ class DispatchGate:
     def state(self) -> BreakerState:
         """State of the breaker; `closed` without one."""
         return "closed" if self.circuit is None else self.circuit.state
+
+    def share(self, memory: SourceMemory) -> None:
+        """Share the memory of all consumers of the source."""
+        if self.circuit is not None:
+            self.circuit.source = memory
 
     def close(self) -> None:
         """Stop dispatching: the consumer drains, or has stopped."""
@@ -129,7 +135,8 @@ class DispatchGate:
 
     def only_fresh(self, now: float) -> bool:
         """True if the breaker admits fresh messages only: the next round is not due."""
-        return self.circuit is not None and self.circuit.tries and now < self.circuit.until
+        circuit = self.circuit
+        return circuit is not None and circuit.tries and now < circuit.until and not circuit.retries
 
     @property
     def left(self) -> int:
@@ -155,7 +162,7 @@ class DispatchGate:
         circuit, token = self.circuit, None if self._bucket is None else self._bucket.next
         opens, kept = -inf if token is None else token, token is not None
         if circuit is not None and circuit.state != "closed" and running >= circuit.most:
-            at_once = ready and circuit.left > 0
+            at_once = circuit.retries > 0 or (ready and circuit.left > 0)
             opens, kept = opens if at_once else max(opens, circuit.until), True
         if ready and kept:
             # At once, if the last probe proved nothing.
@@ -223,6 +230,30 @@ class DispatchGate:
             return ()
         before = circuit.state
         circuit.succeeded(delivery, now, running)
+        self._update(now)
+        return self._changed(before, now)
+
+    def decided(self, delivery: Delivery, now: float, *, waits: bool) -> Sequence[Command]:
+        """Record a decision of the handler that is neither success nor failure, while the breaker is not closed.
+
+        `waits`: the message is deferred.
+        """
+        circuit = self.circuit
+        if circuit is None or circuit.state == "closed" or delivery.state != "running":
+            return ()
+        before = circuit.state
+        circuit.decided(delivery, now, waits=waits)
+        self._update(now)
+        # A round that ends so is not reported: the next one is due at once.
+        return () if circuit.state == "open" and circuit.until <= now else self._changed(before, now)
+
+    def emptied(self, now: float) -> Sequence[Command]:
+        """Note that nothing is left here which the breaker could keep."""
+        circuit = self.circuit
+        if circuit is None or not circuit.tries:
+            return ()
+        before = circuit.state
+        circuit.emptied(now)
         self._update(now)
         return self._changed(before, now)
 

@@ -116,7 +116,7 @@ class Engine:
         self.counts = Counters()
         # Epoch of the connection, and when it began.
         self.epoch, self._since = -1, 0.0
-        self._consumer = consumer
+        self._consumer, self._seq = consumer, 0
         self._schedule = schedule_for(ordering)
         self._running: dict[Delivery, None] = {}
         self._held = ReleasedHere()
@@ -133,10 +133,10 @@ class Engine:
         blocking = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
         self._gate = DispatchGate(credit, circuit, rate, asks_above=self._flow.asks_above)
+        self._join()
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
-        self._seq = 0
         self._returns = Returns(
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
             self._history,
@@ -159,8 +159,13 @@ class Engine:
     def share(self, history: MessageHistory) -> None:
         """Share the memory of all consumers of the source. Called before the first connection."""
         self._history = history
+        self._join()
         self._confirms.share(history)
         self._returns.share(history)
+
+    def _join(self) -> None:
+        self._history.source.join(self.counts)
+        self._gate.share(self._history.source)
 
     def attempts(self) -> list[Delivery]:
         """Return the deliveries that the application has, of this connection or of an earlier one."""
@@ -209,15 +214,10 @@ class Engine:
                 commands = self._arrived(event.deliveries, now)
             case Failed():
                 commands = self._failed(event, now)
-            case Poisoned():
-                commands = self._poisoned(event.delivery, event.cause, now)
-            case Discarded():
-                self._gate.ended(event.delivery)
-                commands = self._succeeded(event.delivery, now, discarded=True)
+            case Poisoned() | Discarded() | Deferred():
+                commands = self._decided(event, now)
             case Committed():
                 commands = self._committed(event.delivery)
-            case Deferred():
-                commands = self._deferred(event, now)
             case Released():
                 commands = self._released(event.delivery)
             case Confirmed():
@@ -264,7 +264,7 @@ class Engine:
 
     def _arrived(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Command]:
         epoch, seq, add = self.epoch, self._seq, self._schedule.add
-        known = not self._history.empty or self._rescheduling is not None
+        known = not (self._history.empty and self._history.source.empty) or self._rescheduling is not None
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
         if self._asides.sorts and not self._gate.closed:
@@ -297,7 +297,7 @@ class Engine:
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Admit a delivery whose message may be known."""
         history, age = self._history, now - self._since
-        record = history.known(delivery, age)
+        record = history.known(delivery, age) or history.source.known(delivery)
         if self._gate.closed:
             self.counts.released += 1
             if record is not None and record.runner is not None:
@@ -420,6 +420,7 @@ class Engine:
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
         if delivery.epoch != self.epoch:
+            self._history.source.succeeded_late()
             if (live := self._finish(delivery, succeeded=True)) is None:
                 return NOTHING
             self._schedule.settled(live)
@@ -451,7 +452,7 @@ class Engine:
         if self._gate.tries and not tries:
             # The breaker has opened. What is here for its rounds of tries stays.
             withheld = [*self._flow.withdrawn(), *self._returns.fresh()]
-        commands = [*held, *changed, *withheld]
+        commands = [*held, *changed, *withheld, *(NOTHING if spared else self._emptied(now))]
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
@@ -470,6 +471,27 @@ class Engine:
         else:
             delay = max(until - now, self._gate.spared_for(record))
         return self._hold(delivery, record, delay, now, "spared")
+
+    def _decided(self, event: Discarded | Poisoned | Deferred, now: float) -> Sequence[Command]:
+        """Process a decision of the handler: the message is neither handled nor failed."""
+        delivery = event.delivery
+        changed = self._gate.decided(delivery, now, waits=isinstance(event, Deferred))
+        match event:
+            case Discarded():
+                commands = self._succeeded(delivery, now, discarded=True)
+            case Poisoned():
+                commands = self._poisoned(delivery, event.cause, now)
+            case Deferred():
+                commands = self._deferred(event, now)
+            case _:
+                assert_never(event)
+        return [*commands, *changed, *self._emptied(now)]
+
+    def _emptied(self, now: float) -> Sequence[Command]:
+        """Close a breaker that keeps nothing: each message that was tried has come to an end."""
+        if not self._gate.tries or self._running or self._suspects or self._schedule.parked:
+            return NOTHING
+        return self._gate.emptied(now)
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
@@ -576,11 +598,6 @@ class Engine:
         record.held += delay
         able = self._capabilities
         too_long = not self._gate.closed and able is not None and able.held_too_long(record.held)
-        if too_long and live.key is None and not record.spared:
-            # Released, it would be redelivered at once; without a key neither its delay nor its count is remembered.
-            record.poisoned = True
-            delivery.outcome = "poisoned" if live is delivery else delivery.outcome
-            return self._poison(live, record, now)
         if live is delivery:  # a stale one is counted already
             self.counts.held(why)
         if self._gate.closed or too_long:
@@ -677,6 +694,8 @@ class Engine:
         changed = [*self._confirms.interrupted(now, closed=event.closed), *self._gate.lost(now)]
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
+        if event.closed:
+            self._history.source.closed(self.counts, unsettled)
         # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.
         able = self._capabilities
         counted = unsettled if able is not None and (able.counts or able.loss_limit is not None) else ()

@@ -16,6 +16,7 @@ from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
 from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.rescheduled import Rescheduled
+from redelivery.core.source_memory import SourceMemory
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class MessageHistory:
         self._doubles: OrderedDict[str, tuple[int, int, float]] = OrderedDict()
         # Messages that the broker was asked to delay, in case it has not read that.
         self.rescheduled = Rescheduled(self._lock)
+        # What is known of the source beside messages with keys.
+        self.source = SourceMemory(self._lock)
 
     def __len__(self) -> int:
         return len(self._records) + len(self._doubts) + len(self._verdicts)

@@ -79,6 +79,7 @@ class Returns:
             record = Record() if delivery.record is None and able.counts and not waited else record
             # A release removes neither charge nor delay; one that is lost charges nothing.
             self._history.gave_back(delivery, record)
+            self._history.source.released(delivery, record)
             return (Release((delivery,)),)
         self._held.keep(delivery)
         return ()

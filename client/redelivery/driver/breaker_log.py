@@ -29,7 +29,7 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
         case _, "open" if change.delay <= 0:
             level, text = (
                 logging.DEBUG,
-                "the results of the messages that were tried are no proof; another one is tried",
+                "the handlers of the messages that were tried have decided, or were lost; others are tried",
             )
         case _, "open":
             level, text = (
@@ -43,7 +43,7 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
             level = logging.WARNING
             text = (
                 f"the breaker has been open for too long, {change.seconds:.0f} s now ({cause}): failures are charged "
-                "as the policy says (redelivery.breakerMaximumOpen; 10 minutes without exceptions of trip)"
+                "as the policy says (redelivery.breakerMaximumOpen; 10 minutes if most are no exceptions of trip)"
             )
         case _, "closed":
             # A warning, as its opening: a log without INFO shows the end, too.
