@@ -22,7 +22,7 @@ __all__ = ["seconds_of"]
 
 UNIT, INTEGRATION, SPARK = 60, 300, 600
 LONGER = 3
-"""Factor for tests with brokers where a run takes all of their kind: they kill, cut and send more often."""
+"""Factor where a run takes all tests of a kind: they draw more examples, and kill, cut and send more often."""
 GRACE = 120
 """Seconds after its limit in which a test must end: its failure stops programs and brokers."""
 _STDERR = pytest.StashKey[int]()
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             seconds = seconds_of(item.path)
-            longer = seconds > UNIT and runs_all_of(kind_of(item))
+            longer = runs_all_of(kind_of(item))
             item.add_marker(pytest.mark.timeout(seconds * LONGER if longer else seconds))
 
 
