@@ -53,14 +53,16 @@ if TYPE_CHECKING:
 
     Entries = dict[str, tuple[bytes, bytes]]
 
-__all__ = ["copied"]
+__all__ = ["copied", "never_copied"]
 
 # Properties that a broker would act on: it would drop the copy as a duplicate, schedule it, or take it for the dead
 # letter of another message. Artemis drops a second message with a known `_AMQ_DUPL_ID` and confirms it, also a redriven
 # dead letter.
-NEVER_COPIED = (
-    "_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay", "original-destination",
-    "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-", "x-death",
+NEVER_COPIED = frozenset({
+    "_AMQ_DUPL_ID", "scheduledJobId", "redeliveryDelay", "original-destination", "x-death",
+})  # fmt: skip
+NEVER_COPIED_PREFIXES = (
+    "_AMQ_ORIG_", "AMQ_SCHEDULED_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-",
 )  # fmt: skip
 # Properties that the library writes; the original's values under these names are not copied.
 OURS = OWN_HEADERS | REDRIVE_HEADERS
@@ -79,16 +81,25 @@ KEPT_FIELDS = (
 # All others are the producer's: RabbitMQ 4 has there the headers `x-…` and the `type` of AMQP 0.9.1 producers. Measured
 # (docs/measured/copies.md, "Annotations"). In order: delays; records of a dead letter, and this library's notes; the
 # kind of the destination; the route, where `x-cc` sends a copy to more queues; deliveries; mirrors, time of arrival.
-NEVER_ANNOTATED = (
-    "x-opt-delivery-", "x-qpid-not-valid-before",
-    "x-opt-ORIG-", "x-opt-ACTUAL-EXPIRY", "x-death", "x-first-death-", "x-last-death-", "x-opt-deaths",
-    "x-opt-redelivery",
+NEVER_ANNOTATED = frozenset({
+    "x-qpid-not-valid-before",
+    "x-opt-ACTUAL-EXPIRY", "x-death", "x-opt-deaths",
     "x-opt-jms-dest", "x-opt-to-type", "x-opt-routing-type",
     "x-exchange", "x-routing-key", "x-cc",
     "x-acquired-count", "x-delivery-count",
-    "x-opt-amq-", "x-opt-ingress-time", "x-opt-rabbitmq-",
+    "x-opt-ingress-time",
+})  # fmt: skip
+NEVER_ANNOTATED_PREFIXES = (
+    "x-opt-delivery-",
+    "x-opt-ORIG-", "x-first-death-", "x-last-death-", "x-opt-redelivery",
+    "x-opt-amq-", "x-opt-rabbitmq-",
 )  # fmt: skip
 _LATEST = 2**63 - 1  # milliseconds
+
+
+def never_copied(name: str) -> bool:
+    """Return True if no copy may have this application property."""
+    return name in NEVER_COPIED or name.startswith(NEVER_COPIED_PREFIXES)
 
 
 def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: float) -> bytes:
@@ -175,7 +186,8 @@ def _annotations(delivery: AmqpDelivery, profile: AmqpProfile) -> Entries:
     return {
         name: entry
         for name, entry in found.items()
-        if not name.startswith(NEVER_ANNOTATED) and profile.takes_annotation(name, entry[1])
+        if not (name in NEVER_ANNOTATED or name.startswith(NEVER_ANNOTATED_PREFIXES))
+        and profile.takes_annotation(name, entry[1])
     }
 
 
@@ -190,7 +202,7 @@ def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
     }
     # The dead-letter properties come first, for the same reason.
     told = _entries({name: value for name, value in wanted.items() if name not in found})
-    return {name: entry for name, entry in (told | found).items() if not name.startswith(NEVER_COPIED)}
+    return {name: entry for name, entry in (told | found).items() if not never_copied(name)}
 
 
 def _kept_fields(delivery: AmqpDelivery, profile: AmqpProfile) -> dict[int, bytes]:

@@ -248,6 +248,11 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
 KEPT = {
     "x-tenant": "acme", "x-list": ["a", proton.int32(1), {proton.symbol("k"): True}], "x-basic-type": "order.created",
     "x-opt-mine": proton.ubyte(3), "x-opt-jms-reply-to": proton.byte(1), "x-opt-partition-key": "p",
+    # Each begins as one of those below.
+    "x-ccy": "EUR", "x-cc-email": "a@b", "x-exchange-rate": 1.5, "x-routing-keyword": "k", "x-delivery-counter": 7,
+    "x-deathdate": "d", "x-acquired-counter": 1, "x-opt-deaths-head": "d", "x-opt-to-types": "t",
+    "x-opt-jms-destiny": "d", "x-opt-routing-types": "t", "x-opt-ingress-times": 1,
+    "x-opt-ACTUAL-EXPIRY-DATE": "d", "x-qpid-not-valid-before-noon": "n",
 }  # fmt: skip
 ACTED_ON = [
     "x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-delivery-cron", "x-qpid-not-valid-before",
@@ -274,6 +279,14 @@ def test_a_copy_keeps_annotations_except_those_that_a_broker_acts_on(
     records = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders"}
     assert kept == (KEPT | records if profile is AmqpArtemis and not redrive else KEPT)
     assert type(kept["x-opt-mine"]) is proton.ubyte
+
+
+def test_a_copy_keeps_properties_whose_names_begin_as_those_that_a_broker_acts_on() -> None:
+    """A whole name is left out of a copy; a longer one, which is the producer's, stays."""
+    left_out = ["_AMQ_DUPL_ID", "scheduledJobId", "redeliveryDelay", "original-destination", "x-death"]
+    theirs = {f"{name}s": "v" for name in left_out}
+    copy = copy_of(delivery(message(properties=theirs | dict.fromkeys(left_out, "v"))), AmqpBrokerJ())
+    assert {name: copy.headers.get(name) for name in (*theirs, *left_out)} == theirs | dict.fromkeys(left_out)
 
 
 def test_a_handler_reads_annotations_and_changes_none() -> None:
