@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from redelivery import (
     ArtemisRedeliveryPolicy,
     ConfigurationError,
+    DeadLetterStrategy,
     RedeliveryPolicy,
     RedeliveryPolicyMap,
+    connect,
     parse_uri,
 )
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
 from redelivery.core.policy.delay_list import DelayListPolicy
-from redelivery.importers import to_uri_options
+from redelivery.importers import read, to_uri_options
 from redelivery.importers.toml_reader import read_toml
 from redelivery.importers.toml_writer import to_toml
+from redelivery.uri.joining import with_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -315,6 +318,19 @@ def test_a_limit_of_time_in_toml() -> None:
             ("topicPrefix", "topicPrefx"),
             "f:20: redelivery.deadLetterMap.<pattern>.<option> has an unknown option",
         ),
+        (
+            ('"LOST"', '["LOST"]'),
+            "f:16: deadLetters.deadLetterDestination must be a text, a number, true or false",
+        ),
+        (
+            ("= false", "= 1979-05-27"),
+            "f:17: deadLetters.processExpired must be a text, a number, true or false",
+        ),
+        (('"D."', '["D."]'), "f:20: deadLetters.map.topic://prices.*.topicPrefix must be a text, a number"),
+        (
+            ('"topic://prices.*"', "topic.prices"),
+            "f:18: deadLetters.map.topic.prices must be a text, a number",
+        ),
         (('."topic://prices.*"]', "]"), "f:19: deadLetters.map.strategy must be a table"),
         (('"activemq"', '"rabbit"'), "f:2: wildcards must be activemq, artemis, or a table"),
         (('"activemq"', '{delimiter = "**"}'), "f:2: an address' delimiter and wildcards must be three"),
@@ -349,3 +365,33 @@ def test_the_order_of_dead_letter_options_does_not_matter() -> None:
         ConfigurationError, match=r"^f:4: redelivery.deadLetterMap.queue://noise.discard needs"
     ):
         read_toml(text.replace('strategy = "discarding"', ""), "f")
+
+
+@pytest.mark.parametrize("file", ["f.toml", "f.xml"])
+def test_a_map_of_dead_letters(tmp_path: Path, file: str) -> None:
+    """A file's strategies are a map for `connect(dead_letters=…)`: the one that its options of a URI make."""
+    text = {
+        "f.toml": TOML,
+        "f.xml": (
+            '<core xmlns="urn:activemq:core"><address-settings><address-setting match="orders.#">'
+            "<dead-letter-address>D</dead-letter-address></address-setting></address-settings></core>"
+        ),
+    }
+    (tmp_path / file).write_text(text[file])
+    found = read(tmp_path / file)
+    assert found.dead_letter_map == parse_uri(with_options("memory://x", found.dead_letters)).dead_letters
+    with connect("memory://x", dead_letters=found.dead_letter_map) as connection:
+        strategies = connection.settings.dead_letters
+    name = "topic://prices.eur" if file == "f.toml" else "orders.eu"
+    assert strategies.strategy_for(name) != DeadLetterStrategy()
+
+
+def test_no_map_of_dead_letters(tmp_path: Path) -> None:
+    """A file without a strategy has no map, also if it has an option of the whole connection."""
+    path = tmp_path / "f.toml"
+    for text in (
+        "[default]\nmaximumRedeliveries = 1",
+        "[deadLetters]\nsendToDlqIfMaxRetriesExceeded = false",
+    ):
+        path.write_text(text)
+        assert read(path).dead_letter_map is None

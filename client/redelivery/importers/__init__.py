@@ -76,7 +76,10 @@ def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
     if imported.dead_letters:
         options = option_text(imported.dead_letters)
         log.warning(
-            "%s: dead letters: a policy map does not hold them; add %s to the URI", imported.file, options
+            "%s: dead letters: a policy map does not hold them; add %s to the URI, or give "
+            "connect(dead_letters=redelivery.importers.read(…).dead_letter_map)",
+            imported.file,
+            options,
         )
     return imported.policies
 

@@ -10,6 +10,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 __all__ = ["ClientSettings", "Imported", "Kind", "Note", "Notes", "Prefetch", "Value", "at_line"]
@@ -86,6 +87,18 @@ class Imported:
     """Notes, in the order of lines."""
     clients: ClientSettings = field(default_factory=ClientSettings, repr=False)
     """URLs and prefetch of a client's file; for `policy convert`."""
+
+    @property
+    def dead_letter_map(self) -> DeadLetterMap | None:
+        """Strategies of `dead_letters`, for `connect(dead_letters=…)`; None: the file has none.
+
+        Options of a connection as a whole, such as `redelivery.fallbackToDeadLetter`, are in `dead_letters` only.
+        """
+        from redelivery.uri.joining import with_options  # noqa: PLC0415
+        from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - the only reader of these options
+
+        settings = parse_uri(with_options("memory://file", self.dead_letters))
+        return settings.dead_letters if settings.has_dead_letters else None
 
 
 class Notes:

@@ -143,6 +143,12 @@ class _TomlReader:
                 ((*place, name), f"{DEAD_LETTER_MAP_PREFIX}{pattern}.{name}", given)
                 for name, given in self._table(options, place).items()
             ]
+        for key, _, given in named:
+            if not isinstance(given, str | int | float):
+                shown = option_values.shown(given)
+                raise self._error(
+                    key, f"{'.'.join(key)} must be a text, a number, true or false, not {shown}"
+                )
         found = {option: _as_text(given) for _, option, given in named}
         why = refusal(found)
         if why is not None:
