@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery import ConfigurationError, DeadLetterMap, Destination, RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.importers.activemq_policy import PolicyReader
 
 if TYPE_CHECKING:
@@ -193,9 +193,37 @@ def test_discarding(imported: Any) -> None:
     plugin = "<broker {}><plugins><discardingDLQBrokerPlugin {}/></plugins></broker>"
     every = imported(plugin.format(CORE, 'dropAll="true"'))
     assert every.dead_letters == {"redelivery.deadLetterStrategy": "discarding"}
-    some = imported(plugin.format(CORE, 'dropAll="false" dropOnly="A B"'))
+    some = imported(plugin.format(CORE, f'dropAll="false" dropOnly="A B" {KEPT}'))
     assert some.dead_letters == {"redelivery.deadLetterStrategy": "discarding", "redelivery.discard": "A B"}
-    assert imported(plugin.format(CORE, 'dropAll="false"')).dead_letters == {}
+
+
+TEMPORARY = ("temp-queue://t", "temp-topic://t")
+KEPT = 'dropTemporaryQueues="false" dropTemporaryTopics="off"'
+
+
+@pytest.mark.parametrize(
+    ("plugin", "dropped"),
+    [
+        ("", ("queue://A", "queue://C", *TEMPORARY)),
+        ('dropTemporaryQueues="false"', ("queue://A", "queue://C", *TEMPORARY)),
+        ('dropAll="false"', TEMPORARY),
+        ('dropAll="no" dropTemporaryQueues="true"', TEMPORARY),
+        ('dropAll="false" dropTemporaryQueues="false"', ("temp-topic://t",)),
+        ('dropAll="false" dropTemporaryTopics="false"', ("temp-queue://t",)),
+        ('dropAll="false" dropOnly="A B" reportInterval="5"', ("queue://A", *TEMPORARY)),
+        (f'dropAll="false" dropOnly="A B" {KEPT}', ("queue://A",)),
+        (f'dropAll="false" {KEPT}', ()),
+        ('dropAll="${unknown}"', ()),
+        ('dropAll="false" dropTemporaryQueues="${unknown}"', ("temp-topic://t",)),
+    ],
+)
+def test_what_the_plugin_drops(imported: Any, plugin: str, dropped: tuple[str, ...]) -> None:
+    """The plug-in's flags are true where they are absent, as in Classic's class; only an unknown value has a note."""
+    found = imported(f"<broker {CORE}><plugins><discardingDLQBrokerPlugin {plugin}/></plugins></broker>")
+    strategies = found.dead_letter_map or DeadLetterMap()
+    names = ("queue://A", "queue://C", *TEMPORARY)
+    assert tuple(n for n in names if strategies.strategy_for(n).drops(Destination.parse(n))) == dropped
+    assert [note.left_out for note in found.notes if "drop" in note.what] == [True] * plugin.count("$")
 
 
 def test_a_plugin_that_drops_all_against_its_words(imported: Any) -> None:
@@ -210,12 +238,18 @@ def test_a_plugin_that_drops_all_against_its_words(imported: Any) -> None:
 
 
 def test_a_plugin_and_strategies(imported: Any) -> None:
-    """A plugin that drops some dead letters cannot be said beside strategies: they count, and it is left out."""
-    plugin = '<plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="A B"/></plugins>'
+    """Beside strategies a plugin's names are left out, with a note; its temporary destinations are entries."""
     own = entry('queue="X"', "<individualDeadLetterStrategy/>")
-    found = imported(f"<broker {CORE}>{plugin}{own}</broker>")
+    plugin = f"<broker {CORE}><plugins><discardingDLQBrokerPlugin {{}}/></plugins>{own}</broker>"
+    found = imported(plugin.format(f'dropAll="false" dropOnly="A B" {KEPT}'))
     assert found.dead_letters == {"redelivery.deadLetterMap.X.strategy": "individual"}
     assert [note.what for note in found.notes if note.left_out] == ["the discardingDLQBrokerPlugin"]
+    found = imported(plugin.format('dropAll="false" dropTemporaryTopics="false"'))
+    assert found.dead_letters == {
+        "redelivery.deadLetterMap.X.strategy": "individual",
+        "redelivery.deadLetterMap.temp-queue://>.strategy": "discarding",
+    }
+    assert [note for note in found.notes if note.left_out] == []
 
 
 @pytest.mark.parametrize(

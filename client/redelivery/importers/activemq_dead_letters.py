@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.importers.dead_letter_uri import Strategy, carried, mapped
+from redelivery.importers.dead_letter_uri import SOME, Strategy, carried, mapped
 from redelivery.importers.imported import Value
 from redelivery.importers.setting_values import BOOLEANS, settled
 
@@ -26,13 +26,14 @@ _RENAMED = {"expiration": "deadLetterExpiration"}
 _DEFAULTS = {
     "processExpired": "true", "expiration": "0", "useQueueForQueueMessages": "true",
     "useQueueForTopicMessages": "true", "destinationPerDurableSubscriber": "false",
-    "sendToDlqIfMaxRetriesExceeded": "true", "fallbackToDeadLetter": "true",
-    "dropTemporaryTopics": "true", "dropTemporaryQueues": "true", "reportInterval": "1000",
+    "sendToDlqIfMaxRetriesExceeded": "true", "fallbackToDeadLetter": "true", "reportInterval": "1000",
 }  # fmt: skip
 """Values that need not be carried over, because they are the default on both sides."""
+_TEMPORARY = {"dropTemporaryQueues": "temp-queue://>", "dropTemporaryTopics": "temp-topic://>"}
+"""Options of the plugin that are true by default, and here false; and the destinations that they are about."""
 _AUDIT = ("enableAudit", "maxProducersToAudit", "maxAuditDepth")
 # Each suffix is added before its prefix, which can be empty only where there is a suffix.
-_ORDER = ("deadLetterStrategy", "deadLetterDestination", "discard", "queueSuffix", "topicSuffix")
+_ORDER = ("deadLetterStrategy", "deadLetterDestination", *SOME, "queueSuffix", "topicSuffix")
 
 
 def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes) -> dict[str, str]:
@@ -59,18 +60,29 @@ def dead_letters(root: Element, beans: Beans, reader: PolicyReader, notes: Notes
     if not kept:
         found = []
     # A plugin that drops everything precedes all strategies. One that drops some only must not replace a strategy.
-    drops_all = [plugin for plugin in plugins if "discard" not in plugin.options]
+    drops_all = [plugin for plugin in plugins if not any(name in plugin.options for name in SOME)]
     if drops_all:
         return carried(flags, notes, mapped(drops_all, notes))
     if found:
         for plugin in plugins:
-            notes.add(
-                plugin.line, "the discardingDLQBrokerPlugin",
-                "a strategy cannot both drop the dead letters of some names and have the strategies of this file; left "
-                "out: drop them with redelivery.deadLetterMap.<pattern>.deadLetter=discard",
-                left_out=True,
-            )  # fmt: skip
+            found += _beside_strategies(plugin, notes)
     return carried(flags, notes, mapped(found or plugins, notes))
+
+
+def _beside_strategies(plugin: Strategy, notes: Notes) -> list[Strategy]:
+    """Return what can be said of a plugin that drops some dead letters only, where there are strategies, too."""
+    if "discard" in plugin.options:
+        notes.add(
+            plugin.line, "the discardingDLQBrokerPlugin",
+            "a strategy cannot both drop the dead letters of some names and have the strategies of this file; left "
+            "out: drop them with redelivery.deadLetterMap.<pattern>.deadLetter=discard",
+            left_out=True,
+        )  # fmt: skip
+    return [
+        Strategy(pattern, plugin.line, {"deadLetterStrategy": plugin.options["deadLetterStrategy"]})
+        for name, pattern in _TEMPORARY.items()
+        if name in plugin.options and plugin.options[name].text == "true"
+    ]
 
 
 def _entry(
@@ -144,19 +156,23 @@ def _queue(item: Property, beans: Beans, notes: Notes) -> Value | None:
 
 
 def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy | None:
+    """Return a plugin as a strategy of all destinations; None: it drops nothing, or what it drops is left out."""
     options = {"deadLetterStrategy": Value("discarding", element.line)}
-    drops_all = True
+    # All three are true by default (`DiscardingDLQBrokerPlugin`).
+    flags: dict[str, Value | None] = dict.fromkeys(("dropAll", *_TEMPORARY), Value("true", element.line))
     for name, item in beans.properties(element).items():
         value = settled(name, item.value, notes)
-        if value is None:
-            continue
-        if name == "dropAll":
-            drops_all = BOOLEANS.get(value.text.lower(), value.text.lower()) != "false"
-        elif name == "dropOnly":
+        if name in flags:
+            flags[name] = None if value is None else _flag(value)
+        elif name == "dropOnly" and value is not None:
             options["discard"] = value
-        else:
+        elif value is not None:
             _put(options, name, value)
-    if drops_all and "discard" in options:
+    drops_all = flags.pop("dropAll")
+    if drops_all is None:
+        # Not known: a note says so, and nothing is dropped.
+        return None
+    if drops_all.text != "false" and "discard" in options:
         notes.add(
             options["discard"].line, f"dropOnly={options['discard'].text}",
             "has no effect while dropAll is true, its default: Classic drops every dead letter. Left out, and all are "
@@ -164,10 +180,15 @@ def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy
             left_out=True,
         )  # fmt: skip
         return None
-    if not drops_all and "discard" not in options:
-        # Classic drops messages of temporary destinations only.
-        return None
+    if drops_all.text == "false":
+        options |= {name: flag for name, flag in flags.items() if flag is not None and flag.text != "false"}
+        if not any(name in options for name in SOME):
+            return None
     return Strategy(None, element.line, _ordered(options))
+
+
+def _flag(value: Value) -> Value:
+    return Value(BOOLEANS.get(value.text.lower(), value.text.lower()), value.line)
 
 
 def _redelivery_plugin(element: Element, beans: Beans, notes: Notes) -> dict[str, Value]:

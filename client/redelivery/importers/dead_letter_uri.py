@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from redelivery.importers.imported import Notes
 
-__all__ = ["Strategy", "carried", "mapped", "refusal"]
+__all__ = ["SOME", "Strategy", "carried", "mapped", "refusal"]
 
 _PREFIX = "redelivery."
+SOME = ("dropTemporaryQueues", "dropTemporaryTopics", "discard")
+"""Options with which a strategy that discards drops some dead letters only."""
 
 
 def refusal(options: Mapping[str, str]) -> str | None:
@@ -112,8 +114,8 @@ def carried(
     for short, value in options.items():
         name = _named(short, pattern)
         group[name] = value.text
-        if name == strategy and "discard" in options:
-            # The strategy waits for its patterns: without them it would discard everything.
+        if name == strategy and any(each in options for each in SOME):
+            # The strategy waits for what it drops: without that it would discard everything.
             continue
         known = _PREFIX + short in OPTIONS
         why = refusal({**kept, **group}) if known else f"there is no such option here{_near(short)}"
