@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery import ConfigurationError, DeadLetterStrategy, RedeliveryPolicy, RedeliveryPolicyMap
 
 
 def at_once(deliveries: int) -> RedeliveryPolicy:
@@ -54,8 +54,22 @@ def test_queues_that_are_made_when_needed(imported: Any) -> None:
     ]  # fmt: skip
     found = imported(json.dumps({"nodeAutoCreationPolicies": nodes}, indent=1))
     assert found.policies == RedeliveryPolicyMap({"DLQ": at_once(0)}, default=at_once(10))
-    assert found.dead_letters == {"redelivery.deadLetterDestination": "queue://DLQ"}
+    assert found.dead_letters == {
+        "redelivery.deadLetterDestination": "queue://DLQ",
+        "redelivery.deadLetterMap.DLQ.strategy": "shared",
+    }
     assert [note.what for note in found.notes] == ["DLQ: maximumDeliveryAttempts=0", "pattern a\\..*"]
+
+
+@pytest.mark.parametrize("own", [{}, {"alternateExchange": "old"}, {"alternateBinding": "${unknown}"}])
+def test_a_queue_without_an_alternate_binding(imported: Any, own: dict[str, str]) -> None:
+    """An alternate binding is of its queue only: one without it does not get that of the queues made when needed."""
+    attributes = {"maximumDeliveryAttempts": 2, "alternateBinding": {"destination": "all.dead"}}
+    node = {"pattern": ".*", "nodeType": "queue", "attributes": attributes}
+    queue = {"name": "b", "maximumDeliveryAttempts": 3, **own}
+    read = imported(json.dumps({"queues": [queue], "nodeAutoCreationPolicies": [node]})).dead_letter_map
+    assert read.strategy_for("queue://b") == DeadLetterStrategy()
+    assert read.strategy_for("queue://made").destination == "queue://all.dead"
 
 
 def test_the_case_of_a_node_type(imported: Any) -> None:
@@ -101,6 +115,9 @@ def test_notes(imported: Any) -> None:
         (5, "d: no maximumDeliveryAttempts"),
         (6, "virtualHostInitialConfiguration=host.json"),
     ]
+    assert [note.what for note in found.notes if note.left_out] == [
+        "queue b.*", "maximumDeliveryAttempts=${n}", "virtualHostInitialConfiguration=host.json",
+    ]  # fmt: skip
     assert found.dead_letters == {
         "redelivery.deadLetterMap.c.destination": "queue://x",
         "redelivery.deadLetterMap.d.destination": "queue://y",

@@ -72,7 +72,9 @@ class _BrokerJReader:
         if key == "virtualHostInitialConfiguration" and isinstance(held, str):
             if not held.lstrip().startswith("{"):
                 if held.strip():
-                    self.notes.add(value.lines[key], f"{key}={held[:60]}", "other files are not read")
+                    self.notes.add(
+                        value.lines[key], f"{key}={held[:60]}", "other files are not read", left_out=True
+                    )
                 return
             held = parse_json(held, self.notes.file, value.lines[key])
         self.read(held, context, queue=key == "queues")
@@ -122,7 +124,7 @@ class _BrokerJReader:
             named.lines.update(held.lines)
             named["name"] = pattern.replace("\\.", ".")
             self._queue(named, context)
-        elif _MAXIMUM in held or _ALTERNATE in held:
+        elif any(name in held for name in (_MAXIMUM, _ALTERNATE, _OLD_ALTERNATE)):
             self.notes.add(
                 node.lines.get("pattern", node.line), f"pattern {pattern}",
                 "a regular expression is no pattern of destinations; left out", left_out=True,
@@ -157,6 +159,14 @@ class _BrokerJReader:
     def _dead_letters(
         self, held: JsonObject, name: str, policy: RedeliveryPolicy | None, pattern: str | None
     ) -> None:
+        options = self._binding(held, name, policy)
+        if options or pattern is not None:
+            # A queue without one does not get that of the queues that are made when needed.
+            line = held.lines.get(_ALTERNATE, held.line)
+            self.strategies.append(Strategy(pattern, line, options))
+
+    def _binding(self, held: JsonObject, name: str, policy: RedeliveryPolicy | None) -> dict[str, Value]:
+        """Return the alternate binding of a queue as options; empty: it has none that can be said here."""
         line = held.lines.get(_ALTERNATE, held.line)
         binding = held.get(_ALTERNATE)
         if isinstance(binding, str) and binding.lstrip().startswith("{"):
@@ -167,18 +177,17 @@ class _BrokerJReader:
                 held.lines.get(_OLD_ALTERNATE, line), f"{name}: {_OLD_ALTERNATE}={held[_OLD_ALTERNATE]}",
                 "an exchange of an old version, whose queues are not in this setting; left out", left_out=True,
             )  # fmt: skip
-            return
+            return {}
         target = binding.get("destination") if isinstance(binding, JsonObject) else binding
         if isinstance(target, str) and target:
             value = settled(_ALTERNATE, Value(target, line), self.notes)
-            if value is not None:
-                options = {"deadLetterDestination": Value(f"queue://{value.text}", line)}
-                self.strategies.append(Strategy(pattern, line, options))
-        elif policy is not None and policy.maximum_redeliveries >= 0:
+            return {} if value is None else {"deadLetterDestination": Value(f"queue://{value.text}", line)}
+        if policy is not None and policy.maximum_redeliveries >= 0:
             self.notes.add(
                 line, f"{name}: no {_ALTERNATE}",
                 "Broker-J discards messages over the limit; here they are dead-lettered",
             )  # fmt: skip
+        return {}
 
 
 def _is_queue(value: JsonObject) -> bool:
