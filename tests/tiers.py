@@ -60,6 +60,7 @@ DEAD_LETTERS = (
     "test_dead_letter",
     "test_fan_out",
     "test_frame_limits",
+    "test_imported_places",
     "test_jms_messages",
     "test_nonsense",
     "test_operators_settings",

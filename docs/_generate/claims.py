@@ -175,7 +175,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             '`dropAll` is imported. `dropOnly` without `dropAll="false"` drops everything on Classic: '
             "[a note, and exit code 3](policy-files.md#what-is-not-carried-over)",
             (
-                f"{_CLASSIC_XML}::test_discarding",
+                f"{_CLASSIC_XML}::test_discarding", f"{_CLASSIC_XML}::test_what_the_plugin_drops",
                 f"{_CLASSIC_XML}::test_a_plugin_that_drops_all_against_its_words",
             ),
         ),
@@ -359,10 +359,12 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "A", "`auto-create-dead-letter-resources` makes a queue for each address, with prefix and suffix",
             "works",
             "over AMQP a copy [is in that queue](dead-letter-routing.md#what-the-operator-has-set), read as "
-            "`native://DLA::QUEUE`; over STOMP the `individual` strategy, as which it is imported",
+            "`native://DLA::QUEUE`. The import names it for one address; many are left out, with exit code 3",
             (
                 f"{_OPERATORS}::test_artemis_own_dead_letter_address",
-                f"{_OWN_PLACES}::test_a_queue_for_each_address", f"{_ARTEMIS_XML}::test_dead_letters",
+                f"{_OWN_PLACES}::test_a_queue_for_each_address",
+                f"{_ARTEMIS_XML}::test_a_queue_for_each_address",
+                "integration/test_imported_places.py::test_the_brokers_queue_of_one_address",
             ),
         ),
         Claim(

@@ -14,11 +14,12 @@ BROKER = """<core xmlns="urn:activemq:core"><address-settings>
 <address-setting match="#"><dead-letter-address>LOST</dead-letter-address></address-setting>
 <address-setting match="orders.#"><redelivery-delay>5000</redelivery-delay>
  <redelivery-delay-multiplier>2</redelivery-delay-multiplier><max-redelivery-delay>15000</max-redelivery-delay>
- <max-delivery-attempts>5</max-delivery-attempts><expiry-address>E</expiry-address></address-setting>
+ <max-delivery-attempts>5</max-delivery-attempts><expiry-address>LOST</expiry-address></address-setting>
 <address-setting match="once"><max-delivery-attempts>1</max-delivery-attempts></address-setting>
 <address-setting match="ever"><max-delivery-attempts>-1</max-delivery-attempts></address-setting>
 </address-settings></core>"""
-NOTE = "note: broker.xml:5: expiry-address=E of orders.#: "
+CREATED = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+NOTE = "note: broker.xml:5: expiry-address=LOST of orders.#: "
 
 
 @pytest.fixture
@@ -82,6 +83,21 @@ def test_to_toml(cli: Any, broker: Path) -> None:
     assert RedeliveryPolicyMap.from_toml(written) == RedeliveryPolicyMap.from_artemis_xml(broker)
     again = cli("policy", "convert", "policies.toml", "--to", "toml")
     assert (again.code, again.out, again.err) == (0, ended.out, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("broker.xml", BROKER.replace(">LOST</expiry", ">EXPIRED</expiry")),
+        ("broker.xml", BROKER.replace("<dead-letter-address>", f"{CREATED}<dead-letter-address>")),
+        ("broker.json", '{"queues": [], "virtualHostInitialConfiguration": "host.json"}'),
+    ],
+    ids=["expired messages", "a queue for each address", "another file"],
+)
+def test_a_place_that_is_left_out(cli: Any, tmp_path: Path, name: str, text: str) -> None:
+    """Where something that decides a letter's place is left out, the exit code is 3."""
+    (tmp_path / name).write_text(text)
+    assert cli("policy", "convert", name).code == 3
 
 
 def test_to_uri(cli: Any, broker: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_broker_as_it_is_created(imported: Any) -> None:
         ),
         (
             settings(("a,b", "<dead-letter-address>DLA</dead-letter-address>")),
-            1, "dead-letter-address", "a,b: a URI's patterns cannot express this name; left out",
+            3, "dead-letter-address", "a,b: a URI's patterns cannot express this name; left out",
         ),
     ],
 )  # fmt: skip
@@ -156,12 +156,11 @@ def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None
 
 def test_each_address_has_its_own_dead_letter_address(imported: Any) -> None:
     """An entry has what Artemis merges for its addresses, for queues and topics; overlaps have their own."""
-    created = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
     found = imported(
         settings(
             ("#", "<dead-letter-address>DLQ</dead-letter-address>"),
             ("orders.#", "<dead-letter-address>orders.dead</dead-letter-address>"),
-            ("orders.auto", created),
+            ("orders.auto", CREATED),
             ("*.eu", "<dead-letter-address>eu.dead</dead-letter-address>"),
             ("plain", "<max-delivery-attempts>3</max-delivery-attempts>"),
         )
@@ -174,23 +173,81 @@ def test_each_address_has_its_own_dead_letter_address(imported: Any) -> None:
     for name, place in expected.items():
         for kind in ("queue", "topic"):
             assert read.strategy_for(f"{kind}://{name}").destination == f"queue://{place}", name
-    assert read.strategy_for("orders.auto").strategy == "individual"
+    assert read.strategy_for("orders.auto").destination == "native://orders.dead::DLQ.orders.auto"
 
 
-def test_dead_letters(imported: Any) -> None:
-    """A multicast dead-letter address is a topic; a queue for each address is the individual strategy."""
-    address = '<addresses><address name="DLA"><multicast/></address></addresses>'
-    dla = "<dead-letter-address>DLA</dead-letter-address>"
-    found = imported(settings(("#", dla), before=address))
-    assert found.dead_letters == {"redelivery.deadLetterDestination": "topic://DLA"}
-    created = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+DLA = "<dead-letter-address>DLA</dead-letter-address>"
+CREATED = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+
+
+def test_a_queue_for_each_address(imported: Any) -> None:
+    """The broker's queue of one address is its place, of queues and topics; those of many addresses are left out."""
     suffix = "<dead-letter-queue-prefix/><dead-letter-queue-suffix>.DLQ</dead-letter-queue-suffix>"
-    found = imported(settings(("#", dla + created + suffix)))
-    said = " ".join([*map("=".join, found.dead_letters.items()), *(note.what for note in found.notes)])
-    assert "redelivery.deadLetterStrategy=individual" in said
-    assert "redelivery.queueSuffix=.DLQ" in said
-    # Empty, and not the broker's own prefix.
-    assert found.dead_letters["redelivery.queuePrefix"] == ""
+    found = imported(
+        settings(
+            ("#", "<dead-letter-address>wide</dead-letter-address>"), ("auto.#", DLA + CREATED),
+            ("auto.x", ""), ("auto.y", suffix), ("z", DLA + CREATED + suffix), ("DLA", DLA + CREATED),
+        )
+    )  # fmt: skip
+    read = found.dead_letter_map
+    expected = {
+        "auto": None, "auto.x": None, "auto.y": "native://DLA::auto.y.DLQ", "z": "native://DLA::z.DLQ",
+        "DLA": "queue://DLA", "other": "queue://wide",
+    }  # fmt: skip
+    for kind in ("queue", "topic"):
+        strategies = {name: read.strategy_for(f"{kind}://{name}") for name in expected}
+        assert {name: strategy.destination for name, strategy in strategies.items()} == expected
+        assert {strategy.strategy for strategy in strategies.values()} == {"shared"}
+    (note,) = [note for note in found.notes if note.left_out]
+    assert (note.line, note.what) == (4, "auto-create-dead-letter-resources=true of auto.#")
+    assert "native://DLA::DLQ.ADDRESS" in note.why
+
+
+def test_a_queue_for_each_address_without_a_dead_letter_address(imported: Any) -> None:
+    """Artemis makes no queue where there is no dead-letter address: it drops the message, which a note says."""
+    found = imported(settings(("#", CREATED), ("a", CREATED)))
+    assert found.dead_letters == {}
+    assert [(note.what, note.left_out) for note in found.notes] == [("match=#", False), ("match=a", False)]
+
+
+@pytest.mark.parametrize(
+    ("queues", "place", "said"),
+    [
+        ('<queue name="a"/>', "native://DLA::a", None),
+        ('<queue name="a"><durable>true</durable></queue><queue name="f"><filter string="x"/></queue>',
+         "native://DLA::a", None),
+        ('<queue name="a"/><queue name="b"/>', "topic://DLA", "native://DLA::a, native://DLA::b"),
+        ("", "topic://DLA", "only its subscribers"),
+        ('<queue name="a"><durable>false</durable></queue>', "topic://DLA", "only its subscribers"),
+        ('<queue name="a" ring-size="5"/>', "topic://DLA", "only its subscribers"),
+        ('<queue name="a" purge-on-no-consumers="true"/>', "topic://DLA", "only its subscribers"),
+    ],
+)  # fmt: skip
+def test_a_multicast_dead_letter_address(imported: Any, queues: str, place: str, said: str | None) -> None:
+    """A multicast address with one queue that keeps each letter is that queue; any other is a topic, with a note."""
+    address = f'<addresses><address name="DLA"><multicast>{queues}</multicast></address></addresses>'
+    found = imported(settings(("#", DLA), before=address))
+    assert found.dead_letters == {"redelivery.deadLetterDestination": place}
+    notes = [note.why for note in found.notes if note.what == "address DLA"]
+    assert len(notes) == (said is not None)
+    assert said is None or said in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("wide", "own", "left_out"),
+    [
+        (DLA, "<expiry-address>E</expiry-address>", True),
+        (DLA, "<expiry-address>DLA</expiry-address>", False),
+        ("", f"{DLA}<expiry-address>DLA</expiry-address>", False),
+        (DLA, "<dead-letter-address>E</dead-letter-address><expiry-address>DLA</expiry-address>", True),
+        (DLA, "<expiry-address/>", False),
+    ],
+)
+def test_an_expiry_address(imported: Any, wide: str, own: str, left_out: bool) -> None:
+    """An expiry address is left out where it is another place than that of dead letters, which expired ones get."""
+    found = imported(settings(("#", wide), ("a", own)))
+    (note,) = [note for note in found.notes if note.what.startswith("expiry-address")]
+    assert (note.line, note.left_out) == (4, left_out)
 
 
 def test_wildcards_of_ones_own(imported: Any) -> None:

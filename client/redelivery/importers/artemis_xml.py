@@ -35,9 +35,9 @@ _DEAD = (
     "dead-letter-address", "auto-create-dead-letter-resources", "dead-letter-queue-prefix",
     "dead-letter-queue-suffix",
 )  # fmt: skip
+_EXPIRY = "expiry-address"
 _LEFT = {
     "send-to-dla-on-no-route": "the broker does it, for any consumer",
-    "expiry-address": "a message that expires here is dead-lettered, or dropped by redelivery.processExpired=false",
     "no-expiry": "expiry is the broker's",
 }
 
@@ -158,7 +158,7 @@ def _options(element: Element, notes: Notes) -> dict[str, Value]:
     found: dict[str, Value] = {}
     where = f"of {element.attributes.get('match', '')}"
     for child in element.children:
-        if child.tag in _POLICY or child.tag in _DEAD:
+        if child.tag in (*_POLICY, *_DEAD, _EXPIRY):
             value = settled(child.tag, Value(child.text, child.line), notes)
             if child.tag in found:
                 notes.add(child.line, f"{child.tag} {where}", "given again; this one counts")
@@ -250,30 +250,28 @@ def _policy(merged: dict[str, Value], notes: Notes) -> ArtemisRedeliveryPolicy:
 def _dead_letters(
     root: Element, settings: dict[str, _Setting], wildcards: ArtemisWildcards, notes: Notes
 ) -> dict[str, str]:
-    multicast = {
-        element.attributes.get("name", "")
-        for element in root.walk()
-        if element.tag == "address" and element.child("multicast") and not element.child("anycast")
-    }
+    merged = _merged(settings, _DEAD, wildcards, notes)
+    places = _places(root, {given[_DEAD[0]].text for given in merged.values() if _DEAD[0] in given}, notes)
     strategies = {
-        text: _strategy(text, merged, multicast, notes)
-        for text, merged in _merged(settings, _DEAD, wildcards, notes).items()
+        text: _strategy(AddressMatch(text, wildcards=wildcards), given, places, notes)
+        for text, given in merged.items()
     }
-    differences: list[str] = []
-    default, entries = classic_entries(strategies, {}, wildcards, differences, ("queue", "topic"))
-    for each in differences:
-        notes.add(1, "dead-letter-address", each, left_out=True)
-    dead = [setting for setting in settings.values() if _DEAD[0] in setting.options]
-    anywhere = {setting.match.text for setting in dead}
-    wild = [setting.match for setting in dead if setting.match.wildcard]
+    unsaid: dict[str, str] = {}
+    default, entries = classic_entries(strategies, {}, wildcards, unsaid, ("queue", "topic"))
+    for match, why in unsaid.items():
+        given = merged[match]
+        line = given[_DEAD[0]].line if _DEAD[0] in given else _line(given)
+        notes.add(line, _DEAD[0], f"{match}: {why}", left_out=True)
+    wide = [one for one in settings.values() if _DEAD[0] in one.options and one.match.wildcard]
     for setting in settings.values():
-        text = setting.match.text
-        covered = text in anywhere or any(match.includes(setting.match) for match in wild)
-        if not covered and any(name in _POLICY for name in setting.options):
+        address = _address_of(setting, wide)
+        if not address and any(name in (*_POLICY, *_DEAD) for name in setting.options):
             notes.add(
                 setting.line, f"match={setting.match.text}",
                 "without a dead-letter-address Artemis drops a poison message; here it is dead-lettered",
             )  # fmt: skip
+        if _EXPIRY in setting.options:
+            _expiry(setting, address, notes)
     found: list[tuple[str | None, dict[str, Value]]] = [(None, default), *entries.items()]
     return mapped([Strategy(pattern, _line(options), options) for pattern, options in found], notes)
 
@@ -282,24 +280,94 @@ def _line(options: dict[str, Value]) -> int:
     return min((value.line for value in options.values()), default=0)
 
 
-def _strategy(match: str, given: dict[str, Value], multicast: set[str], notes: Notes) -> dict[str, Value]:
-    address = given.get("dead-letter-address")
-    creates = given.get("auto-create-dead-letter-resources")
-    if creates is not None and creates.text.lower() == "true":
-        prefix = given.get("dead-letter-queue-prefix", Value("DLQ.", creates.line))
-        suffix = given.get("dead-letter-queue-suffix", Value("", creates.line))
+def _address_of(setting: _Setting, wide: Collection[_Setting]) -> str:
+    """Return the dead-letter address of a setting, or of the nearest of those of many addresses; empty: none."""
+    nearest: _Setting | None = setting
+    if _DEAD[0] not in setting.options:
+        wider = [one for one in wide if one.match.includes(setting.match)]
+        nearest = max(wider, key=lambda one: one.match.rank, default=None)
+    return "" if nearest is None else nearest.options[_DEAD[0]].text
+
+
+def _expiry(setting: _Setting, dead_letter_address: str, notes: Notes) -> None:
+    """Note an expiry address: it decides the place of messages that expire at a client, too, and here it does not."""
+    value = setting.options[_EXPIRY]
+    other = value.text not in ("", dead_letter_address)
+    notes.add(
+        value.line, f"{_EXPIRY}={value.text} of {setting.match.text}",
+        "the broker follows it in its queues; a message that expires while a client holds it is dead-lettered here"
+        + (", to another place than this address" if other else "")
+        + ", or dropped by redelivery.processExpired=false" + ("; left out" if other else ""),
+        left_out=other,
+    )  # fmt: skip
+
+
+def _places(root: Element, addresses: Collection[str], notes: Notes) -> dict[str, str]:
+    """Return the destinations of those of these addresses that the file makes multicast, by address.
+
+    One whose only queue keeps each message is that queue: a tool finds letters in queues, and not in a topic.
+    """
+    found: dict[str, str] = {}
+    for element in root.walk():
+        multicast, name = element.child("multicast"), element.attributes.get("name", "").strip()
+        if (
+            element.tag != "address"
+            or name not in addresses
+            or multicast is None
+            or element.child("anycast") is not None
+        ):
+            continue
+        names = [queue.attributes.get("name", "").strip() for queue in multicast.children if _keeps(queue)]
+        if len(names) == 1 and names[0]:
+            found[name] = f"native://{name}::{names[0]}"
+            continue
+        found[name] = f"topic://{name}"
+        each = ", ".join(f"native://{name}::{queue}" for queue in names)
         notes.add(
-            creates.line, f"{_DEAD[1]}=true of {match}",
-            f"a copy goes to an address of that name, not to a queue {prefix.text}… of the dead-letter-address",
+            element.line, f"address {name}",
+            "multicast: each of its queues and subscribers gets a dead letter; look at them as " + each if each else
+            "multicast, and no queue of this file keeps each of its messages: only its subscribers get a dead letter",
         )  # fmt: skip
-        options = {"deadLetterStrategy": Value("individual", creates.line)}
-        for kind in ("queue", "topic"):
-            if suffix.text:
-                options[f"{kind}Suffix"] = suffix
-            # An empty prefix needs the suffix; it is not the broker's own.
-            options[f"{kind}Prefix"] = prefix
-        return options
+    return found
+
+
+def _keeps(queue: Element) -> bool:
+    """Return True if an element is a queue that keeps each message until somebody consumes it."""
+    durable, given = queue.child("durable"), queue.attributes
+    return (
+        queue.tag == "queue"
+        and (durable is None or durable.text.lower() != "false")
+        and queue.child("filter") is None
+        and given.get("enabled", "true").lower() != "false"
+        and given.get("purge-on-no-consumers", "false").lower() != "true"
+        and given.get("last-value", "false").lower() != "true"
+        and not {"ring-size", "last-value-key"} & given.keys()
+    )
+
+
+def _strategy(
+    match: AddressMatch, given: dict[str, Value], places: dict[str, str], notes: Notes
+) -> dict[str, Value]:
+    address = given.get(_DEAD[0])
+    creates = given.get(_DEAD[1])
     if address is None or not address.text:
         return {}
-    kind = "topic" if address.text in multicast else "queue"
-    return {"deadLetterDestination": Value(f"{kind}://{address.text}", address.line)}
+    # Artemis makes no queue for the letters of the dead-letter address itself.
+    if creates is None or creates.text.lower() != "true" or match.text == address.text:
+        return {
+            "deadLetterDestination": Value(places.get(address.text, f"queue://{address.text}"), address.line)
+        }
+    prefix = given.get(_DEAD[2], Value("DLQ.", creates.line)).text
+    suffix = given.get(_DEAD[3], Value("", creates.line)).text
+    if match.wildcard:
+        notes.add(
+            creates.line, f"{_DEAD[1]}=true of {match.text}",
+            f"a queue {prefix}ADDRESS{suffix} for each of many addresses cannot be said here; left out. Where no place "
+            "is named, a client that may ask the broker for its own settings follows them; else name the place of an "
+            f"address as native://{address.text}::{prefix}ADDRESS{suffix}",
+            left_out=True,
+        )  # fmt: skip
+        return {}
+    return {
+        "deadLetterDestination": Value(f"native://{address.text}::{prefix}{match.text}{suffix}", address.line)
+    }

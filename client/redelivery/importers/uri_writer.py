@@ -156,20 +156,23 @@ def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Pol
     entries = dict(policies.entries)
     if wildcards is None:
         return policies.default, entries
-    return classic_entries(entries, policies.default, wildcards, differences, (*_KINDS, "native"))
+    unsaid: dict[str, str] = {}
+    found = classic_entries(entries, policies.default, wildcards, unsaid, (*_KINDS, "native"))
+    differences += [f"{match}: {why}" for match, why in unsaid.items()]
+    return found
 
 
 def classic_entries(
     entries: Mapping[str, T],
     default: T,
     wildcards: ArtemisWildcards,
-    differences: list[str],
+    unsaid: dict[str, str],
     kinds: Sequence[str],
 ) -> tuple[T, Mapping[str, T]]:
     """Return values by Artemis' address-setting matches as the default and values by Classic's patterns.
 
     `kinds`: of the destinations that get an entry; `native` only for an address without wildcards. What cannot be said
-    with Classic's patterns is added to `differences`.
+    with Classic's patterns is added to `unsaid`: the reason by its match.
     """
     matches, _ = with_overlaps(list(entries), wildcards)
     ranked = [AddressMatch(text, place, wildcards) for place, text in enumerate(entries)]
@@ -193,21 +196,21 @@ def classic_entries(
         changes = any(held != value for held in around or [default])
         native = "native" in kinds and not match.wildcard and value != default
         named = [*(plain if changes else ()), *(["native"] if native else ())]
-        _add(match, value, named, found, differences)
+        _add(match, value, named, found, unsaid)
     return default, found
 
 
 def _add(
-    match: AddressMatch, value: T, kinds: list[str], found: dict[str, T], differences: list[str]
+    match: AddressMatch, value: T, kinds: list[str], found: dict[str, T], unsaid: dict[str, str]
 ) -> None:
     delimiter, one, many = match.wildcards
     words = match.text.split(delimiter)
     if not kinds:
         return
     if match.wildcard and delimiter != ".":
-        differences.append(f"{match.text}: a URI's patterns have . between words; left out")
+        unsaid[match.text] = "a URI's patterns have . between words; left out"
     elif any(c in word for word in words if word not in (one, many) for c in "*>?,") or "" in words:
-        differences.append(f"{match.text}: a URI's patterns cannot express this name; left out")
+        unsaid[match.text] = "a URI's patterns cannot express this name; left out"
     else:
         name = delimiter.join({one: "*", many: ">"}.get(word, word) for word in words)
         found.update({f"{kind}://{name}": value for kind in kinds})
