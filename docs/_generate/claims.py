@@ -26,6 +26,7 @@ _OPERATORS = "integration/test_operators_settings.py"
 _OWN_PLACES = "integration/test_artemis_own_places.py"
 _CLAIMS = "tests/driver/test_claims.py"
 _DROPPING = "tests/driver/test_dead_letter_strategies.py"
+_PLACES = "tests/driver/test_dead_letter_places.py"
 _CLASSIC_XML = "tests/importers/test_activemq_xml.py"
 _ARTEMIS_XML = "tests/importers/test_artemis_xml.py"
 _ARTEMIS = "tests/core/test_artemis_policy.py"
@@ -145,10 +146,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "C", "A dead letter that expires into a dead-letter queue with expiration can circulate", "works",
-            "no consumer gets its own dead letters: it is refused, or stops",
+            "no consumer gets its own dead letters, also by way of others of its connection: it is refused, or stops",
             (
                 f"{_CLAIMS}::test_a_dead_letter_that_expires_does_not_circulate",
                 f"{_DROPPING}::test_a_consumer_of_its_own_dead_letters_is_refused",
+                f"{_PLACES}::test_consumers_whose_dead_letters_go_in_a_circle_are_refused",
             ),
         ),
         Claim(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,8 @@ from redelivery import Classifier, ConfigurationError, DeadLetterMap, DeadLetter
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
+    from tests.driver.twins import Twin
+
     from redelivery import Message
 
 ONCE = redelivery.RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
@@ -63,8 +66,16 @@ def test_refused_places() -> None:
         with pytest.raises(ConfigurationError, match="dead_letter must be one queue"):
             connection.listen("orders.eu", fails, dead_letter="a,b")
         for name, options, whose in (
-            ("orders.dead", {}, "connection: to read"),
-            ("orders.*", {}, "connection: to read"),
+            (
+                "orders.dead",
+                {},
+                r"connection \(redelivery.deadLetterMap.queue://orders.>.destination\): to read",
+            ),
+            (
+                "orders.*",
+                {},
+                r"connection \(redelivery.deadLetterMap.queue://orders.>.destination\): to read",
+            ),
             ("a", {"dead_letter": "a"}, "consumer: name another"),
             ("a", {"errors": Classifier().poison(KeyError, to="a")}, "rule for exceptions: give"),
             ("a", {"errors": Classifier().poison(KeyError, to="native://a")}, "rule for exceptions: give"),
@@ -85,8 +96,17 @@ def test_places_in_a_circle_are_refused() -> None:
         default=DeadLetterStrategy(destination="end"),
     )
     with MemoryBroker() as broker, redelivery.connect(broker.uri, dead_letters=circle) as connection:
-        for name, told in (("a", "go to queue://b, and those of queue://b back"), ("c", "go to queue://a")):
-            with pytest.raises(ConfigurationError, match=told):
+        for name, told in (
+            (
+                "a",
+                "those of queue://a to queue://b (redelivery.deadLetterMap.queue://a.destination), those of queue://b",
+            ),
+            (
+                "c",
+                "those of queue://c to queue://a (redelivery.deadLetterMap.queue://c.destination), those of queue://a",
+            ),
+        ):
+            with pytest.raises(ConfigurationError, match=re.escape(told)):
                 connection.consumer(name)
         for name in ("end", "x"):
             connection.consumer(name)
@@ -119,9 +139,156 @@ def test_a_circle_through_individual_places_is_refused(
     with (
         MemoryBroker() as broker,
         redelivery.connect(broker.uri, dead_letters=places) as connection,
-        pytest.raises(ConfigurationError, match="circulates for ever"),
+        pytest.raises(ConfigurationError, match="would circulate for ever"),
     ):
         connection.consumer("a")
+
+
+def invalid(place: str) -> Classifier:
+    return Classifier().poison(KeyError, to=place)
+
+
+INDIVIDUAL = "redelivery.deadLetterStrategy=individual"
+
+
+@pytest.mark.parametrize(
+    ("options", "consumers", "told"),
+    [
+        (
+            "",
+            [("a", {}), ("DLQ", {"dead_letter": "a"})],
+            "those of queue://DLQ to queue://a (dead_letter=), those of queue://a to queue://DLQ (by default); name",
+        ),
+        (
+            "",
+            [("DLQ", {"dead_letter": "a"}), ("a", {})],
+            "those of queue://a to queue://DLQ (by default), those of",
+        ),
+        (
+            "",
+            [("a", {"errors": invalid("b")}), ("b", {"errors": invalid("a")})],
+            "those of queue://b to queue://a (errors=), those of queue://a to queue://b (errors=)",
+        ),
+        (
+            "",
+            [("a", {"dead_letter": "b"}), ("b", {"dead_letter": "c"}), ("c", {"dead_letter": "a"})],
+            "queue://b to",
+        ),
+        (
+            "redelivery.deadLetterDestination=b",
+            [("a", {}), ("b", {"dead_letter": "a"})],
+            "to queue://b (redelivery.deadLetterDestination)",
+        ),
+        (
+            "redelivery.deadLetterMap.a.destination=b",
+            [("a", {}), ("b", {"dead_letter": "a"})],
+            "to queue://b (redelivery.deadLetterMap.queue://a.destination)",
+        ),
+        # A wildcard, and places that are named after the message's own queue.
+        (
+            "",
+            [("a.*", {"dead_letter": "b"}), ("b", {"dead_letter": "a.x"})],
+            "those of queue://b to queue://a.x",
+        ),
+        (
+            INDIVIDUAL,
+            [("a.*", {}), ("DLQ.a.x", {"dead_letter": "a.x"})],
+            "those of queue://a.x to queue://DLQ.a.x",
+        ),
+        (
+            INDIVIDUAL,
+            [("DLQ.a.x", {"dead_letter": "a.x"}), ("a.*", {})],
+            "those of queue://a.* to queue://DLQ.a.*",
+        ),
+        # No consumer here has `a` or `b`: the map says where their dead letters go.
+        (
+            "redelivery.deadLetterMap.a.destination=b&redelivery.deadLetterMap.b.destination=c",
+            [("c", {"dead_letter": "a"})],
+            "those of queue://b to queue://c (redelivery.deadLetterMap.queue://b.destination); name",
+        ),
+        (
+            "",
+            [("a", {"dead_letter": "topic://b"}), ("topic://b", {"dead_letter": "a"})],
+            "those of topic://b to",
+        ),
+        (
+            "",
+            [("a", {"dead_letter": "native://b"}), ("b", {"dead_letter": "a"})],
+            "to native://b (dead_letter=)",
+        ),
+    ],
+)
+def test_consumers_whose_dead_letters_go_in_a_circle_are_refused(
+    twin: Twin, options: str, consumers: list[tuple[str, dict[str, Any]]], told: str
+) -> None:
+    """The last consumer of a circle does not begin, whatever names its steps; the error has each of them."""
+    connection = twin.connect(f"?{options}" if options else "", policies=ONCE)
+    *before, (name, given) = consumers
+    for each, its in before:
+        twin.call(connection.consumer(each, **its))
+    with pytest.raises(ConfigurationError, match="would circulate for ever") as refused:
+        twin.call(connection.consumer(name, **given))
+    assert told in str(refused.value)
+    # The refused one is no part of the connection: with another place it begins.
+    twin.call(connection.consumer(name, dead_letter="elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("options", "consumers"),
+    [
+        (
+            "",
+            [
+                ("a", {"dead_letter": "b"}),
+                ("b", {"dead_letter": "c"}),
+                ("c", {}),
+                ("DLQ", {"dead_letter": "again"}),
+            ],
+        ),
+        # The letters of each queue behind the wildcard go to that queue's own place.
+        (INDIVIDUAL, [("DLQ.b.x", {"dead_letter": "a.x"}), ("a.*", {})]),
+        (
+            "redelivery.deadLetterStrategy=discarding&redelivery.discard=a",
+            [("a", {}), ("DLQ", {"dead_letter": "a"})],
+        ),
+        ("redelivery.deadLetter=discard", [("a", {}), ("DLQ", {"dead_letter": "a"})]),
+        # What the map says of a queue that is consumed here without it does not count.
+        (
+            "redelivery.deadLetterMap.b.destination=a",
+            [("b", {"dead_letter": "end"}), ("a", {"dead_letter": "b"})],
+        ),
+        # Names that would grow without an end are no circle of the consumer that only leads to them.
+        (
+            "redelivery.deadLetterMap.b.strategy=individual&redelivery.deadLetterMap.DLQ.>.strategy=individual",
+            [("b", {})],
+        ),
+    ],
+)
+def test_a_chain_that_ends_is_no_circle(
+    twin: Twin, options: str, consumers: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """Consumers of others' dead letters begin, if their own do not come back."""
+    connection = twin.connect(f"?{options}" if options else "", policies=ONCE)
+    for name, given in consumers:
+        twin.call(connection.consumer(name, **given))
+
+
+def test_a_closed_consumer_is_no_part_of_a_circle(twin: Twin) -> None:
+    """Once a consumer has ended, another one may send its dead letters there."""
+    connection = twin.connect(policies=ONCE)
+    first = twin.call(connection.consumer("a"))
+    twin.call(first.close())
+    twin.call(connection.consumer("DLQ", dead_letter="a"))
+
+
+def test_listeners_in_a_circle_end_the_run() -> None:
+    """The listener that closes the circle is refused when it starts: no message is handled for ever."""
+    with MemoryBroker() as broker, redelivery.connect(broker.uri, policies=ONCE) as connection:
+        connection.send("a", "body")
+        connection.listen("a", fails)
+        connection.listen("DLQ", fails, dead_letter="a")
+        with pytest.raises(ConfigurationError, match="would circulate for ever"):
+            connection.run(until_idle=0.0)
 
 
 def test_a_rule_for_exceptions_does_not_hinder_a_transacted_session() -> None:

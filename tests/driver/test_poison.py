@@ -179,7 +179,7 @@ def test_a_cut_while_poisoning_keeps_the_verdict(twin: Twin) -> None:
 def test_a_consumer_of_the_dead_letters_must_send_its_own_elsewhere(twin: Twin) -> None:
     """A consumer of the DLQ is refused, unless another dead-letter destination is named."""
     connection = twin.connect()
-    with pytest.raises(ConfigurationError, match="to read the dead letters, add"):
+    with pytest.raises(ConfigurationError, match="to read the dead letters, give this consumer"):
         twin.call(connection.consumer("DLQ"))
     other = twin.connect("?redelivery.deadLetterDestination=hopeless")
     consumer = twin.call(other.consumer("DLQ"))

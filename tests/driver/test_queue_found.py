@@ -7,16 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 import redelivery
 import redelivery_memory.adapter
 import redelivery_memory.server
-from redelivery import events
+from redelivery import ConfigurationError, events
 from redelivery.adapter import Subscribed
 from redelivery.core.events import TakenBack
 from redelivery_memory.adapter import CAPABILITIES
 
 if TYPE_CHECKING:
-    import pytest
     from tests.driver.twins import Twin
 
 CAUTION = "by its arguments the broker drops a message after 20 lost connections"
@@ -43,6 +44,37 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
     lines = [each.getMessage() for each in caplog.records if CAUTION in each.getMessage()]
     assert lines == [f"queue://orders: {CAUTION}", f"queue://bills: {CAUTION}"]
     assert [each.text for each in shown if isinstance(each, events.QueueCaution)] == [CAUTION, CAUTION]
+
+
+@pytest.mark.parametrize("broker_decides", [False, True])
+def test_what_an_option_may_lose_is_said_of_topics_that_are_not_copied(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, broker_decides: bool
+) -> None:
+    """Where the broker drops what no dead-letter address takes, it does so with a topic's messages, too."""
+    able = replace(CAPABILITIES, ack_caution=CAUTION, poison_on_request=broker_decides)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    twin.call(twin.connect("?redelivery.deadLetter=ack").consumer("topic://news"))
+    lines = [each.getMessage() for each in caplog.records if CAUTION in each.getMessage()]
+    assert lines == [f"topic://news: {CAUTION}"] * broker_decides
+
+
+def test_a_place_of_the_brokers_own_that_closes_a_circle_ends_its_consumer(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer whose dead letters the broker's settings put before one that sends them back is refused."""
+    able = replace(CAPABILITIES, tells_dead_letters=True, poison_persistent=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    found(
+        monkeypatch,
+        tells_dead_letters=True,
+        dead_letter_destination="queue://DLA",
+        own_dead_letters="the setting",
+    )
+    connection = twin.connect()
+    twin.call(connection.consumer("DLA", dead_letter="orders"))
+    with pytest.raises(ConfigurationError, match=r"those of queue://orders to queue://DLA \(the setting\)"):
+        twin.call(connection.consumer("orders"))
+    twin.call(connection.consumer("orders", dead_letter="elsewhere"))
 
 
 def test_what_an_option_may_lose_is_a_warning(

@@ -125,7 +125,7 @@ class Engine:
         self._history = MessageHistory(RECALL + credit + max_parked)
         self._recent = RecentAccepts(RECALL + credit + max_parked)
         self._flow = CreditWindow(consumer, credit, max_parked, pace)
-        self._rescheduling = rescheduling
+        self.dead_letters, self._rescheduling = dead_letters, rescheduling
         known = self._history, self.counts, self._flow
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
         self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)

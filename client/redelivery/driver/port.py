@@ -297,7 +297,7 @@ class ConnectionPort:
             hooks,
             wire_of=partial(wire_of, parts.adapter, self.settings.scheme),
         )
-        self._driver.open_consumers.add(dispatcher)
+        self._driver.open_consumers.add(dispatcher, self._driver.capabilities)
         await_subscription(self._driver, dispatcher, parts.clock)
         return dispatcher
 

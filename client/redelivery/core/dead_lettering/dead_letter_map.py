@@ -87,18 +87,22 @@ class DeadLetterMap:
 
         One for one queue or topic; for a wildcard all whose pattern has a name in common with it, and the default.
         """
+        return (strategy for _, strategy in self.entries_serving(source))
+
+    def entries_serving(self, source: Destination) -> Iterator[tuple[str | None, DeadLetterStrategy]]:
+        """Yield the strategies of `serving`, each with its pattern; None: it is the default."""
         if not is_pattern(source):
-            yield self.strategy_for(source)
+            yield self.pattern_for(source), self.strategy_for(source)
             return
         default = True
         for pattern, strategy in self._entries:
             members = Destination.parse(pattern).members
             if any(overlap(source, one) for one in members):
-                yield strategy
+                yield pattern, strategy
             # Where a pattern has all names of the source, no message gets the default.
             default = default and not any(includes(one, source) for one in members)
         if default:
-            yield self._default
+            yield None, self._default
 
     def __iter__(self) -> Iterator[DeadLetterStrategy]:
         """Go through all strategies; the default is the last."""

@@ -6,7 +6,7 @@ Rule: where the arrival of a dead letter in the broker's queue is not certain, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
@@ -20,7 +20,7 @@ from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
@@ -35,6 +35,7 @@ __all__ = [
     "OWN_HEADERS",
     "WHOLE",
     "DeadLetterRouting",
+    "Way",
     "arrived_whole",
     "copy_of",
     "dead_letter_headers",
@@ -69,6 +70,13 @@ OWN_HEADERS = frozenset({
 })  # fmt: skip
 
 
+class Way(NamedTuple):
+    """Where dead letters go: a place, or a pattern of places; and the option or argument that names it."""
+
+    place: Destination
+    by: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterRouting:
     """Handling of poison and expired messages of one consumer, as the user configured it.
@@ -100,9 +108,13 @@ class DeadLetterRouting:
 
     def serving(self) -> tuple[DeadLetterStrategy, ...]:
         """Return the strategies that can serve messages of this consumer: several behind a wildcard."""
-        if self.source is None:
-            return (self._own(self.strategies.default),)
-        return tuple(self._own(strategy) for strategy in self.strategies.serving(self.source))
+        return tuple(strategy for _, strategy in self.entries(self.source))
+
+    def entries(self, source: Destination | None) -> Iterator[tuple[str | None, DeadLetterStrategy]]:
+        """Yield the strategies that can serve messages of a destination, with the map's pattern; None: the default."""
+        default = [(None, self.strategies.default)]
+        found = default if source is None else self.strategies.entries_serving(source)
+        yield from ((pattern, self._own(strategy)) for pattern, strategy in found)
 
     def _own(self, strategy: DeadLetterStrategy) -> DeadLetterStrategy:
         """Return a strategy with the destination that was chosen for this consumer."""
@@ -127,6 +139,43 @@ class DeadLetterRouting:
         if self.source is None or self.source.kind == "native" or is_pattern(self.source):
             return None
         return str(strategy.individual_place(self.source, capabilities, self.subscriber))
+
+    def ways(
+        self, capabilities: Capabilities, arrived: Destination | None = None, *, told: bool = True
+    ) -> Iterator[Way]:
+        """Yield where dead letters of this consumer go, and what names the place.
+
+        `arrived`: of those that came to this destination; None: of all. `told`: True: the place that the broker's own
+        settings decide is known, and in the capabilities.
+        """
+        yield from (Way(Destination.parse(place), "errors=") for place in self.also)
+        source = self.source
+        if source is None:
+            return
+        own = arrived if arrived is not None and is_pattern(source) else source
+        for pattern, strategy in self.entries(own):
+            if strategy.keeps_nothing or (strategy.strategy == "discarding" and strategy.drops(own)):
+                continue
+            if strategy.individual and own.kind != "native":
+                place = strategy.individual_place(own, capabilities, self.subscriber)
+            elif strategy.individual or (not told and self.follows(strategy, capabilities)):
+                continue
+            else:
+                place = Destination.parse(strategy.destination or capabilities.dead_letter_destination)
+            yield Way(place, self.named_by(pattern, strategy, capabilities))
+
+    def named_by(self, pattern: str | None, strategy: DeadLetterStrategy, capabilities: Capabilities) -> str:
+        """Return the option or argument that names the place of an entry of `entries`."""
+        if self.chosen is not None:
+            return "dead_letter="
+        if pattern is not None:
+            option = "strategy=individual" if strategy.individual else "destination"
+            return f"redelivery.deadLetterMap.{pattern}.{option}"
+        if strategy.individual:
+            return "redelivery.deadLetterStrategy=individual"
+        if strategy.destination is not None:
+            return "redelivery.deadLetterDestination"
+        return capabilities.own_dead_letters or "by default"
 
     def destination_for(self, destination: str, capabilities: Capabilities) -> str:
         """Return the dead-letter destination of messages sent to `destination`, qualified."""
@@ -256,7 +305,7 @@ class DeadLetterRouting:
         # A destination chosen by the user is reached by a copy only: the broker's own acknowledgement has its own.
         return partial or asked or (capabilities.own_poison == "first" and not self._copies_always(strategy))
 
-    def consumes(self, place: str) -> bool:
+    def consumes(self, place: str | Destination) -> bool:
         """Return True if a copy sent to this place would be delivered to the consumer that sends it.
 
         A native address can be the queue of that name; and on Artemis a queue's address sends to all of its queues.

@@ -357,5 +357,5 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """Make the dispatcher of a new consumer. `workers`: of its listener; 0: the application pulls from it."""
         dispatcher = new_dispatcher(self._parts, destination, options, session_state, workers)
         self._pauses.begin(dispatcher)
-        self._driver.open_consumers.add(dispatcher)
+        self._driver.open_consumers.add(dispatcher, self._driver.capabilities)
         return dispatcher

@@ -359,6 +359,7 @@ class ConnectionDriver:
             # The connection was lost; after the reconnect the consumer is subscribed again.
             return
         self.browsers.subscribed(event)
+        event = self._told(event)
         if self._passes(event):
             return
         with self._lock:
@@ -381,6 +382,17 @@ class ConnectionDriver:
             # The driver's thread unsubscribes: the broker may have made a part of the subscription.
             dispatcher.stop(event.error)
         end(future, event.error)
+
+    def _told(self, event: Subscribed) -> Subscribed:
+        """Return the event; with an error, if the broker's own place for dead letters is a part of a circle."""
+        dispatcher, able = self.dispatchers.get(event.consumer), event.capabilities
+        if dispatcher is None or able is None or not dispatcher.subscribe.own_place:
+            return event
+        try:
+            self.open_consumers.refuse_circle(dispatcher, able)
+        except ConfigurationError as error:
+            return replace(event, error=error)
+        return event
 
     def _passes(self, event: Subscribed) -> bool:
         """Return True for a refusal that passes: the consumer is subscribed again, later or on the next connection."""

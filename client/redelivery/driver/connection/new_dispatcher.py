@@ -60,7 +60,7 @@ def new_dispatcher(
         number, parsed, {**options, "errors": errors, "rate": rate}, settings, capabilities,
         transacted=transacted, counted=connection_ledger is not None,
         breaker=session_breaker(options, session_state, settings.breaker),
-        workers=workers if session_state is None else None,
+        workers=workers if session_state is None else None, alone=False,
     )  # fmt: skip
     own = checked_observers(options.get("observers"))
     common = subscribe, engine, parts.driver, parts.clock, settings.policies, parts.observers.also(own)

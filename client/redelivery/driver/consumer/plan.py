@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
+from redelivery.core.dead_lettering.circles import Circling, refuse_circle
 from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import is_pattern
@@ -20,13 +20,14 @@ from redelivery.driver.gate_arguments import checked_rate
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from redelivery.classifier import Classifier
     from redelivery.core.breaker import Breaker
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
+    from redelivery.core.destination import Destination
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
@@ -50,22 +51,22 @@ def planned(
     counted: bool = False,
     breaker: Breaker | None = None,
     workers: int | None = None,
+    alone: bool = True,
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    `transacted`: it belongs to a transacted session. `redrive`: route of dead letters instead of that of the settings.
-    `counted`: a ledger counts its attempts. `breaker`: None: every failure is charged. `workers`: of its listener; 0:
-    the application pulls; None: the credit is never `auto`.
+    `transacted`: in its session commit and rollback decide, not the type of an exception. `redrive`: route of dead
+    letters instead of that of the settings. `counted`: a ledger counts its attempts. `breaker`: None: every failure is
+    charged. `workers`: of its listener; 0: the application pulls; None: credit is never `auto`. `alone`: see `_refuse`.
 
     Raises:
         ConfigurationError: This broker, over this protocol, cannot do what is asked for.
     """
-    # In a transacted session commit and rollback decide, not the type of an exception.
     given: ConsumerOptions = {**options, "errors": None} if transacted else options
     dead_letters = redrive or dead_letters_of(settings, destination, given)
     ordering = options.get("ordering") or settings.ordering
     refuse_wildcard(destination, capabilities, settings.wildcards)
-    _refuse(destination, ordering, dead_letters, capabilities)
+    _refuse(destination, ordering, dead_letters, capabilities, alone=alone)
     _refuse_features(options, capabilities)
     rescheduling = None
     if settings.scheduler == "client":
@@ -85,9 +86,15 @@ def planned(
         dead_letters=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
         own_place=_follows_broker(dead_letters, capabilities), most=0 if credit.pace is None else credit.most,
         hold=_longest_hold(destination, settings.policies, options.get("errors")), rescheduled=rescheduling is not None,
-        caution=capabilities.ack_caution if _acknowledges(dead_letters) and destination.kind != "topic" else "",
+        caution=_caution(destination, dead_letters, capabilities),
     )  # fmt: skip
     return subscribe, engine
+
+
+def _caution(destination: Destination, dead_letters: DeadLetterRoute, capabilities: Capabilities) -> str:
+    """Return what poison may be lost by `deadLetter=ack`; on Classic what comes through a topic is copied."""
+    copied = destination.is_topic and not capabilities.poison_on_request
+    return capabilities.ack_caution if _acknowledges(dead_letters) and not copied else ""
 
 
 def _follows_broker(dead_letters: DeadLetterRoute, capabilities: Capabilities) -> bool:
@@ -134,7 +141,10 @@ def _refuse(
     ordering: Ordering,
     dead_letters: DeadLetterRoute,
     capabilities: Capabilities,
+    *,
+    alone: bool,
 ) -> None:
+    """Refuse what the broker cannot do. `alone`: False: the connection looks for circles, with its other consumers."""
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(
             f"ordering=per_group: {capabilities.broker} does not send the group of a message over this protocol",
@@ -150,6 +160,8 @@ def _refuse(
             option="redelivery.deadLetter",
         )
     _refuse_own_dead_letters(destination, dead_letters, capabilities)
+    if alone:
+        refuse_circle(Circling(dead_letters, capabilities, told=False), ())
 
 
 def _acknowledges(dead_letters: DeadLetterRoute) -> bool:
@@ -163,18 +175,19 @@ def _refuse_own_dead_letters(
     destination: Destination, dead_letters: DeadLetterRouting, capabilities: Capabilities
 ) -> None:
     """Refuse a consumer that would receive its own dead letters: they would circulate for ever."""
-    for strategy in dead_letters.serving():
+    for pattern, strategy in dead_letters.entries(destination):
         # The adapter refuses a consumer of the broker's own place, once it is known.
         if strategy.keeps_nothing or dead_letters.follows(strategy, capabilities):
             continue
-        place = dead_letters.place_of(strategy, capabilities)
         if strategy.individual:
             _refuse_own_individual(destination, strategy, dead_letters.subscriber, capabilities)
         else:
-            own = "consumer: name another one in dead_letter=" if dead_letters.chosen is not None else _OF_ALL
-            _refuse_own_place(destination, dead_letters, str(place), own)
-        if place is not None:
-            _refuse_circle(destination, place, dead_letters, capabilities)
+            place = strategy.destination or capabilities.dead_letter_destination
+            named = dead_letters.named_by(pattern, strategy, capabilities)
+            own = "consumer: name another one in dead_letter="
+            if dead_letters.chosen is None:
+                own = f"connection ({named}): {_cure(destination, pattern)}"
+            _refuse_own_place(destination, dead_letters, place, own)
     for place in dead_letters.also:
         _refuse_own_place(
             destination,
@@ -184,42 +197,14 @@ def _refuse_own_dead_letters(
         )
 
 
-_OF_ALL = (
-    "connection: to read the dead letters, add redelivery.deadLetterDestination=<another queue> to the URI, or "
-    "dead_letter= to this consumer: messages that fail again go there"
-)
-
-
-def _refuse_circle(
-    destination: Destination, place: str, dead_letters: DeadLetterRouting, capabilities: Capabilities
-) -> None:
-    """Refuse a place whose own dead letters come back by the map."""
-    back = next(
-        (each for each in _chain(place, dead_letters, capabilities) if dead_letters.consumes(each)), None
-    )
-    if back is not None:
-        raise ConfigurationError(
-            f"dead letters of {destination} go to {place}, and those of {place} back to {back}: where both are "
-            "consumed, a message that fails circulates for ever; change one of the two places",
-            option="redelivery.deadLetterMap",
-        )
-
-
-def _chain(place: str, dead_letters: DeadLetterRouting, capabilities: Capabilities) -> Iterator[str]:
-    """Yield where the dead letters of a place go by the map, where the dead letters of that go, and so on.
-
-    The chain ends at the default: who gives the dead-letter queue itself a place need not give that one a place, too.
-    """
-    strategies = dead_letters.strategies
-    for _ in range(len(strategies.entries) + 1):
-        strategy = strategies.strategy_for(place)
-        if strategies.pattern_for(place) is None or strategy.keeps_nothing:
-            return
-        if strategy.individual:
-            place = str(strategy.individual_place(Destination.parse(place), capabilities, None))
-        else:
-            place = strategy.destination or capabilities.dead_letter_destination
-        yield place
+def _cure(destination: Destination, pattern: str | None) -> str:
+    """Return how a consumer of dead letters is given another place; `pattern`: of the map, which serves it now."""
+    own = "to read the dead letters, give this consumer dead_letter=<another queue>: messages that fail again go there"
+    if pattern is None:
+        return f"{own}; or add redelivery.deadLetterDestination=<another queue> to the URI"
+    if is_pattern(destination):
+        return f"{own}; or consume fewer destinations"
+    return f"{own}; or add redelivery.deadLetterMap.{destination}.destination=<another queue> to the map"
 
 
 def _refuse_own_individual(
