@@ -89,3 +89,56 @@ def test_a_place_for_each_queue(peer: tuple[Broker, str], unique_queue: str) -> 
                 list(dead)
         assert [letter.queue for letter in dead.list(destination=two)] == places[1:]
         assert dead.redrive(destination=[one, two]).redriven == 2
+
+
+def test_artemis_own_letter_in_two_queues(artemis: Broker, unique_queue: str) -> None:
+    """Artemis puts its letter into each queue of the dead-letter address: it is counted, and redriven, once."""
+    queue = f"ind.{unique_queue}"
+    uri = artemis.uri(protocol="amqp", redelivery__deadLetter="ack")
+    poisoned(uri, queue)
+    places = [f"native://DLQ::DLQ.{queue}", "queue://DLQ"]
+    for place in places:
+        with redelivery.dead_letters(uri, place) as dead:
+            assert len(list(dead.list(destination=queue))) == 1
+    with redelivery.dead_letters(uri, "DLQ.>") as dead:
+        assert sum(group.count for group in dead.summary(destination=queue)) == 1
+        assert dead.redrive(destination=queue, dry_run=True).redriven == 1
+    with redelivery.dead_letters(uri) as dead:
+        assert dead.places(destination=queue) == (places[0],)
+        assert dead.redrive(destination=queue).destinations == {f"queue://{queue}": 1}
+    with redelivery.connect(uri) as connection, connection.consumer(queue) as consumer:
+        message = consumer.receive(timeout=20)
+        assert message is not None
+        message.accept()
+        assert consumer.receive(timeout=1) is None
+
+
+def test_what_only_classics_own_acknowledgement_keeps(activemq: Broker, unique_queue: str) -> None:
+    """A body that cannot be copied over STOMP goes to Classic's own queue, which is emptied by origin only."""
+    other, place = f"{unique_queue}.other", f"{unique_queue}.dead"
+    options = "".join(
+        f"&redelivery.deadLetterMap.{each}.destination={place}" for each in (unique_queue, other)
+    )
+    uri = uri_of((activemq, "stomp"), f"redelivery.deadLetterDestination={unique_queue}.rest{options}")
+    for name in (unique_queue, other):
+        with redelivery.connect(uri, policies=NO_RETRY) as connection, connection.consumer(name) as consumer:
+            # Over STOMP an empty body may be a JMS Map that did not arrive.
+            for number, body in enumerate(("", "text"), 1):
+                connection.send(name, body)
+                message = consumer.receive(timeout=20)
+                assert message is not None
+                message.fail("E")
+                eventually(partial(is_poisoned, connection, number), 60)
+    own = "queue://ActiveMQ.DLQ"
+    with redelivery.dead_letters(uri) as dead:
+        letters = dead.list(destination=[unique_queue, other])
+        assert sorted((one.queue, one.body, one.whole) for one in letters) == sorted(
+            [(own, b"", False), (f"queue://{place}", b"text", True)] * 2
+        )
+        done = dead.purge()
+        assert done.purged == 2
+        assert f"{own}: not touched" in str(done.incomplete)
+        assert dead.purge(destination=other).purged == 1
+        assert [
+            (one.queue, one.original_destination) for one in dead.list(destination=[unique_queue, other])
+        ] == [(own, f"queue://{unique_queue}")]

@@ -36,8 +36,13 @@ UNLISTED = "rabbitmq does not list queues over this protocol: name the dead-lett
     [
         ("", CLASSIC, (), ["ActiveMQ.DLQ"]),
         ("", RABBIT, (), ["DLQ"]),
-        # Not the broker's own, to which it moves what cannot be copied: others' dead letters are there.
-        ("redelivery.deadLetterDestination=graves", STOMP, (), ["graves"]),
+        # The broker's own, too, to which it moves what cannot be copied.
+        ("redelivery.deadLetterDestination=graves", STOMP, (), ["graves", "ActiveMQ.DLQ"]),
+        ("redelivery.deadLetterDestination=graves", STOMP, ("queue://a",), ["graves", "ActiveMQ.DLQ"]),
+        ("redelivery.deadLetterDestination=graves", STOMP, ("topic://a",), ["graves"]),
+        ("redelivery.deadLetterDestination=graves&redelivery.deadLetter=forward", STOMP, (), ["graves"]),
+        (f"{MAP}a.destination=b", STOMP, ("queue://a",), ["b", "ActiveMQ.DLQ"]),
+        (f"{MAP}a.destination=b", STOMP, (), ["b", "ActiveMQ.DLQ"]),
         ("redelivery.deadLetterDestination=graves", RABBIT, (), ["graves"]),
         ("redelivery.deadLetter=ack", CLASSIC, (), ["ActiveMQ.DLQ"]),
         (f"{MAP}a.destination=b&{MAP}c.>.destination=d", RABBIT, (), ["b", "d", "DLQ"]),
@@ -65,6 +70,17 @@ def test_where_they_go(options: str, able: Capabilities, origins: tuple[str, ...
     found = dead_letter_places(redelivery.parse_uri(f"memory://x?{options}"), able, origins)
     assert [name.removeprefix("queue://") for name in found.queues] == queues
     assert not found.unknown
+
+
+def test_the_brokers_own_queue_has_others_letters_too() -> None:
+    """A letter beside a named place is looked at; without an origin it stays there."""
+    graves = redelivery.parse_uri("stomp://x?redelivery.deadLetterDestination=graves")
+    found = dead_letter_places(graves, STOMP)
+    assert found.shared == ("queue://ActiveMQ.DLQ",)
+    assert found.unshared().queues == ("queue://graves",)
+    assert "queue://ActiveMQ.DLQ: not touched; name the queue" in found.unshared().unknown[0]
+    usual = dead_letter_places(redelivery.parse_uri("stomp://x"), STOMP)
+    assert usual.unshared() == usual
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,13 @@ import redelivery
 from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
 from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from redelivery.testing import MemoryBroker
 
 TELLING = replace(ARTEMIS, tells_dead_letters=True)
 
@@ -62,7 +65,8 @@ def test_queues_on_the_dead_letter_addresses_of_all() -> None:
         ("queue://c", ("queue://dead",)),
         ("topic://b", ("native://DLA::DLQ.b",)),
         ("native://a::q", ("native://DLA::DLQ.a",)),
-        ("queue://d", ()),
+        # No setting names one that is there: the usual one.
+        ("queue://d", ("queue://DLQ",)),
     ],
 )
 def test_queues_for_an_origin(origin: str, found: tuple[str, ...]) -> None:
@@ -112,5 +116,78 @@ def test_places_of_the_settings_and_the_broker() -> None:
     """The broker's places come first, each once; reasons for others are kept."""
     places = DeadLetterPlaces(("queue://mine", "queue://DLQ"), ("why",), own=True)
     both = places.and_own(("queue://DLA", "queue://DLQ"), "more")
-    assert both == DeadLetterPlaces(("queue://DLA", "queue://DLQ", "queue://mine"), ("why", "more"), own=True)
+    queues = ("queue://DLA", "queue://DLQ", "queue://mine")
+    assert both == DeadLetterPlaces(queues, ("why", "more"), own=True, shared=("queue://DLA",))
+    assert both.unshared().queues == queues[1:]
     assert places.and_own((), "") == places
+
+
+@pytest.mark.parametrize(
+    ("options", "origins", "assumed"),
+    [
+        ("", ["queue://a"], "queue://DLQ"),
+        ("", [], ""),
+        ("redelivery.deadLetterMap.m.destination=mine", ["queue://a", "queue://m"], "queue://DLQ"),
+        # The map names it, too.
+        ("redelivery.deadLetterMap.m.destination=DLQ", ["queue://a", "queue://m"], ""),
+        ("redelivery.deadLetterDestination=mine", ["queue://a"], ""),
+    ],
+)
+def test_an_origins_own_place_takes_the_place_of_the_usual_one(
+    options: str, origins: list[str], assumed: str
+) -> None:
+    """Artemis routes its letter to both queues of one address: of named origins only their own place is looked at."""
+    found = dead_letter_places(redelivery.parse_uri(f"amqp://x?{options}"), TELLING, origins)
+    assert found.assumed == assumed
+    both = found.and_own(("native://DLQ::DLQ.a",), "").queues
+    assert both[0] == "native://DLQ::DLQ.a"
+    assert ("queue://DLQ" in both) == (not assumed and found.own)
+    assert "queue://DLQ" in found.and_own((), "no right").queues or not found.own
+
+
+RECORD = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "a"}
+BOTH = ("native://DLQ::DLQ.a", "queue://DLQ")
+
+
+@pytest.fixture
+def letters_twice(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two letters that the broker has routed to two queues of an address each, one on each alone, and copies."""
+    origin = {"redeliveryOriginalDestination": "queue://a"}
+    for queue in BOTH:
+        for number in ("1", "2"):
+            broker.send(queue, number, headers={**RECORD, "_AMQ_ORIG_MESSAGE_ID": number, **origin})
+        broker.send(queue, f"copy in {queue}", headers={**RECORD, **origin})
+    broker.send(BOTH[0], "3", headers={**RECORD, "_AMQ_ORIG_MESSAGE_ID": "3", **origin})
+    broker.send(BOTH[1], "4", headers={**RECORD, "_AMQ_ORIG_MESSAGE_ID": "4", **origin})
+    broker.send(
+        BOTH[1],
+        "other queue",
+        headers={**RECORD, "_AMQ_ORIG_QUEUE": "q", "_AMQ_ORIG_MESSAGE_ID": "1", **origin},
+    )
+    monkeypatch.setattr(DeadLetterConnection, "queues", lambda *_: BOTH)
+    return broker.uri
+
+
+ONCE = {"1", "2", "3", "4", "other queue", *(f"copy in {queue}" for queue in BOTH)}
+
+
+def test_a_letter_in_two_queues_of_an_address_is_shown_once(letters_twice: str) -> None:
+    """A look over both queues counts each message that died once, and leaves out no other letter."""
+    with redelivery.dead_letters(letters_twice, "DLQ.>") as dead:
+        bodies = [each.body.decode() for each in dead]
+        assert sorted(bodies) == sorted(ONCE)
+        assert sum(each.count for each in dead.summary()) == len(ONCE)
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_letter_in_two_queues_of_an_address_is_redriven_once(
+    broker: MemoryBroker, letters_twice: str, *, dry: bool
+) -> None:
+    """A redrive sends each message back once; the second letter stays, and the report says so."""
+    with redelivery.dead_letters(letters_twice, "DLQ.>") as dead:
+        done = dead.redrive(dry_run=dry)
+        assert done.redriven == len(ONCE)
+        told = "2 stay in queue://DLQ: other queues of its address had them, too; purge it"
+        assert told in str(done.incomplete)
+        assert dead.purge(dry_run=True).purged == (len(ONCE) + 2 if dry else 2)
+    assert sorted(each.body.decode() for each in broker.messages("a")) == ([] if dry else sorted(ONCE))

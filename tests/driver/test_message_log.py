@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pytest
 from tests.driver.twins import body_of, eventually
 
 import redelivery
+import redelivery_memory.adapter
 from redelivery.driver.event_log import named
 from redelivery.events import MessageEvent
+from redelivery_memory.adapter import CAPABILITIES
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -112,6 +115,38 @@ def test_lines_name_the_messages_own_destination(twin: Twin, caplog: pytest.LogC
             ),
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("able", "place"),
+    [
+        (
+            {"own_poison": "last", "dead_letter_destination": "queue://ActiveMQ.DLQ"},
+            "queue://ActiveMQ.DLQ, by default",
+        ),
+        ({"own_dead_letters": "the queue's dead-letter exchange x"}, "the queue's dead-letter exchange x"),
+    ],
+)
+def test_where_the_broker_puts_a_dead_letter(
+    twin: Twin,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    able: dict[str, Any],
+    place: str,
+) -> None:
+    """The line of a message that the broker dead-letters itself names the place, which the tools may not know."""
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", replace(CAPABILITIES, **able))
+    connection = twin.connect("?redelivery.deadLetter=ack&jms.redeliveryPolicy.maximumRedeliveries=0")
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    twin.inside(twin.receive(consumer), fail)
+    # It expires here, before it is handled.
+    twin.broker.send("orders", "b", expires_at=twin.clock.time() + 1)
+    twin.advance(2)
+    assert twin.receive(consumer) is None
+    found = [text for _, text in lines(caplog)]
+    assert len(found) == 2
+    assert all(text.endswith(f"; poison, the broker dead-letters it (to {place})") for text in found)
 
 
 def test_what_a_handler_asks_for(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:

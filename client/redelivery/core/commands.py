@@ -173,11 +173,13 @@ class PoisonAck:
         delivery: Delivery of the poison message.
         cause: Cause of its last failure.
         count: Number of its charged failures.
+        own_place: Where the broker then puts it, in words; empty: not known.
     """
 
     delivery: Delivery
     cause: Cause
     count: int
+    own_place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

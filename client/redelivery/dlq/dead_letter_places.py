@@ -25,19 +25,33 @@ class DeadLetterPlaces:
     """Queues in which dead letters can be.
 
     Args:
-        queues: Names, qualified; patterns, where the broker can show the queues of one. The default place is the last.
+        queues: Names, qualified; patterns, where the broker can show the queues of one.
         unknown: Why there may be others, and what to do.
+        shared: Those of `queues` with dead letters of other settings, too: only named ones are removed from there.
         own: The broker's own settings decide a place, too, and it can be asked for them.
+        assumed: The default place, if only these settings can name it, and all that are looked for are named.
     """
 
     queues: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     own: bool = False
+    assumed: str = ""
+    shared: tuple[str, ...] = ()
 
     def and_own(self, queues: Sequence[str], unknown: str) -> DeadLetterPlaces:
-        """Return these places, and those that the broker's own settings decide."""
+        """Return these places, and those that the broker's own settings decide; they take the place of `assumed`."""
         more = (*self.unknown, unknown) if unknown else self.unknown
-        return replace(self, queues=tuple(dict.fromkeys((*queues, *self.queues))), unknown=more)
+        kept = [each for each in self.queues if not queues or each != self.assumed]
+        shared = (*self.shared, *(each for each in queues if each not in self.queues))
+        return replace(self, queues=tuple(dict.fromkeys((*queues, *kept))), unknown=more, shared=shared)
+
+    def unshared(self) -> DeadLetterPlaces:
+        """Return the places without those that have other dead letters, too; the reason is one of `unknown`."""
+        if not self.shared:
+            return self
+        why = f"{', '.join(self.shared)}: not touched; name the queue, or the origin (--destination)"
+        kept = tuple(each for each in self.queues if each not in self.shared)
+        return replace(self, queues=kept, shared=(), unknown=(*self.unknown, why))
 
 
 def dead_letter_places(
@@ -57,11 +71,14 @@ def dead_letter_places(
     """
     queues: dict[str, None] = {}
     unknown: dict[str, None] = {}
-    own = False
+    usual, beside = able.dead_letter_destination, False
+    own, named = False, not origins
     for source, strategy in _sources(settings, origins):
         if strategy.keeps_nothing:
             continue
-        own = own or follows_broker(strategy, able)
+        follows = follows_broker(strategy, able)
+        own = own or follows
+        beside = beside or _moved_beside(source, strategy, able)
         if strategy.individual:
             place = strategy.individual_place(source, able, None)
         else:
@@ -70,6 +87,7 @@ def dead_letter_places(
             unknown[f"dead letters of {source} go to {place}, which keeps none of them"] = None
         elif not strategy.individual or (_can_be_shown(place, able) and not _by_subscriber(source, strategy)):
             queues[str(place)] = None
+            named = named or (not follows and str(place) == usual)
         else:
             unknown[_unlisted(source, place, able)] = None
     if not queues:
@@ -81,7 +99,14 @@ def dead_letter_places(
         # A pattern shows it already.
         if not any(other != name and covers(wide, place) for other, wide in found.items() if is_pattern(wide))
     ]
-    return DeadLetterPlaces(tuple(once), tuple(unknown), own)
+    shared = (usual,) if beside and usual not in queues else ()
+    assumed = usual if own and not named else ""
+    return DeadLetterPlaces((*once, *shared), tuple(unknown), own, assumed, shared)
+
+
+def _moved_beside(source: Destination, strategy: DeadLetterStrategy, able: Capabilities) -> bool:
+    """Return True if the broker's own acknowledgement, which knows no place, keeps what cannot be copied to one."""
+    return able.own_poison == "last" and strategy.dead_letter == "auto" and not source.is_topic
 
 
 _NOTHING = "the URI lets no dead letter be kept (redelivery.deadLetter=discard): name a dead-letter queue"

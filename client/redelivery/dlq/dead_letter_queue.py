@@ -13,7 +13,7 @@ from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.dlq import export
-from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
+from redelivery.dlq.dead_letter_places import DeadLetterPlaces
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import IDLE, QueueBrowser
@@ -29,6 +29,7 @@ from redelivery.dlq.results import (
     summarise,
     together,
 )
+from redelivery.dlq.second_letters import SecondLetters
 from redelivery.dlq.selection import EVERYTHING, Filters, Selection
 from redelivery.driver.port import single
 from redelivery.errors import AdapterError, ConfigurationError
@@ -446,19 +447,12 @@ class DeadLetterQueue:
     def _removable(self, found: DeadLetterPlaces, selection: Selection) -> DeadLetterPlaces:
         """Return the places whose dead letters may be removed.
 
-        The broker's own settings name queues with others' dead letters, too: from these only letters of named origins
-        or ids are removed.
+        The broker's own queues have others' dead letters, too: from these only letters of named origins or ids are
+        removed.
         """
-        if found.own and not (selection.origins or selection.ids):
-            named = self._by_options(selection)
-            more = ", ".join(each for each in found.queues if each not in named.queues)
-            if more:
-                why = f"{more}: not touched; name the queue, or the origin (--destination)"
-                self._places = found = named.and_own((), why)
+        if not (selection.origins or selection.ids):
+            self._places = found = found.unshared()
         return found
-
-    def _by_options(self, selection: Selection) -> DeadLetterPlaces:
-        return dead_letter_places(self._reading.settings, self._reading.capabilities, selection.origins)
 
     def _refuse_patterns(self, what: str, found: DeadLetterPlaces) -> None:
         """Refuse to take all messages of queues that only the settings name by a pattern: others may be among them.
@@ -484,9 +478,13 @@ class DeadLetterQueue:
         return self._looked
 
     def _look(self, selection: Selection, *, take: bool = False) -> Iterator[tuple[Delivery, DeadLetter]]:
-        for browser in self._browsers(self._found(selection)):
+        browsers = self._browsers(self._found(selection))
+        second = SecondLetters(each.queue for each in browsers)
+        for browser in browsers:
             with self._absent(browser):
-                yield from browser.look(selection, take=take)
+                for delivery, letter in browser.look(selection, take=take):
+                    if not second.has(delivery, browser.queue):
+                        yield delivery, letter
 
     @contextmanager
     def _absent(self, browser: QueueBrowser) -> Generator[None]:
@@ -504,7 +502,7 @@ class DeadLetterQueue:
 
     def _done(
         self,
-        plan_of: Callable[[str], RemovalPlan],
+        plan_of: partial[RemovalPlan],
         found: DeadLetterPlaces,
         rate: float | None,
         progress: Progress | None,
@@ -520,8 +518,10 @@ class DeadLetterQueue:
                 progress(sum(each.destinations.total() for each in plans))
 
         done = plan_of("").report(None, dry_run=dry_run)
-        for browser in self._browsers(self._removable(found, plan_of("").selection)):
-            plans.append(plan_of(browser.queue))
+        browsers = self._browsers(self._removable(found, plan_of("").selection))
+        second = SecondLetters(each.queue for each in browsers)
+        for browser in browsers:
+            plans.append(plan_of(browser.queue, second=second))
             try:
                 part = self._carry_out(browser, plans[-1], rate, tell, dry_run=dry_run, in_flight=in_flight)
             except AdapterError as error:

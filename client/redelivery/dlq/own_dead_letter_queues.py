@@ -27,8 +27,8 @@ MOST = 1000
 def own_dead_letter_queues(port: ConnectionPort, origins: Sequence[str] = ()) -> tuple[tuple[str, ...], str]:
     """Return the queues of dead letters by the broker's own settings, and why there may be others, or "".
 
-    `origins`: only the queues for the dead letters of these destinations, without wildcards. Empty: all queues with
-    messages on the dead-letter address of any address.
+    `origins`: only the queues for the dead letters of these destinations, without wildcards; the usual one, where the
+    settings name none that is there. Empty: all queues with messages on the dead-letter address of any address.
 
     Raises:
         TransportError: The connection was lost, or nothing has answered in time.
@@ -38,8 +38,9 @@ def own_dead_letter_queues(port: ConnectionPort, origins: Sequence[str] = ()) ->
     try:
         with managed(port, address) as management:
             if origins:
-                found = [_place_of(management, Destination.parse(each)) for each in origins]
-                return tuple(dict.fromkeys(each for each in found if each is not None)), ""
+                usual = port.capabilities.dead_letter_destination
+                found = [_place_of(management, Destination.parse(each)) or usual for each in origins]
+                return tuple(dict.fromkeys(found)), ""
             names = list(management.ask(Question("getAddressNames", ())))
             dead = set(_dead_letter_addresses(management, names[:MOST]))
             queues = sorted(

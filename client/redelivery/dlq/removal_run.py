@@ -12,6 +12,7 @@ from redelivery.core.dead_lettering.origin import overruled
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN, Redrive
 from redelivery.dlq.reached_queues import Reached
 from redelivery.dlq.results import Purged, Redriven
+from redelivery.dlq.second_letters import SecondLetters
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -52,13 +53,15 @@ class RemovalPlan:
         *,
         topics: bool,
         reach: Callable[[str], Reached] = Reached,
+        second: SecondLetters | None = None,
     ) -> None:
-        """`reach`: asks where messages for an origin are sent; called for each letter."""
+        """`reach`: asks where messages for an origin are sent; called for each letter. `second`: of all queues."""
         self.queue = queue
         self.selection = selection
         self.redrive = redrive
         self._topics = topics
         self._reach = reach
+        self._second = second or SecondLetters(())
         # Origins, and why the broker would drop what is sent there.
         self._dropping: dict[str, str] = {}
         self.left: Counter[str] = Counter()
@@ -82,7 +85,9 @@ class RemovalPlan:
             return "partial"
         if target.startswith(("topic://", "temp-topic://")) and not self._topics:
             return "topics"
-        return "dropped" if self._drops(redrive, target) else "go"
+        if self._drops(redrive, target):
+            return "dropped"
+        return "second" if self._second.has(delivery, self.queue) else "go"
 
     def _drops(self, redrive: Redrive, target: str) -> bool:
         """Return True if the broker would drop what is sent to an origin; places that were named are checked before."""
@@ -113,6 +118,9 @@ class RemovalPlan:
         if stay := left["dropped"]:
             told = "; ".join(f"{origin}: {why}" for origin, why in self._dropping.items())
             incomplete = "; ".join(filter(None, (incomplete, f"{stay} dead letters stay: {told}")))
+        if stay := left["second"]:
+            told = f"{stay} stay in {self.queue}: other queues of its address had them, too; purge it"
+            incomplete = "; ".join(filter(None, (incomplete, told)))
         if self.redrive is None:
             return Purged(done, left["skipped"], incomplete, dry_run)
         return Redriven(

@@ -136,7 +136,10 @@ def _parked(event: Parked) -> Line:
 def _dead_lettering(event: DeadLettering) -> Line | None:
     if event.again:
         return None
-    return Line(logging.WARNING, f"{named(event)}: given up ({event.cause}); {_dead_letter(event.to)}")
+    return Line(
+        logging.WARNING,
+        f"{named(event)}: given up ({event.cause}); {_dead_letter(event.to, event.own_place)}",
+    )
 
 
 def _dead_letter_failed(event: DeadLetterFailed) -> Line | None:
@@ -321,7 +324,7 @@ def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
         case "delayed by the broker":
             return _redelivery(event.delay, _ITSELF)
         case "dead-letter copy" | "poison acknowledgement":
-            return _dead_letter(event.to)
+            return _dead_letter(event.to, event.details.own_place)
         case "drop":
             return "accepted and dropped"
         case "stop":
@@ -342,8 +345,10 @@ def _redelivery(delay: float | None, holds: str = "") -> str:
     return f"redelivery in {seconds} s{holds}"
 
 
-def _dead_letter(to: str | None) -> str:
-    return "poison, the broker dead-letters it" if to is None else f"poison, a copy goes to {to}"
+def _dead_letter(to: str | None, own_place: str) -> str:
+    if to is not None:
+        return f"poison, a copy goes to {to}"
+    return f"poison, the broker dead-letters it{own_place and f' (to {own_place})'}"
 
 
 def _overdue(event: HandlerOverdue) -> Line:

@@ -73,6 +73,8 @@ class ResultDetails(NamedTuple):
     next_step: NextStep = "none"
     delay: float | None = None
     to: str | None = None
+    # Of a poison acknowledgement: where the broker then puts the message, in words.
+    own_place: str = ""
 
 
 # Shared by all plain successes, which most results are.

@@ -48,6 +48,8 @@ class DeadLettering(MessageEvent):
     """Destination of the copy that this client sends; None: the broker dead-letters the message."""
     again: bool = False
     """True if it was tried before, and refused or not confirmed."""
+    own_place: str = ""
+    """Where the broker puts the message, in words, if it dead-letters it and that is known; else empty."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -266,7 +266,12 @@ class DeadLetterRouting:
             return Accept((delivery,))
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         if self._left_to_broker(strategy, delivery, capabilities, cause, partial=partial):
-            return PoisonAck(delivery, cause, record.count)
+            usual = (
+                f"{capabilities.dead_letter_destination}, by default"
+                if capabilities.own_poison != "first"
+                else ""
+            )
+            return PoisonAck(delivery, cause, record.count, capabilities.own_dead_letters or usual)
         destination = self._place(strategy, delivery.destination, capabilities)
         if partial:
             return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination))

@@ -179,9 +179,10 @@ class ConsumerEvents:
             if record is not None and record.cause is not None and delivery.outcome != "spared":
                 cause = record.cause
         step, delay, to = next_step(commands)
+        own = next((each.own_place for each in commands if isinstance(each, PoisonAck)), "")
         return ResultDetails(
             delivery.outcome, verdict, None, cause.text.removeprefix(prefix), cause.kind, _number(event), maximum,
-            0 if record is None else record.deferrals, step, delay, to,
+            0 if record is None else record.deferrals, step, delay, to, own,
         )  # fmt: skip
 
     # Events that do not follow from a result.
@@ -223,7 +224,7 @@ class ConsumerEvents:
                     cause, late = command.cause.text, command.deferred
                     self._parked(command.delivery, cause, command.delay, deferred=late, native=True)
                 case PoisonAck():
-                    self._dead_lettering(command.delivery, command.cause.text, None)
+                    self._dead_lettering(command.delivery, command.cause.text, None, command.own_place)
                 # The copy of a redrive is no dead letter.
                 case Forward() if command.redrive:
                     continue
@@ -256,9 +257,9 @@ class ConsumerEvents:
     ) -> None:
         self._note(public.Parked, delivery, cause, delay, deferred, copied, native)
 
-    def _dead_lettering(self, delivery: Delivery, cause: str, to: str | None) -> None:
+    def _dead_lettering(self, delivery: Delivery, cause: str, to: str | None, own_place: str = "") -> None:
         again = delivery.record is not None and delivery.record.tries > 1
-        self._note(public.DeadLettering, delivery, cause, to, again)
+        self._note(public.DeadLettering, delivery, cause, to, again, own_place)
 
     def _refused(self, command: Refused) -> None:
         """Keep the event of a refused dead letter or delayed copy, behind the end of its handler's run."""
