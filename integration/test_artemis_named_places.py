@@ -17,7 +17,7 @@ import redelivery
 from integration.eventually import eventually
 from integration.raw_amqp import AmqpError, RawAmqp, proton, reactor
 from integration.raw_stomp import RawStomp
-from integration.test_artemis_own_places import allow, fail, letters, listed, made
+from integration.test_artemis_own_places import allow, each_protocol, fail, letters, listed, made
 from integration.test_dead_letters import NO_RETRY
 from integration.test_doctor import Diagnosis
 from redelivery import Classifier, events
@@ -43,9 +43,10 @@ def manager(artemis: Broker) -> Iterator[RawAmqp]:
         yield raw
 
 
+@each_protocol
 @pytest.mark.parametrize("how", ["connection", "map", "consumer", "exception"])
 def test_a_place_whose_queue_has_a_filter_is_refused(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], how: str
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], how: str, protocol: str
 ) -> None:
     """The consumer does not begin, wherever the place is named; its message stays, and no letter is lost."""
     name, address, queue = new_queue(), new_queue(), new_queue()
@@ -60,13 +61,43 @@ def test_a_place_whose_queue_has_a_filter_is_refused(
         "exception": {"errors": Classifier().poison(ValueError, to=place)},
     }
     with redelivery.connect(
-        artemis.uri(protocol="amqp", **uri.get(how, {})), policies=NO_RETRY
+        artemis.uri(protocol=protocol, **uri.get(how, {})), policies=NO_RETRY
     ) as connection:
         connection.send(name, "kept")
         with pytest.raises(redelivery.AdapterError) as refused:
             connection.consumer(name, **options.get(how, {}))
     assert f"{place} cannot be used: {address}::{queue} takes only messages with {EU}:" in str(refused.value)
     assert [body for body, *_ in letters(manager, name)] == ["kept"]
+
+
+@each_protocol
+@pytest.mark.parametrize("how", ["connection", "map", "consumer", "exception"])
+@pytest.mark.parametrize("routing", ["ANYCAST", "MULTICAST"])
+def test_one_letter_at_an_address_with_more_queues(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], routing: str, how: str, protocol: str
+) -> None:
+    """Wherever the place is named, its queue has the letters, and no other queue of that address has one."""
+    name, place = new_queue(), new_queue()
+    made(manager, place, place, "ANYCAST")
+    made(manager, f"{place}.more", place, routing)
+    uri: dict[str, Any] = {
+        "connection": {"redelivery__deadLetterDestination": place},
+        "map": {f"redelivery__deadLetterMap__{name}__destination": place},
+    }
+    options: dict[str, Any] = {
+        "consumer": {"dead_letter": place},
+        "exception": {"errors": Classifier().poison(ValueError, to=place)},
+    }
+    with redelivery.connect(
+        artemis.uri(protocol=protocol, **uri.get(how, {})), policies=NO_RETRY
+    ) as connection:
+        connection.listen(name, fail, **options.get(how, {}))
+        connection.start()
+        for each in "ab":
+            connection.send(name, each)
+        eventually(lambda: connection.report().poisoned == 2)
+    assert [body for body, *_ in letters(manager, f"{place}::{place}", 2)] == ["a", "b"]
+    assert letters(manager, f"{place}::{place}.more", 0) == []
 
 
 def test_an_address_with_filtered_queues_only_is_refused(
@@ -89,12 +120,13 @@ def test_an_address_with_filtered_queues_only_is_refused(
     assert [body for body, *_ in letters(manager, f"{address}::{address}.all")] == ["kept"]
 
 
+@each_protocol
 def test_a_named_queue_that_is_not_there(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """Artemis makes it, and it keeps the letter."""
     name, address, queue = new_queue(), new_queue(), new_queue()
-    with redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY) as connection:
+    with redelivery.connect(artemis.uri(protocol=protocol), policies=NO_RETRY) as connection:
         connection.listen(name, fail, dead_letter=f"native://{address}::{queue}")
         connection.start()
         connection.send(name, "kept")
@@ -102,42 +134,48 @@ def test_a_named_queue_that_is_not_there(
     assert [body for body, *_ in letters(manager, f"{address}::{queue}")] == ["kept"]
 
 
+@each_protocol
 @pytest.mark.parametrize("what", ["disabled", "purge", "ring", "last value"])
 def test_a_queue_that_loses_what_it_takes_is_refused(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], what: str
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], what: str, protocol: str
 ) -> None:
-    """Also by its address, where it takes turns with a good queue."""
+    """Also by its address, where it takes turns with a good queue; `queue://` over STOMP makes one that it names."""
     address, queue = new_queue(), new_queue()
     made(manager, queue, address, "ANYCAST", **LOSING[what][0])
     made(manager, f"{queue}.good", address, "ANYCAST")
-    with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
-        for place in (f"native://{address}::{queue}", f"native://{address}", address):
+    places = [f"native://{address}::{queue}", f"native://{address}"]
+    if protocol == "amqp":
+        places.append(address)
+    with redelivery.connect(artemis.uri(protocol=protocol)) as connection:
+        for place in places:
             with pytest.raises(redelivery.AdapterError, match=f"cannot be used: {address}::{queue} "):
                 connection.consumer(new_queue(), dead_letter=place)
 
 
+@each_protocol
 def test_places_where_artemis_finds_no_queue_are_refused(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """A bare address without a queue, and a queue of another address."""
     address, other, queue = new_queue(), new_queue(), new_queue()
     made(manager, queue, other)
-    with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
+    with redelivery.connect(artemis.uri(protocol=protocol)) as connection:
         with pytest.raises(redelivery.AdapterError, match=f"the address {address} has no queue"):
             connection.consumer(new_queue(), dead_letter=f"native://{address}")
         with pytest.raises(redelivery.AdapterError, match=f"{other}::{queue} has another address"):
             connection.consumer(new_queue(), dead_letter=f"native://{address}::{queue}")
 
 
+@each_protocol
 def test_the_queue_of_the_consumers_own_letters(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """The filter of Artemis' own dead-letter queue of that address takes the copy; of another one it is refused."""
     name, address = new_queue(), new_queue()
     queue = f"DLQ.{name}"
     made(manager, queue, address, **{"filter-string": f"_AMQ_ORIG_ADDRESS = '{name}'"})
     place = f"native://{address}::{queue}"
-    with redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY) as connection:
+    with redelivery.connect(artemis.uri(protocol=protocol), policies=NO_RETRY) as connection:
         connection.listen(name, fail, dead_letter=place)
         connection.start()
         connection.send(name, "kept")
@@ -181,17 +219,16 @@ def test_an_export_is_not_sent_to_a_queue_with_a_filter(
     assert [body for body, *_ in letters(manager, kept)] == ["kept"]
 
 
+@each_protocol
 def test_the_doctor_looks_at_such_a_place(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
-    """Over AMQP it fails, with queue and filter; over STOMP it says that this is not asked."""
+    """It fails, with queue and filter."""
     name, address, queue = new_queue(), new_queue(), new_queue()
     made(manager, queue, address, **{"filter-string": EU})
     place: dict[str, Any] = {"redelivery__deadLetterDestination": f"native://{address}::{queue}"}
-    over_amqp = Diagnosis(artemis.uri(protocol="amqp", **place), name)
-    assert f"{address}::{queue} takes only messages with {EU}" in over_amqp.text("dead letters", "FAIL")
-    over_stomp = Diagnosis(artemis.uri(protocol="stomp", **place), name)
-    assert "is asked over amqp:// only" in over_stomp.text("dead letters", "note")
+    found = Diagnosis(artemis.uri(protocol=protocol, **place), name)
+    assert f"{address}::{queue} takes only messages with {EU}" in found.text("dead letters", "FAIL")
 
 
 @pytest.mark.parametrize("rights", ["none", "send"])
@@ -425,13 +462,14 @@ def test_letters_of_a_queue_of_another_address_go_back(
     assert [body for body, *_ in letters(manager, reached.partition("://")[2])] == ["kept"]
 
 
+@each_protocol
 @pytest.mark.parametrize("how", ["place", "to", "quarantine"])
 def test_the_name_of_a_queue_of_another_address_is_no_place(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], how: str
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], how: str, protocol: str
 ) -> None:
     """It is refused with the name that reaches it: Artemis would confirm dead letters and drop them."""
     (queue, reached), name, dead = elsewhere(manager, new_queue), new_queue(), new_queue()
-    uri = artemis.uri(protocol="amqp")
+    uri = artemis.uri(protocol=protocol)
     manager.send(dead, "kept")
     told = pytest.raises(redelivery.RedeliveryError, match=f"name {reached}")
     if how == "place":
@@ -444,15 +482,16 @@ def test_the_name_of_a_queue_of_another_address_is_no_place(
     assert [body for body, *_ in letters(manager, dead)] == ["kept"]
 
 
+@each_protocol
 def test_a_queue_that_artemis_would_not_make_is_no_place_of_its_own_settings(
-    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """The dead-letter-address has no queue, and one of that name belongs elsewhere: the consumer does not begin."""
     (queue, _), name = elsewhere(manager, new_queue, "MULTICAST"), new_queue()
     manager.manage("broker", "addAddressSettings", name, json.dumps({"deadLetterAddress": queue}))
     try:
         with (
-            redelivery.connect(artemis.uri(protocol="amqp")) as connection,
+            redelivery.connect(artemis.uri(protocol=protocol)) as connection,
             pytest.raises(redelivery.AdapterError, match="does not take the dead letters of"),
         ):
             connection.consumer(name)

@@ -1,4 +1,4 @@
-"""Over AMQP a dead letter is where Artemis' own address settings put it: each way to set them; a user without rights.
+"""A dead letter is where Artemis' own address settings put it: each way to set them; a user without rights.
 
 docs/measured/artemis-dead-letter-address.md has the facts.
 """
@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.own_broker("changes its settings"),
 ]
 
+each_protocol = pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+
 
 @pytest.fixture
 def operator(artemis: Broker) -> Iterator[RawAmqp]:
@@ -57,9 +59,9 @@ def fail(message: redelivery.Message) -> None:
     raise ValueError(message.text)
 
 
-def poison(broker: Broker, *names: str, **options: Any) -> None:
+def poison(broker: Broker, protocol: str, *names: str, **options: Any) -> None:
     """Make one message of each destination fail, with its name as its body."""
-    with redelivery.connect(broker.uri(protocol="amqp", **options), policies=NO_RETRY) as connection:
+    with redelivery.connect(broker.uri(protocol=protocol, **options), policies=NO_RETRY) as connection:
         for name in names:
             connection.listen(name, fail)
         connection.start()
@@ -81,7 +83,10 @@ def letters(operator: RawAmqp, place: str, expected: int = 1) -> list[tuple[str,
     ]
 
 
-def test_another_address(artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]) -> None:
+@each_protocol
+def test_another_address(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
     """The copy goes to the `dead-letter-address` of its queue, whatever queue that address has."""
     stem = new_queue()
     for kind in ("none", "own", "other", "one"):
@@ -89,7 +94,7 @@ def test_another_address(artemis: Broker, operator: RawAmqp, new_queue: Callable
     made(operator, f"{stem}.dead.own", f"{stem}.dead.own", "ANYCAST")
     made(operator, f"{stem}.q", f"{stem}.dead.other", "ANYCAST")
     made(operator, f"{stem}.audit", f"{stem}.dead.one")
-    poison(artemis, *(f"{stem}.{kind}" for kind in ("none", "own", "other", "one")))
+    poison(artemis, protocol, *(f"{stem}.{kind}" for kind in ("none", "own", "other", "one")))
     places = {
         "none": f"{stem}.dead.none", "own": f"{stem}.dead.own", "other": f"{stem}.dead.other::{stem}.q",
         "one": f"{stem}.dead.one::{stem}.audit",
@@ -99,41 +104,44 @@ def test_another_address(artemis: Broker, operator: RawAmqp, new_queue: Callable
         assert letters(operator, place) == [(name, f"ValueError: {name}", f"queue://{name}")]
 
 
+@each_protocol
 def test_several_subscribers_of_a_dead_letter_address(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """Of several durable queues of a multicast dead-letter address the first by name gets the letter, once."""
     name, dead = new_queue(), new_queue()
     settings(operator, name, deadLetterAddress=dead)
     for each in ("b", "a"):
         made(operator, f"{dead}.{each}", dead)
-    poison(artemis, name)
+    poison(artemis, protocol, name)
     assert [body for body, *_ in letters(operator, f"{dead}::{dead}.a")] == [name]
     assert letters(operator, f"{dead}::{dead}.b", 0) == []
 
 
+@each_protocol
 def test_an_address_whose_queues_take_only_others_letters(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """Beside queues for the letters of other addresses one is made for this one: Artemis would drop its letter."""
     stem, dead = new_queue(), new_queue()
     settings(operator, f"{stem}.#", deadLetterAddress=dead)
     settings(operator, f"{stem}.ind.#", deadLetterAddress=dead, autoCreateDeadLetterResources=True)
-    poison(artemis, f"{stem}.ind.x")
-    poison(artemis, f"{stem}.plain")
+    poison(artemis, protocol, f"{stem}.ind.x")
+    poison(artemis, protocol, f"{stem}.plain")
     for name in (f"{stem}.ind.x", f"{stem}.plain"):
         assert [body for body, *_ in letters(operator, f"{dead}::DLQ.{name}")] == [name]
 
 
+@each_protocol
 def test_a_consumer_of_its_own_dead_letters_is_refused(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """It is refused by whatever name it has the queue; one of another queue of that address is not."""
     queue, address = new_queue(), new_queue()
     settings(operator, address, deadLetterAddress=address)
     made(operator, queue, address, "ANYCAST")
     made(operator, f"{queue}.other", address, "ANYCAST")
-    with redelivery.connect(artemis.uri(protocol="amqp")) as connection:
+    with redelivery.connect(artemis.uri(protocol=protocol)) as connection:
         first = min(queue, f"{queue}.other")
         for name in (first, f"native://{address}::{first}", f"topic://{address}", "DLQ", "native://DLQ::DLQ"):
             with pytest.raises(redelivery.ConfigurationError, match="gets its own dead letters"):
@@ -142,7 +150,10 @@ def test_a_consumer_of_its_own_dead_letters_is_refused(
             pass
 
 
-def test_a_queue_for_each_address(artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]) -> None:
+@each_protocol
+def test_a_queue_for_each_address(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
     """With `auto-create-dead-letter-resources` each address has its queue, with prefix and suffix; topics, too."""
     stem, dead = new_queue(), new_queue()
     settings(
@@ -150,22 +161,25 @@ def test_a_queue_for_each_address(artemis: Broker, operator: RawAmqp, new_queue:
         deadLetterQueuePrefix="P.", deadLetterQueueSuffix=".S",
     )  # fmt: skip
     names = [f"{stem}.a", f"{stem}.b", f"topic://{stem}.t"]
-    poison(artemis, *names)
+    poison(artemis, protocol, *names)
     for name in names:
         address = name.removeprefix("topic://")
         origin = name if "://" in name else f"queue://{name}"
         assert letters(operator, f"{dead}::P.{address}.S") == [(name, f"ValueError: {name}", origin)]
 
 
+@each_protocol
 def test_a_queue_of_an_address_with_another_name(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """The settings of the queue's address count, and the filter of its dead-letter queue lets the copy in."""
     address, queue, dead = new_queue(), new_queue(), new_queue()
     settings(operator, address, deadLetterAddress=dead, autoCreateDeadLetterResources=True)
     made(operator, queue, address, "ANYCAST")
     with ExitStack() as stack:
-        connection = stack.enter_context(redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY))
+        connection = stack.enter_context(
+            redelivery.connect(artemis.uri(protocol=protocol), policies=NO_RETRY)
+        )
         for name in (queue, f"native://{address}::{queue}"):
             with connection.consumer(name) as consumer:
                 connection.send(address, name)
@@ -177,15 +191,16 @@ def test_a_queue_of_an_address_with_another_name(
     assert [body for body, *_ in found] == [queue, f"native://{address}::{queue}"]
 
 
+@each_protocol
 def test_the_settings_are_read_again_after_a_reconnect(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """A changed setting counts from the next connection on."""
     name, first, second = new_queue(), new_queue(), new_queue()
     settings(operator, name, deadLetterAddress=first)
     seen: list[object] = []
     with redelivery.connect(
-        artemis.uri(protocol="amqp"), policies=NO_RETRY, observers=[seen.append]
+        artemis.uri(protocol=protocol), policies=NO_RETRY, observers=[seen.append]
     ) as connection:
         connection.listen(name, fail)
         connection.start()
@@ -200,13 +215,14 @@ def test_the_settings_are_read_again_after_a_reconnect(
     assert [body for body, *_ in letters(operator, second)] == ["after"]
 
 
+@each_protocol
 def test_a_dead_letter_queue_that_goes(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """A queue that an operator deletes meanwhile is made again by the next copy, which is in it."""
     name, dead = new_queue(), new_queue()
     settings(operator, name, deadLetterAddress=dead, autoCreateDeadLetterResources=True)
-    with redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY) as connection:
+    with redelivery.connect(artemis.uri(protocol=protocol), policies=NO_RETRY) as connection:
         connection.listen(name, fail)
         connection.start()
         operator.manage("broker", "destroyQueue", f"DLQ.{name}")
@@ -215,7 +231,10 @@ def test_a_dead_letter_queue_that_goes(
     assert [body for body, *_ in letters(operator, f"{dead}::DLQ.{name}")] == ["kept"]
 
 
-def test_many_consumers_at_once(artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]) -> None:
+@each_protocol
+def test_many_consumers_at_once(
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
     """Two connections with ten consumers each of ten queues find or make each dead-letter queue once."""
     stem, dead = new_queue(), new_queue()
     settings(operator, f"{stem}.#", deadLetterAddress=dead, autoCreateDeadLetterResources=True)
@@ -223,7 +242,7 @@ def test_many_consumers_at_once(artemis: Broker, operator: RawAmqp, new_queue: C
     with ExitStack() as stack:
         for _ in range(2):
             connection = stack.enter_context(
-                redelivery.connect(artemis.uri(protocol="amqp"), policies=NO_RETRY)
+                redelivery.connect(artemis.uri(protocol=protocol), policies=NO_RETRY)
             )
             for name in names:
                 connection.listen(name, fail)
@@ -235,17 +254,20 @@ def test_many_consumers_at_once(artemis: Broker, operator: RawAmqp, new_queue: C
             assert [body for body, *_ in found] == [name]
 
 
+@each_protocol
 def test_the_tools_find_the_letters_without_a_queue(
-    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str]
+    artemis: Broker, operator: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """`dead_letters(uri)` looks into all queues of dead-letter addresses; a redrive without a filter leaves them."""
     stem, dead, other = new_queue(), new_queue(), new_queue()
     settings(operator, f"{stem}.#", deadLetterAddress=dead, autoCreateDeadLetterResources=True)
     settings(operator, f"{stem}.one", deadLetterAddress=other, autoCreateDeadLetterResources=False)
     names = [f"{stem}.a", f"{stem}.b", f"{stem}.one"]
-    poison(artemis, *names)
+    poison(artemis, protocol, *names)
     places = [f"native://{dead}::DLQ.{stem}.a", f"native://{dead}::DLQ.{stem}.b", f"queue://{other}"]
-    with redelivery.dead_letters(artemis.uri(protocol="amqp")) as letters_of:
+    # No queue is shown over STOMP.
+    takes = protocol == "stomp"
+    with redelivery.dead_letters(artemis.uri(protocol=protocol), take=takes) as letters_of:
         found = {
             each.body: each.queue for each in letters_of if stem in each.queue or each.queue == places[2]
         }
@@ -302,6 +324,7 @@ def allow(operator: RawAmqp, match: str, *, manage: bool = False) -> None:
     operator.manage("broker", "addSecuritySettings", match, *[ALL] * 6, ALL if manage else "amq", *[ALL] * 3)
 
 
+@each_protocol
 @pytest.mark.parametrize("rights", ["none", "send", "manage"])
 def test_a_user_without_the_right_to_ask(
     artemis: Broker,
@@ -309,6 +332,7 @@ def test_a_user_without_the_right_to_ask(
     new_queue: Callable[[], str],
     caplog: pytest.LogCaptureFixture,
     rights: str,
+    protocol: str,
 ) -> None:
     """Without the right to manage the copy goes to DLQ, and one warning says so; with it, to the broker's place."""
     stem, dead, user = new_queue(), new_queue(), f"user{uuid.uuid4().hex[:8]}"
@@ -322,7 +346,7 @@ def test_a_user_without_the_right_to_ask(
     try:
         names = [f"{stem}.a", f"{stem}.b"]
         with caplog.at_level(logging.WARNING):
-            poison(artemis, *names, jms__userName=user, jms__password="secret")
+            poison(artemis, protocol, *names, jms__userName=user, jms__password="secret")
     finally:
         for match in ("activemq.management", "redelivery.management"):
             operator.manage("broker", "removeSecuritySettings", match)

@@ -161,7 +161,7 @@ class AmqpAdapter:
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
         beside = delivery.source.command
-        sender = link.links.senders.to(command.copy.destination, dead=not command.back, beside=beside)
+        sender = link.links.senders.to(_target(link, command), dead=not command.back, beside=beside)
 
         def send(error: RedeliveryError | None) -> None:
             if error is None:
@@ -182,7 +182,7 @@ class AmqpAdapter:
                 each(error)
 
         copies = [
-            (link.links.senders.to(each.copy.destination), copied(each, delivery, link.profile, now))
+            (link.links.senders.to(_target(link, each)), copied(each, delivery, link.profile, now))
             for delivery, each in own.items()
         ]
         _transfer(link, copies, list(own), answer)
@@ -250,6 +250,12 @@ class AmqpAdapter:
             answer(AdapterError(wrong))
         else:
             ConsumerStart(link.links, link.links.add(command, answer)).begin()
+
+
+def _target(link: AmqpConnection, command: Forward) -> str:
+    """Return the destination of the link for a copy."""
+    place = command.copy.destination
+    return place if command.back else link.links.alone.get(place, place)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

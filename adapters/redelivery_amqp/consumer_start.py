@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery.core.dead_lettering.artemis_named_place import dropped_at
+from redelivery.core.dead_lettering.artemis_named_place import alone_at, dropped_at
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, retold
 
@@ -78,13 +78,18 @@ class ConsumerStart:
             self._check((*receiver.command.dead_letters, receiver.able.dead_letter_destination))
 
     def _check(self, unchecked: Sequence[str]) -> None:
-        for number, destination in enumerate(unchecked):
+        for number, place in enumerate(unchecked):
+            destination = self._links.alone.get(place, place)
             sender = self._links.senders.to(destination, dead=True, beside=self._receiver.command)
             go_on = partial(self._checked, unchecked[number:])
             if not sender.attached or sender.error is not None:
                 sender.when_attached(go_on)
                 return
             # Not before: the link may have made its queue.
+            if destination == place and (alone := self._alone(place)):
+                self._links.alone[place] = alone
+                go_on(None)
+                return
             if (why := self._dropped(destination)) and destination in self._asked:
                 go_on(AdapterError(why))
                 return
@@ -92,8 +97,13 @@ class ConsumerStart:
                 self._asked.add(destination)
                 self._links.queue_lists.ask(destination, go_on)
                 return
-            self._links.proven.add(destination)
+            self._links.proven.add(place)
         self._links.attach(self._receiver)
+
+    def _alone(self, place: str) -> str:
+        """Return another name that reaches the queue of a place without the others of its address, or ""."""
+        queues = self._links.queue_lists.of(place)
+        return "" if queues is None or self._own(place) else alone_at(Destination.parse(place), queues)
 
     def _dropped(self, destination: str) -> str | None:
         """Return why a place may drop dead letters; empty: it keeps them, or this is not known; None: ask."""

@@ -96,6 +96,8 @@ class LinkRegistry:
         self._management = Management(wire, self._manage)
         # Dead-letter destinations that took messages once. The adapter keeps them over all connections.
         self.proven: set[str] = set()
+        # Dead-letter destinations whose address has more queues, and the name that reaches the one alone.
+        self.alone: dict[str, str] = {}
         self._declarations = Declarations(self._management, container, epoch, profile)
         self.own_places = OwnPlaces(self._management, profile)
         self.queue_lists = QueueLists(self.own_places.ask_anew, self._without_answer)

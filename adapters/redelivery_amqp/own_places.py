@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import proton
 
-from redelivery.core.artemis_management import ANSWERS, Question, answer_of, answers_to, rights
-from redelivery.core.dead_lettering.artemis_own_place import own_place
-from redelivery.core.dead_lettering.artemis_queues import ORIGIN
+from redelivery.core.artemis_management import ANSWERS, Question, answer_of, answers_to
+from redelivery.core.dead_lettering.artemis_own_place import (
+    own_place,
+    own_place_error,
+    unusable,
+    with_own_place,
+    without_answer,
+)
 from redelivery.core.destination import Destination
-from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.artemis_dialogue import Dialogue
 from redelivery_amqp.management_link import Reply
 from redelivery_amqp.message_encoding import encoded
@@ -123,27 +127,13 @@ class OwnPlaces:
 
     def found(self, receiver: ReceiverLink, place: OwnPlace | None) -> None:
         """Keep the place of a consumer's dead letters."""
-        able = self._profile.capabilities
-        if place is not None:
-            able = replace(
-                able,
-                dead_letter_destination=place.destination,
-                dead_letter_properties=((ORIGIN, place.address),),
-                own_dead_letters=place.told,
-            )
-        receiver.able = able
+        receiver.able = with_own_place(self._profile.capabilities, place)
 
     def unasked(self, receiver: ReceiverLink, error: RedeliveryError) -> None:
         """Keep the usual place: the broker does not answer this user. The first consumer has a caution."""
         able = self._profile.capabilities
         first, self._refusal = self._refusal is None, error
-        needs = "" if able.management_address is None else rights(able.management_address)
-        caution = (
-            f"the broker does not tell where its own settings put dead letters ({error}): copies go to "
-            f"{able.dead_letter_destination}; give this user {needs}, or name the place "
-            "(redelivery.deadLetterDestination)"
-        )
-        receiver.able = replace(able, caution=caution) if first else able
+        receiver.able = without_answer(able, error) if first else able
 
 
 class _Search:
@@ -169,10 +159,9 @@ class _Search:
             self._found(place)
 
     def _found(self, place: OwnPlace | None) -> None:
-        if place is not None and place.returns:
-            self._then(_circle(self._receiver.destination, place))
-        elif place is not None and place.problem:
-            self._then(_unusable(place, place.problem))
+        error = None if place is None else own_place_error(self._receiver.destination, place)
+        if error is not None:
+            self._then(error)
         elif place is not None and place.make is not None and not self._receiver.ended:
             self._places.ask(place.make, lambda reply: self._made(place, reply), again=True)
         else:
@@ -183,24 +172,8 @@ class _Search:
             self._end(place)
         else:
             lost = isinstance(reply.error, TransportError)
-            self._then(reply.error if lost else _unusable(place, str(reply.error)))
+            self._then(reply.error if lost else unusable(place, str(reply.error)))
 
     def _end(self, place: OwnPlace | None) -> None:
         self._places.found(self._receiver, place)
         self._then(None)
-
-
-def _circle(source: str, place: OwnPlace) -> ConfigurationError:
-    return ConfigurationError(
-        f"{source} gets its own dead letters, by {place.told}: to read dead letters, add "
-        "redelivery.deadLetterDestination=<another queue> to the URI, or dead_letter= to this consumer: messages that "
-        "fail again go there",
-        option="redelivery.deadLetterDestination",
-    )
-
-
-def _unusable(place: OwnPlace, why: str) -> AdapterError:
-    return AdapterError(
-        f"dead letters belong in {place.destination}, by {place.told}, and that cannot be used: {why}; change the "
-        "broker's setting, or name another place (redelivery.deadLetterDestination)"
-    )

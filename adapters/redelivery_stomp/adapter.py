@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -27,6 +28,7 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack
+from redelivery_stomp.artemis_questions import ArtemisQuestions
 from redelivery_stomp.byte_windows import ByteWindow
 from redelivery_stomp.connect_frame import agreed_heartbeats, has_backslash
 from redelivery_stomp.connection import StompConnection
@@ -74,6 +76,7 @@ class StompAdapter:
         # Places of copies of which the last one was not confirmed, and the connection for the next ones.
         self._doubtful: set[str] = set()
         self._apart: CopyConnection[StompConnection] | None = None
+        self._questions: ArtemisQuestions | None = None
         # The spelling of backslashes in CONNECT that this broker took last.
         self._doubled = False
 
@@ -82,13 +85,24 @@ class StompAdapter:
         old, self._link = self._link, None
         if old is not None:
             old.abandon()
-        if self._apart is not None:
-            self._apart.end()
+        self._end_apart()
         self._sink = sink
         self._name = self._name or uuid.uuid4().hex
         link = self._link = self._logged_in(opening, sink)
         self._apart = CopyConnection(opening, self._logged_in)
+        if link.able.tells_dead_letters:
+            self._questions = link.turns.questions = ArtemisQuestions(opening, self._logged_in, link.able)
+            # The check makes missing queues: their lists are read after it.
+            self._checked.clear()
         return link.able
+
+    def _end_apart(self) -> None:
+        """End the connections beside the consumers' one."""
+        questions, self._questions = self._questions, None
+        if questions is not None:
+            questions.end()
+        if self._apart is not None:
+            self._apart.end()
 
     def _logged_in(self, opening: Opening, sink: Sink) -> StompConnection:
         """Return a connection. A log-in with a backslash that the broker turns away is tried in the other spelling."""
@@ -179,8 +193,7 @@ class StompAdapter:
 
     def close(self, timeout: float) -> bool:
         """Disconnect and close; see `redelivery.adapter.Adapter.close`."""
-        if self._apart is not None:
-            self._apart.end()
+        self._end_apart()
         link, self._link = self._link, None
         return link is not None and link.close(timeout)
 
@@ -221,16 +234,16 @@ class StompAdapter:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
-        copy = copy_of(link.profile, command)
+        copy = self._addressed(copy_of(link.profile, command), command)
         headers = list(send_headers(link.profile, copy, dead_letter=not command.back))
         place, doubtful = link.profile.target(copy), self._doubtful
-        if copy.destination in self._down:
+        if command.copy.destination in self._down:
             doubtful.add(place)
 
         def answer(error: RedeliveryError | None) -> None:
             (doubtful.discard if error is None else doubtful.add)(place)
             if error is None:
-                self._down.discard(copy.destination)
+                self._down.discard(command.copy.destination)
             # A refusal is about the copy's destination: the engine sends it again, later each time; no consumer stops.
             self._confirmed(delivery, error)
 
@@ -240,6 +253,12 @@ class StompAdapter:
             self._apart.send(lambda other, done: self._write_send(other, copy, headers, done), answer)
         else:
             self._write_send(link, copy, headers, answer)
+
+    def _addressed(self, copy: Outgoing, command: Forward) -> Outgoing:
+        """Return a copy with the name that reaches its place alone, where the address of the place has more queues."""
+        if command.back or self._questions is None:
+            return copy
+        return replace(copy, destination=self._questions.alone(copy.destination))
 
     def _write_send(
         self, link: StompConnection, message: Outgoing, headers: Iterable[tuple[str, object]], answer: Answer

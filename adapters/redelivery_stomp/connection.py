@@ -73,7 +73,7 @@ class StompConnection:
         self._lock = threading.Lock()
         # Keeps the order of an ACK and the UNSUBSCRIBE of its subscription.
         self.order = threading.RLock()
-        self.turns = SubscribeQueue(self, self.subscriptions)
+        self.turns: SubscribeQueue = SubscribeQueue(self, self.subscriptions)
         self._connected = threading.Event()
         # Reason of a failed log-in.
         self._refused: AdapterError | None = None

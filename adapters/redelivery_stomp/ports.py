@@ -7,6 +7,7 @@
 | transactions, frame_limits | `StompIo` |
 | subscribing | `SubscribeIo`, and the table of subscriptions |
 | further_subscriptions | `FurtherIo` |
+| artemis_questions | `QuestionIo`, and a callable that opens such a connection |
 | receipts, disconnect_cause, subscriptions, delivery | values and callables only |
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from stomp.utils import Frame
 
+    from redelivery.adapter import Sink
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery_stomp.delivery import Subscription
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from redelivery_stomp.receipts import Answer, Receipts
     from redelivery_stomp.subscriptions import Subscriptions
 
-__all__ = ["FrameReceiver", "FrameWriter", "FurtherIo", "StompIo", "SubscribeIo", "Turns"]
+__all__ = [
+    "FrameReceiver", "FrameWriter", "FurtherIo", "QuestionIo", "StompIo", "SubscribeIo", "SubscriberTurns", "Turns",
+]  # fmt: skip
 
 
 class FrameReceiver(Protocol):
@@ -135,3 +139,46 @@ class Turns(Protocol):
 
     def widen(self, source: Subscription, number: int, command: Subscribe, /) -> None:
         """Begin one more subscription of a consumer that has started."""
+
+
+class SubscriberTurns(Protocol):
+    """Begins consumers one after the other."""
+
+    def begin(self, subscription: Subscription, sink: Sink, checked: set[str], /) -> None:
+        """Begin a consumer."""
+
+
+class QuestionIo(FrameWriter, Protocol):
+    """A connection for questions to the broker's management."""
+
+    @property
+    def profile(self) -> StompProfile:
+        """The broker's profile."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Number of the connection."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The protocol version that the broker chose."""
+        ...
+
+    @property
+    def order(self) -> AbstractContextManager[object]:
+        """Lock: with it held, no subscription ends between two writes."""
+        ...
+
+    @property
+    def turns(self) -> SubscriberTurns:
+        """The subscriptions that have not begun."""
+        ...
+
+    def abandon(self) -> None:
+        """Close at once."""
+
+    def close(self, timeout: float, /) -> bool:
+        """Close properly, within `timeout` seconds."""
+        ...

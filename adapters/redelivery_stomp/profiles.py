@@ -195,6 +195,7 @@ class StompArtemis(StompProfile):
         window_in_bytes=True,
         copies_by_wildcard=True,
         management_address="activemq.management",
+        tells_dead_letters=True,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
     )
@@ -296,6 +297,8 @@ class StompArtemis(StompProfile):
         told = self.qualified(delivery.raw.get("destination") or own, delivery.source.kind)
         yield "_AMQ_ORIG_ADDRESS", told.partition("://")[2].partition("::")[0]
         yield "_AMQ_ORIG_QUEUE", own.rpartition("::")[2]
+        # Without these the queue of the place may drop the copy.
+        yield from command.marks
         yield from self.redrive_headers(command)
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:

@@ -24,8 +24,10 @@ from redelivery_stomp.transactions import aborted
 
 if TYPE_CHECKING:
     from redelivery.adapter import Sink
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
+    from redelivery_stomp.artemis_questions import ArtemisQuestions
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.ports import SubscribeIo
     from redelivery_stomp.receipts import Answer
@@ -56,6 +58,10 @@ class SubscribeQueue:
         # their node is down: no consumer waits for it. The adapter keeps both.
         self.proven: set[str] = set()
         self.down: set[str] = set()
+        # Where the broker's management is asked before a consumer begins. The adapter sets it.
+        self.questions: ArtemisQuestions | None = None
+        # Consumers that wait for its answers. They have no turn: others begin meanwhile.
+        self._asking: list[Subscribing] = []
         # Consumers whose check has an answer that proves nothing, by dead-letter destination.
         self.doubted: dict[str, list[Subscribing]] = {}
 
@@ -63,14 +69,26 @@ class SubscribeQueue:
         """Start a consumer, now or after those before it. `sink` gets `Subscribed`; `checked`: see `Subscribing`."""
         # Its messages may arrive before its receipt.
         self._subscriptions.begin(subscription.identity, subscription)
-        self._add(Subscribing(self._io, self, subscription, sink, checked))
+        Subscribing(self._io, self, subscription, sink, checked).begin()
 
     def widen(self, source: Subscription, number: int, command: Subscribe) -> None:
         """Write one more SUBSCRIBE of a consumer that has started. `command` has the window of that subscription."""
         identity = f"{source.identity}.{number}"
-        self._add(WindowWidening(self._io, self, self._subscriptions, source, identity, command))
+        self.add(WindowWidening(self._io, self, self._subscriptions, source, identity, command))
 
-    def _add(self, beginning: Subscribing | WindowWidening) -> None:
+    def wait(self, one: Subscribing) -> None:
+        """Keep a consumer that has asked a question."""
+        self._asking.append(one)
+
+    def answered(self, one: Subscribing) -> bool:
+        """Take a consumer back; False if the loss of the connection has been its answer."""
+        try:
+            self._asking.remove(one)
+        except ValueError:
+            return False
+        return True
+
+    def add(self, beginning: Subscribing | WindowWidening) -> None:
         self._waiting.append(beginning)
         if not self._busy:
             self.next()
@@ -97,15 +115,21 @@ class SubscribeQueue:
         self._patience.heard()
 
     def quiet(self) -> None:
-        """Stop the time-out: the connection is being closed."""
+        """Stop the time-out, and the questions: the connection is being closed."""
         self._patience.end()
+        self._asking = []
+        if self.questions is not None:
+            self.questions.end()
 
     def end(self, error: RedeliveryError) -> None:
         """Report the loss of the connection to the consumers that have written nothing."""
-        self._patience.end()
+        asking, self._asking = self._asking, []
+        self.quiet()
         # A copy: another thread may add one.
         waiting = list(self._waiting)
         self._waiting.clear()
+        while asking:
+            waiting.append(asking.pop())
         for each in waiting:
             each.answer(error)
 
@@ -126,16 +150,40 @@ class Subscribing:
         self._command: Subscribe = subscription.command
         self._sink, self._checked = sink, checked
         self._refused = False
+        # Its dead-letter destinations, with the broker's own place for it once that is known.
+        self._places = self._command.dead_letters
+        self._able: Capabilities | None = None
         # Dead-letter destinations that are still to be checked, one after the other.
         self._unchecked: list[str] = []
         # Those whose check proved nothing.
         self._doubtful: list[str] = []
 
+    def begin(self) -> None:
+        """Ask for the broker's own place, if that is wanted, and then wait for its turn."""
+        questions = self._turns.questions
+        if self._command.own_place and questions is not None:
+            self._turns.wait(self)
+            questions.find(self._command.destination, self._placed)
+        else:
+            self._turns.add(self)
+
+    def _placed(self, able: Capabilities | None, error: RedeliveryError | None) -> None:
+        with self._io.order:
+            if not self._turns.answered(self):
+                return
+            if able is not None:
+                self._able, own = able, able.dead_letter_destination
+                self._places = tuple(dict.fromkeys((*self._places, own)))
+                self._turns.add(self)
+        if error is not None:
+            self._subscription.ended = True
+            self._refuse(error)
+
     def ask(self) -> bool:
         """Write the first frames; return True if the next consumer must wait for an answer."""
         if self._subscription.ended:
             return False
-        for destination in self._command.dead_letters:
+        for destination in self._places:
             if destination in self._turns.down:
                 continue
             if destination in self._turns.doubted:
@@ -146,8 +194,43 @@ class Subscribing:
         if self._unchecked:
             self._check(self._unchecked.pop(0))
             return True
+        return self._prove()
+
+    def _prove(self) -> bool:
+        """Subscribe, if the places keep what they are sent; return True if the next consumer must wait."""
+        questions = self._turns.questions
+        if questions is not None:
+            # Not before the check: it may have made their queues.
+            places = [each for each in self._places if each not in self._turns.down and not self._own(each)]
+            if unknown := [each for each in places if questions.unknown(each)]:
+                self._turns.wait(self)
+                questions.look(unknown, self._looked)
+                return False
+            # Copies name the address of the consumed queue.
+            origin = self._io.profile.address(self._command.destination).partition("::")[0]
+            for place in places:
+                if why := questions.dropped(place, origin):
+                    self.bad_dead_letters(place, AdapterError(why))
+                    return False
         self._subscribe()
         return self._io.profile.in_turn
+
+    def _looked(self) -> None:
+        with self._io.order:
+            if self._turns.answered(self):
+                self._turns.add(self)
+
+    def _own(self, place: str) -> str:
+        """Return the setting of the broker that has decided this place, or ""."""
+        able = self._able
+        return able.own_dead_letters if able is not None and place == able.dead_letter_destination else ""
+
+    def _capabilities(self) -> Capabilities | None:
+        """Return what the broker can do with the consumed queue; None: what it can do with any."""
+        own = self._able or self._io.profile.for_consumer(self._command, self._io.able)
+        questions = self._turns.questions
+        caution = "" if questions is None else questions.caution(self._places)
+        return replace(own or self._io.able, caution=caution) if caution else own
 
     def _subscribe(self) -> None:
         subscription = self._subscription
@@ -161,11 +244,10 @@ class Subscribing:
             self._subscription.ended = True
             self._refuse(retold(error, self._reason(error)))
         elif not self._refused:
-            io, command = self._io, self._command
-            own = None if error is not None else io.profile.for_consumer(command, io.able)
-            self._sink(Subscribed(command.consumer, error, own))
+            own = None if error is not None else self._capabilities()
+            self._sink(Subscribed(self._command.consumer, error, own))
             if error is None:
-                self._turns.proven.update(command.dead_letters)
+                self._turns.proven.update(self._places)
                 self._share()
                 _wake(self._io, self._subscription, self._command)
         if self._io.profile.in_turn:
@@ -259,10 +341,7 @@ class Subscribing:
     def _go_on(self) -> None:
         # The lock keeps the consumer from ending between the check and the SUBSCRIBE.
         with self._io.order:
-            ended = self._subscription.ended
-            if not ended:
-                self._subscribe()
-            if ended or not self._io.profile.in_turn:
+            if self._subscription.ended or not self._prove():
                 self._turns.next()
 
     def bad_dead_letters(self, destination: str, error: RedeliveryError | None) -> None:
@@ -271,7 +350,10 @@ class Subscribing:
             self._subscription.ended = True
         if isinstance(error, AdapterError) and error.passes and destination in self._turns.proven:
             self._turns.down.add(destination)
-        text = f"the dead-letter destination {destination} cannot be used: {error}"
+        own = self._own(destination)
+        whose = f", which is {own}," if own else ""
+        cure = "; name another place: redelivery.deadLetterDestination" if own else ""
+        text = f"the dead-letter destination {destination}{whose} cannot be used: {error}{cure}"
         self._refuse(retold(error, text) if isinstance(error, AdapterError) else AdapterError(text))
 
 

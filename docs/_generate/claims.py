@@ -323,8 +323,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "OA", "`dead-letter-address` of an address", "works",
-            "over AMQP a copy [goes there](dead-letter-routing.md#what-the-operator-has-set), if no option names a "
-            "place; over STOMP to `DLQ`, or where the import of `broker.xml` says",
+            "a copy [goes there](dead-letter-routing.md#what-the-operator-has-set), if no option names a place",
             (
                 f"{_OPERATORS}::test_artemis_own_dead_letter_address",
                 f"{_OWN_PLACES}::test_another_address",
@@ -360,7 +359,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "A", "`auto-create-dead-letter-resources` makes a queue for each address, with prefix and suffix",
             "works",
-            "over AMQP a copy [is in that queue](dead-letter-routing.md#what-the-operator-has-set), read as "
+            "a copy [is in that queue](dead-letter-routing.md#what-the-operator-has-set), read as "
             "`native://DLA::QUEUE`. The import names it for one address; many are left out, with exit code 3",
             (
                 f"{_OPERATORS}::test_artemis_own_dead_letter_address",

@@ -73,6 +73,34 @@ def test_a_place_that_drops_dead_letters_is_refused(peer: Queues, how: str) -> N
     assert peer.consumers == []
 
 
+@pytest.mark.parametrize("how", ["connection", "map", "consumer", "exception"])
+@pytest.mark.parametrize(
+    "more", [[], [{**QUEUE, "name": "q.audit", "address": "q"}]], ids=["alone", "beside"]
+)
+def test_one_letter_at_an_address_with_more_queues(
+    peer: Queues, how: str, more: list[dict[str, str]]
+) -> None:
+    """Wherever the place is named, the letter is sent to its queue by address and name, where the address has more."""
+    there = [{**QUEUE, "address": "q", "routingType": "ANYCAST"}, *more]
+    listed = json.dumps({"data": there, "count": len(there)})
+    peer.manages = lambda operation, _: listed if operation == "listQueues" else "{}"
+    sent: list[str] = []
+    peer.taken = lambda _, link: sent.append(str(link.remote_target.address))
+    given = {
+        "connection": "&redelivery.deadLetterDestination=q",
+        "map": "&redelivery.deadLetterMap.orders.destination=q",
+    }
+    options: dict[str, Any] = {
+        "consumer": {"dead_letter": "q"},
+        "exception": {"errors": Classifier().poison(ValueError, to="q"), "dead_letter": "other"},
+    }
+    with redelivery.connect(f"{peer.uri}{given.get(how, '')}", policies=NO_RETRY) as connection:
+        connection.listen("orders", fail, **options.get(how, {}))
+        connection.start()
+        eventually(lambda: connection.report().poisoned == 1)
+    assert sent == ["q::q" if more else "q"]
+
+
 def test_a_place_is_asked_for_once(peer: Queues) -> None:
     """A place that is good is asked for once on a connection, after its link is there; on the next one again."""
     peer.filter = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.core.test_artemis_own_place import queue
 
-from redelivery.core.dead_lettering.artemis_named_place import dropped_at, elsewhere, queues_at
+from redelivery.core.dead_lettering.artemis_named_place import alone_at, dropped_at, elsewhere, queues_at
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError
 
@@ -105,6 +105,27 @@ def test_the_name_of_a_queue_of_another_address(more: dict[str, str]) -> None:
     assert (
         elsewhere(Destination.parse("queue://q"), listed(Destination.parse("queue://q"), there, own)) is None
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "there", "alone"),
+    [
+        ("queue://A", [queue("A")], ""),
+        ("queue://A", [queue("A"), queue("audit", "A", **MULTICAST)], "native://A::A"),
+        ("queue://A", [queue("A"), queue("b", "A")], "native://A::A"),
+        ("queue://A", [queue("a", "A"), queue("b", "A")], ""),
+        ("queue://A", [], ""),
+        ("queue://A::q", [queue("q", "A", **MULTICAST)], "native://A::q"),
+        ("queue://A::q", [], ""),
+        ("native://A", [queue("A"), queue("b", "A")], ""),
+        ("native://A::q", [queue("q", "A"), queue("b", "A")], ""),
+        ("topic://A", [queue("a", "A", **MULTICAST), queue("A")], ""),
+    ],
+)
+def test_the_name_that_reaches_one_queue(place: str, there: list[dict[str, str]], alone: str) -> None:
+    """A queue whose address has more is reached by both names; no queue, or one that is not there, is not."""
+    destination = Destination.parse(place)
+    assert alone_at(destination, listed(destination, *there)) == alone
 
 
 def test_a_place_without_a_queue() -> None:

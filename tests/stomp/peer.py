@@ -146,6 +146,11 @@ class ScriptedPeer:
         del frame
         return None
 
+    def also(self, frame: bytes) -> bytes:
+        """Return frames that this broker sends after a frame, beside its receipt."""
+        del frame
+        return b""
+
     def answer(self, frame: bytes) -> bytes | None:
         """Return the answer to this CONNECT; None: the broker closes the connection instead."""
         del frame
@@ -170,6 +175,8 @@ class ScriptedPeer:
                     self.settled.append(each.lstrip(b"\n"))
                 for receipt in re.findall(rb"\nreceipt:([^\n]+)", each):
                     accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
+                if more := self.also(each.lstrip(b"\n")):
+                    accepted.sendall(more)
                 if command == b"SUBSCRIBE":
                     (identity,) = re.findall(rb"\nid:([^\n]+)", each)
                     for piece in self._script(identity):

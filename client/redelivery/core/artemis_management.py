@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
-__all__ = ["ANSWERS", "PAGE", "Question", "answer_of", "answers_to", "rights", "where"]
+__all__ = [
+    "ANSWERS",
+    "PAGE",
+    "Question",
+    "answer_of",
+    "answered",
+    "answers_to",
+    "repeated",
+    "rights",
+    "where",
+]
+
+Found = TypeVar("Found")
 
 # The answers. A plain subscriber's queue ends with it; of a queue of our own, the default configuration keeps it.
 ANSWERS = "redelivery.management"
@@ -20,6 +32,7 @@ ANSWERS = "redelivery.management"
 PAGE = 10_000
 # In its answer, a list over which Artemis 2.40.0 has stumbled: a queue has ended while the list was made.
 _STUMBLED = "Cannot invoke "
+REPEATS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,31 @@ def answer_of(body: str | bytes, headers: Mapping[str, Any]) -> Any:
     if str(headers.get("_AMQ_OperationSucceeded")).lower() != "true":
         raise AdapterError(str(value), passes=True if str(value).startswith(_STUMBLED) else None)
     return value
+
+
+def repeated(ask: Callable[[Question], Any], question: Question) -> Any:
+    """Return the answer to a question; one that can succeed the next time is asked again. Raises as `ask` does."""
+    for _ in range(REPEATS):
+        try:
+            return ask(question)
+        except AdapterError as error:
+            if not error.passes:
+                raise
+    return ask(question)
+
+
+def answered(
+    asking: Generator[tuple[Question, ...], Sequence[Any], Found], ask: Callable[[Question], Any]
+) -> Found:
+    """Return what a rule finds that yields its questions. Raises as `ask` does, and what the rule raises."""
+    replies: list[Any] | None = None
+    while True:
+        try:
+            questions = next(asking) if replies is None else asking.send(replies)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        replies = [ask(each) for each in questions]
 
 
 def where(field: str = "", value: str = "") -> str:

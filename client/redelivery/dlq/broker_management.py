@@ -7,9 +7,18 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redelivery.core.artemis_management import ANSWERS, PAGE, Question, answer_of, answers_to, where
+from redelivery.core.artemis_management import (
+    ANSWERS,
+    PAGE,
+    Question,
+    answer_of,
+    answered,
+    answers_to,
+    repeated,
+    where,
+)
 from redelivery.core.dead_lettering.redrive import Redrive
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -19,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["BrokerManagement", "holds_messages", "managed"]
 
 Found = TypeVar("Found")
-REPEATS = 9
 
 
 @contextmanager
@@ -53,13 +61,7 @@ class BrokerManagement:
             AdapterError: The broker refuses to answer this user.
             TransportError: The connection was lost, or nothing has answered in time.
         """
-        for _ in range(REPEATS):
-            try:
-                return self._ask(question)
-            except AdapterError as error:
-                if not error.passes:
-                    raise
-        return self._ask(question)
+        return repeated(self._ask, question)
 
     def _ask(self, question: Question) -> Any:
         self._asked += 1
@@ -74,14 +76,7 @@ class BrokerManagement:
 
     def answered(self, asking: Generator[tuple[Question, ...], Sequence[Any], Found]) -> Found:
         """Return what a rule finds that yields its questions. Raises as `ask` does, and what the rule raises."""
-        replies: list[Any] | None = None
-        while True:
-            try:
-                questions = next(asking) if replies is None else asking.send(replies)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            replies = [self.ask(each) for each in questions]
+        return answered(asking, self.ask)
 
     def queues(self) -> Iterator[Mapping[str, str]]:
         """Yield all queues of the broker. Raises as `ask` does."""

@@ -147,7 +147,8 @@ class DeadLetterConnection:
 
     def own_queues(self, origins: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Return the queues in which dead letters are by the broker's own settings; see `own_dead_letter_queues`."""
-        return own_dead_letter_queues(self._port, origins)
+        # Over STOMP a refused question ends the connection that it is asked on.
+        return own_dead_letter_queues(self._reached.connected(), origins)
 
     def reached(self, destination: str) -> Reached:
         """Return where messages for a destination are sent, and why the broker may drop them there."""

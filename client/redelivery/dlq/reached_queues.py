@@ -46,7 +46,7 @@ class ReachedQueues:
         if address is None or place.kind not in ("queue", "native") or not self._answers:
             return Reached(destination)
         try:
-            with managed(self._connected(), address) as management:
+            with managed(self.connected(), address) as management:
                 queues = management.answered(queues_at(place))
                 if (found := elsewhere(place, queues)) is not None:
                     destination = f"native://{found['address']}::{found['name']}"
@@ -62,7 +62,8 @@ class ReachedQueues:
             self._port.close()
             self._port = None
 
-    def _connected(self) -> ConnectionPort:
+    def connected(self) -> ConnectionPort:
+        """Return the connection, open. Raises as `ConnectionPort.__enter__` does."""
         if self._port is None:
             self._port = ConnectionPort(
                 self._uri, clock=self._clock, made_by="redelivery.dead_letters", quiet=True

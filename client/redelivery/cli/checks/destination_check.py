@@ -114,7 +114,8 @@ def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | Non
     if able.flow:
         return replace(subscribe, window=0, room=0, most=0, dead_letters=(), own_place=False)
     if able.selectors:
-        return replace(subscribe, window=1, room=0, most=0, dead_letters=(), selector=NOTHING)
+        asked = replace(subscribe, window=1, room=0, most=0, dead_letters=(), own_place=False)
+        return replace(asked, selector=NOTHING)
     return None
 
 

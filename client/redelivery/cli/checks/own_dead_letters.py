@@ -28,8 +28,6 @@ _CONVERT = "`redelivery policy convert` makes options of that file"
 _UNASKED = {
     "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
     f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
-    "artemis": "over STOMP Artemis cannot be asked for the dead-letter-address of the queue (broker.xml), and a copy "
-    f"goes past it; over amqp:// it is asked and followed; {_CONVERT}",
     "qpid-broker-j": f"the broker does not report this queue's alternateBinding, and a copy goes past it; {_CONVERT}",
 }
 _UNJUDGED = (
@@ -101,10 +99,6 @@ def _told(asked: Subscribe, visit: Visit) -> tuple[Capabilities | None, Redelive
 
 
 def unasked(targets: tuple[str, ...], able: Capabilities) -> Iterator[Finding]:
-    """Yield which settings of the broker a copy goes past, or may be dropped by, where no client can ask for them."""
-    if able.tells_dead_letters or able.broker not in _UNASKED:
-        return
-    if able.dead_letter_destination in targets:
+    """Yield which settings of the broker a copy goes past, where no client can ask for them."""
+    if not able.tells_dead_letters and able.broker in _UNASKED and able.dead_letter_destination in targets:
         yield note("dead letters", _UNASKED[able.broker])
-    elif able.broker == "artemis" and targets:
-        yield note("dead letters", f"{_UNJUDGED} is asked over amqp:// only")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Asking = Generator[tuple[Question, ...], Sequence[Any], Sequence[Queue]]
 
-__all__ = ["dropped_at", "elsewhere", "queues_at"]
+__all__ = ["alone_at", "dropped_at", "elsewhere", "queues_at"]
 
 _DROPS = "Artemis would confirm dead letters and drop them"
 _CURE = "name a queue that keeps all (redelivery.deadLetterDestination, deadLetterMap, dead_letter=, poison(to=), --to)"
@@ -51,18 +51,19 @@ def queues_at(place: Destination) -> Asking:
         ) from None
 
 
-def dropped_at(place: Destination, queues: Sequence[Queue], origin: str) -> str:
+def dropped_at(place: Destination, queues: Sequence[Queue], origin: str, *, refused: bool = True) -> str:
     """Return why dead letters of the address `origin` may be dropped at a place with these queues; empty: none is.
 
-    A sending link is attached to the place: where Artemis makes missing queues, that has made one.
+    The place was asked before: where Artemis makes missing queues, that has made one. `refused`: it refuses what is
+    sent to a missing queue by its address and name, as it does over AMQP.
     """
     address, _, name = place.name.partition("::")
     if (reached := elsewhere(place, queues)) is not None:
         return f"the queue {address} belongs to the address {reached['address']}: {_DROPS}; name native://{_told(reached)}"
-    if not name:
-        queues = [each for each in queues if each["address"] == address]
-    if not queues and not name and place.kind == "native":
-        return f"the address {address} has no queue: {_DROPS}; {_CURE}"
+    queues = [each for each in queues if (each["name"] == name if name else each["address"] == address)]
+    if not queues and place.kind == "native" and not (name and refused):
+        missing = f"the queue {place.name} is not there" if name else f"the address {address} has no queue"
+        return f"{missing}: {_DROPS}; {_CURE}"
     lost = {_told(each): _lost(each, address, origin) for each in queues}
     # The anycast queues of an address take turns. A filter keeps a queue out, and another one gets the message.
     turns = [each for each in queues if each.get("routingType") == "ANYCAST" and loses(each)]
@@ -78,6 +79,19 @@ def elsewhere(place: Destination, queues: Sequence[Queue]) -> Queue | None:
     if place.kind != "queue" or any(each["address"] == name for each in queues):
         return None
     return next((each for each in queues if each["name"] == name), None)
+
+
+def alone_at(place: Destination, queues: Sequence[Queue]) -> str:
+    """Return the destination by which only the queue of a place gets what is sent there; "": the place's own, or none.
+
+    Artemis sends a message for an address to each of its queues: beside the queue of that name there can be
+    subscribers, and queues that it has made for dead letters.
+    """
+    address, _, name = place.name.partition("::")
+    there = [each["name"] for each in queues if each["address"] == address]
+    if place.kind != "queue" or (name or address) not in there or not (name or len(there) > 1):
+        return ""
+    return f"native://{address}::{name or address}"
 
 
 def _told(queue: Queue) -> str:

@@ -9,11 +9,12 @@ the message's queue. So the place is one queue that is known to keep these dead 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.artemis_management import Question
+from redelivery.core.artemis_management import Question, rights
 from redelivery.core.dead_lettering.artemis_queues import (
+    ORIGIN,
     listing,
     loses,
     origin_filter,
@@ -27,11 +28,22 @@ from redelivery.errors import AdapterError, ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.artemis_queues import Queue
+    from redelivery.errors import RedeliveryError
 
     Asking = Generator[tuple[Question, ...], Sequence[Any], "OwnPlace | None"]
 
-__all__ = ["DeadLetterSettings", "OwnPlace", "own_place", "settings_of"]
+__all__ = [
+    "DeadLetterSettings",
+    "OwnPlace",
+    "own_place",
+    "own_place_error",
+    "settings_of",
+    "unusable",
+    "with_own_place",
+    "without_answer",
+]
 
 # Artemis' default prefix of the queues that it makes for dead letters.
 PREFIX = "DLQ."
@@ -112,6 +124,49 @@ def own_place(source: Destination) -> Asking:
 def settings_of(address: str) -> Question:
     """Return the question for the settings of an address; `DeadLetterSettings.of` reads the answer."""
     return Question("getAddressSettingsAsJSON", (address,))
+
+
+def own_place_error(source: str, place: OwnPlace) -> RedeliveryError | None:
+    """Return why no consumer of a destination may begin whose dead letters go to this place; None: one may."""
+    if place.returns:
+        return ConfigurationError(
+            f"{source} gets its own dead letters, by {place.told}: to read dead letters, add "
+            "redelivery.deadLetterDestination=<another queue> to the URI, or dead_letter= to this consumer: messages "
+            "that fail again go there",
+            option="redelivery.deadLetterDestination",
+        )
+    return unusable(place, place.problem) if place.problem else None
+
+
+def unusable(place: OwnPlace, why: str) -> AdapterError:
+    """Return the error for a place of the broker's own to which no dead letter can go."""
+    return AdapterError(
+        f"dead letters belong in {place.destination}, by {place.told}, and that cannot be used: {why}; change the "
+        "broker's setting, or name another place (redelivery.deadLetterDestination)"
+    )
+
+
+def with_own_place(able: Capabilities, place: OwnPlace | None) -> Capabilities:
+    """Return the capabilities for a consumer with this place; None: the broker has none of its own."""
+    if place is None:
+        return able
+    return replace(
+        able,
+        dead_letter_destination=place.destination,
+        dead_letter_properties=((ORIGIN, place.address),),
+        own_dead_letters=place.told,
+    )
+
+
+def without_answer(able: Capabilities, error: RedeliveryError) -> Capabilities:
+    """Return the capabilities for the first consumer of a user who may not ask: with a caution."""
+    needs = "" if able.management_address is None else rights(able.management_address)
+    caution = (
+        f"the broker does not tell where its own settings put dead letters ({error}): copies go to "
+        f"{able.dead_letter_destination}; give this user {needs}, or name the place "
+        "(redelivery.deadLetterDestination)"
+    )
+    return replace(able, caution=caution)
 
 
 def _found(source: Destination) -> Asking:
