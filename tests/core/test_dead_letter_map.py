@@ -81,9 +81,12 @@ def test_refused_values(values: dict[str, Any], message: str) -> None:
         ({"a.>.b": to("d")}, "the pattern queue://a.>.b: .* > only at the end"),
         ({"a": "d"}, "the dead-letter strategy for queue://a must be a DeadLetterStrategy, not 'd'"),
         ({"": to("d")}, "has no name"),
+        (["a"], r"keys of a mapping, as in DeadLetterMap\(.*, not \['a'\]"),
+        ([], "keys of a mapping"),
+        (to("d"), "keys of a mapping, as in DeadLetterMap"),
     ],
 )
-def test_refused_maps(mapping: dict[str, Any], message: str) -> None:
+def test_refused_maps(mapping: Any, message: str) -> None:
     """A map names the entry that it cannot have."""
     with pytest.raises(ConfigurationError, match=message):
         DeadLetterMap(mapping)

@@ -152,6 +152,8 @@ def test_no_match_and_no_default_is_a_plain_policy() -> None:
     [
         lambda: RedeliveryPolicyMap({"": DEFAULT}),
         lambda: RedeliveryPolicyMap({"A\nB": DEFAULT}),
+        lambda: RedeliveryPolicyMap(["A"]),  # type: ignore[arg-type]  # what is tested
+        lambda: RedeliveryPolicyMap(DEFAULT),  # type: ignore[arg-type]  # what is tested
         lambda: RedeliveryPolicyMap({"A": 3}),  # type: ignore[arg-type]  # what is tested
         lambda: RedeliveryPolicyMap({"A": RedeliveryPolicy}),  # type: ignore[arg-type]  # what is tested
         lambda: RedeliveryPolicyMap({}, default="6"),  # type: ignore[arg-type]  # what is tested

@@ -256,6 +256,21 @@ def test_the_progress_of_another_user_or_run_is_refused(
         tools.resend(file)
 
 
+@pytest.mark.parametrize("place", ["z.>", "z.*", "temp-queue://x", "b,c", "z?consumer.exclusive=true"])
+def test_a_place_that_is_no_one_place_is_refused_at_once(
+    broker: MemoryBroker, tools: DeadLetterQueue, file: Path, place: str
+) -> None:
+    """A wildcard, a temporary queue or several queues are refused before anything is sent, in a dry run, too."""
+    for dry in (True, False):
+        for call in (
+            lambda: tools.resend(file, to=place, dry_run=dry),  # noqa: B023 - called at once
+            lambda: tools.redrive(to=place, dry_run=dry),  # noqa: B023
+            lambda: tools.redrive(quarantine=place, dry_run=dry),  # noqa: B023
+        ):
+            with pytest.raises(redelivery.ConfigurationError, match="must be one queue, topic or native address"):
+                call()
+
+
 def test_its_rate_and_its_arguments(file: Path) -> None:
     """A rate spreads the messages; an argument that makes no sense is refused by its name."""
     written(file, *({"body": str(number)} for number in range(5)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +57,34 @@ def test_refused_arguments(uri: str, options: dict[str, Any], message: str) -> N
     """A map that contradicts the URI, or is none, is refused before any I/O."""
     with pytest.raises(ConfigurationError, match=message):
         redelivery.connect(f"memory://places{uri}", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "places", "refused"),
+    [
+        ("reportInterval=5", DeadLetterMap(default=DeadLetterStrategy(strategy="discarding")), ""),
+        ("reportInterval=5", DeadLetterMap({"a": DeadLetterStrategy(strategy="discarding")}), ""),
+        ("reportInterval=5", PLACES, "reportInterval needs strategy=discarding, and it is shared"),
+        ("sendToDlqIfMaxRetriesExceeded=false", PLACES, ""),
+        (
+            "sendToDlqIfMaxRetriesExceeded=false",
+            DeadLetterMap(default=DeadLetterStrategy(strategy="discarding")),
+            "has no effect: strategy=discarding keeps no dead letter",
+        ),
+        (
+            "fallbackToDeadLetter=false",
+            DeadLetterMap(default=DeadLetterStrategy(dead_letter="discard")),
+            "has no effect: dead_letter=discard keeps no dead letter",
+        ),
+    ],
+)
+def test_options_of_the_uri_are_checked_against_the_map_that_is_given(
+    options: str, places: DeadLetterMap, refused: str
+) -> None:
+    """An option beside the strategies is honoured, or refused, by those of `dead_letters=` as by those of a URI."""
+    policies = redelivery.RedeliveryPolicyMap({"a": RedeliveryPolicy()})
+    with pytest.raises(ConfigurationError, match=refused) if refused else nullcontext():
+        redelivery.connect(f"memory://places?redelivery.{options}", policies=policies, dead_letters=places)
 
 
 def test_refused_places() -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 MAX_INT = 2**31 - 1
 """Largest Java int: ActiveMQ's bound of counts."""
@@ -171,3 +172,9 @@ def known_options(options: Mapping[str, Value], known: Iterable[str], prefix: st
             raise ConfigurationError(f"{prefix}{name} is given twice, in two spellings", option=prefix + name)
         found[name] = value
     return found
+
+
+def check_mapping(value: object, example: str) -> None:
+    """Raise ConfigurationError for a value that maps no patterns; `example`: of the right call."""
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"patterns are the keys of a mapping, as in {example}, not {shown(value)}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
+from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
@@ -382,8 +383,8 @@ class DeadLetterQueue:
         return resend(self._reading, file, plan, progress, dry_run=dry_run)
 
     def _keeping(self, option: str, destination: str) -> str:
-        """Return a destination where no message is known to be dropped. Raises ConfigurationError."""
-        place = str(single(destination))
+        """Return one destination where no message is known to be dropped. Raises ConfigurationError."""
+        place = str(dead_letter_place(destination, option))
         sent, why = self._reading.reached(place)
         if sent != place:
             why = f"this queue belongs to another address: name {sent}"
@@ -571,7 +572,7 @@ class DeadLetterQueue:
         """Return a destination for dead letters, which is not this queue itself. Raises ConfigurationError."""
         if destination is None:
             return None
-        parsed = str(single(destination))
+        parsed = str(dead_letter_place(destination, option))
         if any(parsed == browser.queue for browser in self._browsers(found)):
             raise ConfigurationError(
                 f"{option}={destination} is the dead-letter queue itself, or one of them: name another queue",

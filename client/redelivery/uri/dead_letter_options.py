@@ -86,11 +86,16 @@ def of_a_pattern(name: str) -> str | None:
 
 
 def dead_letters(
-    read: OptionsReader, patterns: Mapping[str, Mapping[str, str]], *, quiet: bool
+    read: OptionsReader,
+    patterns: Mapping[str, Mapping[str, str]],
+    places: DeadLetterMap | None = None,
+    *,
+    quiet: bool,
 ) -> DeadLetterFields:
     """Return the settings for poison and expired messages.
 
-    `patterns`: for each, values by the names that `mapped_strategy_option` returns.
+    `patterns`: for each, values by the names that `mapped_strategy_option` returns. `places`: strategies that are given
+    beside the options.
     """
     default = _strategy(read, _with_outcome(read), lambda short: STRATEGY_NAMES[short])
     mapping: dict[str, DeadLetterStrategy] = {}
@@ -101,6 +106,7 @@ def dead_letters(
             mapping[pattern] = found
     made = DeadLetterMap(mapping, default)
     read.part(lambda one: _check_connection(one, made))
+    read.part(lambda one: _check_effects(one, made if places is None else places, named=places is None))
     return {
         "dead_letters": made,
         "has_dead_letters": bool(patterns) or default is not None,
@@ -178,19 +184,22 @@ def _check_connection(read: OptionsReader, made: DeadLetterMap) -> None:
             "would leave a dead letter with the properties of the last delayed copy; use auto or forward",
             option=SCHEDULER,
         )
+    if "jms.clientID" not in read.given:
+        check_subscribers(made, STRATEGY_NAMES["destinationPerDurableSubscriber"])
+
+
+def _check_effects(read: OptionsReader, made: DeadLetterMap, *, named: bool) -> None:
+    """Refuse options of a connection that have no effect with its strategies. `named`: options have made these."""
+    strategy = STRATEGY_NAMES["strategy"] if named else "strategy"
     if "redelivery.reportInterval" in read.given and not any(each.strategy == "discarding" for each in made):
-        strategy = STRATEGY_NAMES["strategy"]
         raise ConfigurationError(
             f"redelivery.reportInterval needs {strategy}=discarding, and it is {made.default.strategy}",
             option="redelivery.reportInterval",
         )
-    if "jms.clientID" not in read.given:
-        check_subscribers(made, STRATEGY_NAMES["destinationPerDurableSubscriber"])
     if all(each.keeps_nothing for each in made):
         for name in ("redelivery.sendToDlqIfMaxRetriesExceeded", "redelivery.fallbackToDeadLetter"):
             if name in read.given:
-                one = made.default
-                route, strategy = STRATEGY_NAMES["deadLetter"], STRATEGY_NAMES["strategy"]
+                one, route = made.default, STRATEGY_NAMES["deadLetter"] if named else "dead_letter"
                 why = f"{route}=discard" if one.dead_letter == "discard" else f"{strategy}={one.strategy}"
                 raise ConfigurationError(
                     f"{name} has no effect: {why} keeps no dead letter; remove it", option=name

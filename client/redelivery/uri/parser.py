@@ -28,6 +28,7 @@ from redelivery.uri.sorted_options import family_of, java_only, sorted_out
 from redelivery.uri.syntax import redact_uri, split_uri
 
 if TYPE_CHECKING:
+    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
     from redelivery.core.queue_wildcards import Wildcards
     from redelivery.uri.rewriting import Protocol
     from redelivery.uri.sorted_options import SortedOptions
@@ -48,21 +49,26 @@ def parse_uri(text: str) -> Settings:
     return _read(text, connects=False)
 
 
-def parse_to_connect(text: str) -> Settings:
-    """Read a connection URI as `parse_uri` does; a URI of the Java client is a mistake, too. No I/O."""
-    return _read(text, connects=True)
+def parse_to_connect(text: str, places: DeadLetterMap | None = None) -> Settings:
+    """Read a connection URI as `parse_uri` does; a URI of the Java client is a mistake, too. No I/O.
+
+    `places`: dead-letter strategies that are given beside the URI: options are checked against these.
+    """
+    return _read(text, connects=True, places=places)
 
 
-def _read(text: str, *, connects: bool) -> Settings:
+def _read(text: str, *, connects: bool, places: DeadLetterMap | None = None) -> Settings:
     parts = split_uri(text)
     mistakes = Mistakes()
-    settings = _collected(parts, mistakes, connects=connects)
+    settings = _collected(parts, mistakes, connects=connects, places=places)
     if settings is None:
         raise mistakes.error(*_suggestion(text, parts, mistakes))
     return settings
 
 
-def _collected(parts: UriParts, mistakes: Mistakes, *, connects: bool) -> Settings | None:
+def _collected(
+    parts: UriParts, mistakes: Mistakes, *, connects: bool, places: DeadLetterMap | None = None
+) -> Settings | None:
     """Return the settings of a URI taken apart; None: it has mistakes, and all of them are added."""
     mistakes.attempt(lambda: _check_family(parts), "address")
     found = sorted_out(parts, mistakes)
@@ -71,18 +77,20 @@ def _collected(parts: UriParts, mistakes: Mistakes, *, connects: bool) -> Settin
     first = None
     if not mistakes:
         try:
-            return _settings(parts, found, OptionsReader(found.given))
+            return _settings(parts, found, OptionsReader(found.given), places)
         except ConfigurationError as error:
             first = error
     # Again, to the end: the user is to see all mistakes.
     read = OptionsReader(found.given, mistakes)
-    mistakes.attempt(lambda: _settings(parts, found, read))
+    mistakes.attempt(lambda: _settings(parts, found, read, places))
     if not mistakes and first is not None:
         mistakes.add(first)
     return None
 
 
-def _settings(parts: UriParts, found: SortedOptions, read: OptionsReader) -> Settings:
+def _settings(
+    parts: UriParts, found: SortedOptions, read: OptionsReader, places: DeadLetterMap | None
+) -> Settings:
     """Return the settings. Raises ConfigurationError, or adds to the mistakes of `read`."""
     family = family_of(parts)
     java = family == "java"
@@ -123,7 +131,7 @@ def _settings(parts: UriParts, found: SortedOptions, read: OptionsReader) -> Set
         rate=read.part(rate),
         **read.part(lambda one: of_rabbitmq(one, amqp=family == "amqp")),
         **read.part(breaker),
-        **read.part(lambda one: dead_letters(one, found.places, quiet=parts.quiet)),
+        **read.part(lambda one: dead_letters(one, found.places, places, quiet=parts.quiet)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
 from redelivery.core.destination import Destination
-from redelivery.core.option_values import shown
+from redelivery.core.option_values import check_mapping, shown
 from redelivery.core.policy.classic_wildcards import check_wildcards, includes, is_pattern, overlap
 from redelivery.core.policy.destination_patterns import DestinationPatterns
 from redelivery.errors import ConfigurationError
@@ -44,7 +44,8 @@ class DeadLetterMap:
         Raises:
             ConfigurationError: A key is no destination or has a wildcard in a wrong place, or a value is no strategy.
         """
-        given = mapping or {}
+        given = {} if mapping is None else mapping
+        check_mapping(given, "DeadLetterMap({'orders.>': DeadLetterStrategy(…)})")
         self._patterns = DestinationPatterns.classic(given)
         self._entries = tuple(zip(self._patterns.texts, given.values(), strict=True))
         for pattern, strategy in self._entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.core.option_values import shown
+from redelivery.core.option_values import check_mapping, shown
 from redelivery.core.policy import file_reader
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
 from redelivery.core.policy.destination_patterns import DestinationPatterns
@@ -48,7 +48,8 @@ class RedeliveryPolicyMap:
         Raises:
             ConfigurationError: A key is no destination, or a value is no policy.
         """
-        given = mapping or {}
+        given = {} if mapping is None else mapping
+        check_mapping(given, "RedeliveryPolicyMap({'orders.>': policy})")
         self._init(DestinationPatterns.classic(given), tuple(given.values()), default)
 
     def _init(

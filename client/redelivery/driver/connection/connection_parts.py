@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
+from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
 from redelivery.driver.arguments import (
     ConnectOptions,
     check_drops,
@@ -72,7 +73,8 @@ def connection_parts(
     """
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
-    parsed = parse_to_connect(uri)
+    places = options.get("dead_letters")
+    parsed = parse_to_connect(uri, places if isinstance(places, DeadLetterMap) else None)
     settings = replace(
         parsed,
         policies=checked_policies(options.get("policies"), parsed),
