@@ -85,7 +85,7 @@ def test_a_place_of_the_options_beside_the_brokers(cli: Any, script: Script) -> 
     script.able, script.queues = FOLLOWING, {"queue://orders": DLA}
     for place, named in (("mine", True), ("DLA", False)):
         ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination={place}", "orders")
-        assert f"go to queue://{place}, which takes messages" in ended.out
+        assert f"go to queue://{place} (by redelivery.deadLetterDestination), which takes" in ended.out
         wins = (
             "the options win; without them they would go to queue://DLA, by the dead-letter-address of orders"
         )
@@ -97,7 +97,7 @@ def test_a_place_of_the_options_for_a_user_who_may_not_ask(cli: Any, script: Scr
     script.able = replace(FOLLOWING, management_address="activemq.management")
     script.queues = {"queue://orders": replace(script.able, caution="no right to ask")}
     ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination=mine", "orders")
-    assert "go to queue://mine, which takes messages" in ended.out
+    assert "go to queue://mine (by redelivery.deadLetterDestination), which takes messages" in ended.out
     assert "whether one takes each is asked only if this user has the right to manage" in ended.out
 
 
@@ -197,6 +197,20 @@ def test_a_queue_without_permission(cli: Any, script: Script) -> None:
     assert "queue://DLQ: not asked, for no consumer could begin" in ended.out
     assert "ok    queue://other  may be consumed" in ended.out
     assert script.opened == 2
+
+
+def test_the_option_that_names_a_place_is_told(cli: Any, script: Script) -> None:
+    """A place of the map is named with its pattern, which is also what to change where the place cannot be used."""
+    uri = f"{URI}&redelivery.deadLetterMap.orders.%3E.destination=LOST"
+    named = "redelivery.deadLetterMap.queue://orders.>.destination"
+    assert f"go to queue://LOST (by {named}), which takes" in cli("doctor", "--create", uri, "orders.eu").out
+    assert f"go to queue://LOST (by {named}); not asked" in cli("doctor", uri, "orders.eu").out
+    script.refuses = {"queue://LOST": REFUSED}
+    ended = cli("doctor", "--create", uri, "orders.eu")
+    assert f"make queue://LOST, let this user send to it, or change {named}" in ended.out
+    own = cli("doctor", "--create", uri.replace("LOST", "orders.dead"), "orders.dead").out
+    assert f"is the dead-letter destination of this connection ({named})" in own
+    assert "or add redelivery.deadLetterMap.queue://orders.dead.destination=<another queue> to the map" in own
 
 
 def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> None:

@@ -60,6 +60,32 @@ def test_all_schedules_as_json(cli: Any) -> None:
     assert data["policies"][-1]["pattern"] is None
 
 
+PLACES = """<broker xmlns="http://activemq.apache.org/schema/core"><destinationPolicy><policyMap><policyEntries>
+<policyEntry queue="orders.>"><deadLetterStrategy><sharedDeadLetterStrategy><deadLetterQueue>
+<queue physicalName="orders.dead"/></deadLetterQueue></sharedDeadLetterStrategy></deadLetterStrategy></policyEntry>
+<policyEntry queue="ind.>"><deadLetterStrategy><individualDeadLetterStrategy queuePrefix="DEAD."/></deadLetterStrategy>
+</policyEntry></policyEntries></policyMap></destinationPolicy></broker>"""
+
+
+def test_the_places_of_all_patterns(cli: Any, tmp_path: Path) -> None:
+    """A file with places for patterns has a second table: what happens to the messages of each pattern."""
+    (tmp_path / "activemq.xml").write_text(PLACES)
+    lines = [" ".join(line.split()) for line in cli("policy", "explain", "activemq.xml").out.splitlines()]
+    first = lines.index("dead letters of then")
+    assert lines[first + 1 : first + 3] == [
+        "queue://orders.> a copy goes to queue://orders.dead",
+        "queue://ind.> a copy goes to queue://DEAD.ind.>, by its own name",
+    ]
+    assert lines[first + 3].startswith(
+        "(any other) it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic;"
+    )
+    found = json.loads(cli("policy", "explain", "activemq.xml", "--output", "json").out)
+    assert found["dead_letter_map"][0] == {
+        "pattern": "queue://orders.>",
+        "then": "a copy goes to queue://orders.dead",
+    }
+
+
 @pytest.mark.usefixtures("broker")
 def test_one_destination(cli: Any) -> None:
     """With a destination the policy that serves it is explained as that of a URI is."""

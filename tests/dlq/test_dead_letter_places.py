@@ -100,6 +100,18 @@ def test_where_no_place_is_known(options: str, able: Capabilities, why: str) -> 
         dead_letter_places(redelivery.parse_uri(f"memory://x?{options}"), able)
 
 
+def test_a_place_of_a_subscriber_asks_for_no_more_than_its_name() -> None:
+    """A topic's place for each durable subscription depends on a name that no origin has: the error names the queue."""
+    settings = redelivery.parse_uri(
+        f"memory://x?jms.clientID=c&{OWN}&redelivery.destinationPerDurableSubscriber=true"
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"name the dead-letter queue \(.*\.Topic\.t\.clientID:sub"
+    ) as refused:
+        dead_letter_places(settings, CLASSIC, ("topic://t",))
+    assert "--destination" not in str(refused.value)
+
+
 def test_what_is_known_is_looked_at_and_the_rest_is_told() -> None:
     """A place that cannot be found beside one that can is reported."""
     settings = redelivery.parse_uri(f"memory://x?{OWN}&{MAP}a.destination=b")

@@ -267,7 +267,9 @@ def test_a_place_that_is_no_one_place_is_refused_at_once(
             lambda: tools.redrive(to=place, dry_run=dry),  # noqa: B023
             lambda: tools.redrive(quarantine=place, dry_run=dry),  # noqa: B023
         ):
-            with pytest.raises(redelivery.ConfigurationError, match="must be one queue, topic or native address"):
+            with pytest.raises(
+                redelivery.ConfigurationError, match="must be one queue, topic or native address"
+            ):
                 call()
 
 

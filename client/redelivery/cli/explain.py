@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.settings import Settings
 
-__all__ = ["Explanation", "Row", "explain", "explain_all"]
+__all__ = ["Explanation", "Row", "explain", "explain_all", "explain_places"]
 
 # Redeliveries shown unless more are asked for.
 ROWS = 100
@@ -123,6 +123,14 @@ def explain_all(settings: Settings, source: str, redeliveries: int | None) -> li
     entries = [*dict(settings.policies.entries).items(), (None, settings.policies.default)]
     return [
         _explained(settings, source, pattern, pattern, policy, redeliveries) for pattern, policy in entries
+    ]
+
+
+def explain_places(settings: Settings) -> list[tuple[str, str]]:
+    """Return each pattern of the dead-letter map, and what happens to its messages after the last delivery."""
+    return [
+        (pattern, _end(settings, Destination.parse(pattern), strategy))
+        for pattern, strategy in settings.dead_letters.entries
     ]
 
 
@@ -239,9 +247,12 @@ def _here(name: str) -> str:
 
 def _then(settings: Settings, destination: Destination | None) -> str:
     """Return what happens to a message that has used up its redeliveries."""
-    strategy = _strategy(settings, destination)
+    return _end(settings, destination, _strategy(settings, destination))
+
+
+def _end(settings: Settings, destination: Destination | None, strategy: DeadLetterStrategy) -> str:
     named = strategy.destination
-    if _dropped(settings, destination):
+    if _dropped(settings, destination, strategy):
         return "it is accepted and dropped"
     match strategy.dead_letter:
         case _ if strategy.individual:
@@ -255,7 +266,10 @@ def _then(settings: Settings, destination: Destination | None) -> str:
         case _:
             # An adapter of another project has a queue of its own.
             ours = settings.scheme in (*SCHEMES, *JAVA_PORTS)
-            own = "the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+            own = (
+                "the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic; on Artemis by its dead-letter-address, if it "
+                "has one; else DLQ)"
+            )
             return f"it goes to {own if ours else 'the dead-letter queue of the broker'}"
 
 
@@ -266,16 +280,16 @@ def _strategy(settings: Settings, destination: Destination | None) -> DeadLetter
 
 def _individual(strategy: DeadLetterStrategy, destination: Destination | None) -> str:
     """Return the dead-letter destination of a destination, by name if it does not depend on the broker."""
-    if destination is not None and not is_pattern(destination):
+    if destination is not None:
         prefix = strategy.topic_prefix if destination.is_topic else strategy.queue_prefix
         if prefix is not None:
-            return str(strategy.individual_place(destination, Capabilities(""), None))
+            place = str(strategy.individual_place(destination, Capabilities(""), None))
+            return f"{place}, by its own name" if is_pattern(destination) else place
     return "the dead-letter destination of its own destination"
 
 
-def _dropped(settings: Settings, destination: Destination | None) -> bool:
+def _dropped(settings: Settings, destination: Destination | None, strategy: DeadLetterStrategy) -> bool:
     """True if such a message is accepted and dropped. `destination` None: any that no pattern matches."""
-    strategy = _strategy(settings, destination)
     if strategy.keeps_nothing or not settings.send_exhausted:
         return True
     if destination is None:

@@ -50,15 +50,18 @@ def settings_of(imported: Imported) -> Settings:
 
 def show_file(imported: Imported, redeliveries: int | None, output: str) -> None:
     """Show the schedule of every pattern of a file, and that of all other destinations."""
-    from redelivery.cli.explain import explain_all  # noqa: PLC0415
+    from redelivery.cli.explain import explain_all, explain_places  # noqa: PLC0415
 
-    explanations = explain_all(settings_of(imported), imported.file, redeliveries)
+    settings = settings_of(imported)
+    explanations = explain_all(settings, imported.file, redeliveries)
+    places = explain_places(settings)
     if output == "json":
         document: dict[str, Any] = {
             "file": imported.file,
             "kind": imported.kind,
             "policies": [explanation.fields("file") for explanation in explanations],
             "dead_letters": dict(imported.dead_letters),
+            "dead_letter_map": [{"pattern": pattern, "then": then} for pattern, then in places],
             "notes": [{"line": found.line, "what": found.what, "why": found.why} for found in imported.notes],
         }
         click.echo(to_json(document, indent=2))
@@ -69,7 +72,12 @@ def show_file(imported: Imported, redeliveries: int | None, output: str) -> None
         click.echo(f"{imported.file}: {imported.kind}\n")
         headers = ["pattern", "deliveries", "delays", "total"]
         print_table([_row(explanation) for explanation in explanations], headers, fold=["pattern", "delays"])
-        click.echo(f"\nthen         {explanations[-1].then}")
+        if places:
+            click.echo()
+            rows = [*places, ("(any other)", explanations[-1].then)]
+            print_table(rows, ["dead letters of", "then"], fold=["dead letters of", "then"])
+        else:
+            click.echo(f"\nthen         {explanations[-1].then}")
 
 
 def _row(explanation: Explanation) -> tuple[str, str, str, str]:

@@ -175,6 +175,6 @@ def known_options(options: Mapping[str, Value], known: Iterable[str], prefix: st
 
 
 def check_mapping(value: object, example: str) -> None:
-    """Raise ConfigurationError for a value that maps no patterns; `example`: of the right call."""
-    if not isinstance(value, Mapping):
+    """Raise ConfigurationError for a value that is neither None nor maps patterns; `example`: of the right call."""
+    if value is not None and not isinstance(value, Mapping):
         raise ConfigurationError(f"patterns are the keys of a mapping, as in {example}, not {shown(value)}")

@@ -89,7 +89,7 @@ def dead_letter_places(
             queues[str(place)] = None
             named = named or (not follows and str(place) == usual)
         else:
-            unknown[_unlisted(source, place, able)] = None
+            unknown[_unlisted(source, strategy, place, able)] = None
     if not queues:
         raise ConfigurationError("; ".join(unknown) or _NOTHING, option="queue")
     found = {name: Destination.parse(name) for name in queues}
@@ -143,7 +143,14 @@ def _by_subscriber(source: Destination, strategy: DeadLetterStrategy) -> bool:
     return source.is_topic and strategy.destination_per_durable_subscriber and not is_pattern(source)
 
 
-def _unlisted(source: Destination, place: Destination, able: Capabilities) -> str:
+def _unlisted(
+    source: Destination, strategy: DeadLetterStrategy, place: Destination, able: Capabilities
+) -> str:
+    if _by_subscriber(source, strategy):
+        return (
+            f"dead letters of {source} have a place for each durable subscription, which no setting names: name the "
+            f"dead-letter queue ({strategy.individual_place(source, able, 'clientID:subscription')})"
+        )
     each = "each topic" if source.is_topic else "each queue"
     why = f"{able.broker} does not list queues over this protocol"
     if able.queue_wildcards:

@@ -212,7 +212,7 @@ def _dead_letters(
     targets = subscribe.dead_letters
     asked = _without_taking(subscribe, able)
     if (targets or subscribe.own_place) and (_makes(able, visit) or (asked is None and not visit.create)):
-        yield _unasked(targets)
+        yield _unasked(_named(targets, destination, settings, able))
         yield from unasked(targets, able)
         return
     if subscribe.own_place and asked is not None and not refused:
@@ -240,17 +240,33 @@ def _dead_letters(
     elif refused:
         yield note("dead letters", f"{', '.join(targets)}: not asked, for no consumer could begin")
         return
-    reported = yield from _sent_to(targets, asked, able, visit)
+    reported = yield from _sent_to(_named(targets, destination, settings, able), asked, able, visit)
     if not subscribe.own_place:
         yield from beside(asked, targets, reported, able, visit)
 
 
+def _named(
+    targets: tuple[str, ...], destination: Destination, settings: Settings, able: Capabilities
+) -> dict[str, str]:
+    """Return the option that names each place, or ""."""
+    ways = list(dead_letters_of(settings, destination).ways(able, told=False))
+    found = {str(way.place): way.by for way in ways if way.by.startswith("redelivery.")}
+    return {target: found.get(target, "") for target in targets}
+
+
+def _told(target: str, named: str) -> str:
+    return f"{target} (by {named})" if named else target
+
+
 def _sent_to(
-    targets: tuple[str, ...], asked: Subscribe, able: Capabilities, visit: Visit
+    targets: dict[str, str], asked: Subscribe, able: Capabilities, visit: Visit
 ) -> Generator[Finding, None, Capabilities | None]:
-    """Yield whether dead letters can go to these places; return what the broker reports of the consumed queue."""
+    """Yield whether dead letters can go to these places; return what the broker reports of the consumed queue.
+
+    `targets`: with the option that names each.
+    """
     reported = None
-    for number, target in enumerate(targets, 3):
+    for number, (target, named) in enumerate(targets.items(), 3):
         if not visit.create and _is_absent(_looked(target, asked, visit), able):
             yield _not_there(target, able)
             continue
@@ -260,13 +276,12 @@ def _sent_to(
         visit.unsubscribe(number)
         if error is None:
             reported = visit.of_queue
-            yield _taken(target, able)
+            yield _taken(_told(target, named), able)
             yield from _kept(target, asked, able, visit)
         else:
-            cure = f"make {target}, let this user send to it, or set another"
-            yield _refused(
-                "dead letters", error, f"poison could not leave; {cure} redelivery.deadLetterDestination"
-            )
+            other = f"change {named}" if named else "set another redelivery.deadLetterDestination"
+            cure = f"poison could not leave; make {target}, let this user send to it, or {other}"
+            yield _refused("dead letters", error, cure)
     return reported
 
 
@@ -314,9 +329,9 @@ def _looked(target: str, asked: Subscribe, visit: Visit) -> RedeliveryError | No
     return error
 
 
-def _unasked(targets: tuple[str, ...]) -> Finding:
+def _unasked(targets: dict[str, str]) -> Finding:
     place = (
-        f"to {', '.join(targets)}"
+        f"to {', '.join(_told(target, named) for target, named in targets.items())}"
         if targets
         else "where the broker's own settings put them, or to its default"
     )

@@ -44,8 +44,8 @@ class DeadLetterMap:
         Raises:
             ConfigurationError: A key is no destination or has a wildcard in a wrong place, or a value is no strategy.
         """
-        given = {} if mapping is None else mapping
-        check_mapping(given, "DeadLetterMap({'orders.>': DeadLetterStrategy(…)})")
+        check_mapping(mapping, "DeadLetterMap({'orders.>': DeadLetterStrategy(…)})")
+        given = mapping or {}
         self._patterns = DestinationPatterns.classic(given)
         self._entries = tuple(zip(self._patterns.texts, given.values(), strict=True))
         for pattern, strategy in self._entries:

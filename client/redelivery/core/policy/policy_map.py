@@ -48,8 +48,8 @@ class RedeliveryPolicyMap:
         Raises:
             ConfigurationError: A key is no destination, or a value is no policy.
         """
-        given = {} if mapping is None else mapping
-        check_mapping(given, "RedeliveryPolicyMap({'orders.>': policy})")
+        check_mapping(mapping, "RedeliveryPolicyMap({'orders.>': policy})")
+        given = mapping or {}
         self._init(DestinationPatterns.classic(given), tuple(given.values()), default)
 
     def _init(
