@@ -94,6 +94,7 @@ class TestArtemisOverStomp(OnBroker):
             duplicate_property="_AMQ_DUPL_ID",
             copies_by_wildcard=True,
             management_address="activemq.management",
+            tells_dead_letters=True,
             forward="confirmed",
             drops_second_copy=True,
             marks=False,

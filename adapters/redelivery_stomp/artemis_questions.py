@@ -183,6 +183,7 @@ class ArtemisQuestions:
         except RedeliveryError as error:
             then(None, error)
         else:
+            self._pause = PAUSE
             then(able, None)
 
     def _placed(self, destination: str) -> Capabilities:
