@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -111,6 +111,24 @@ def test_artemis_own_letter_in_two_queues(artemis: Broker, unique_queue: str) ->
         assert message is not None
         message.accept()
         assert consumer.receive(timeout=1) is None
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+@pytest.mark.parametrize("sends_back_first", [True, False])
+def test_artemis_own_place_closes_a_circle(
+    artemis: Broker, unique_queue: str, protocol: str, *, sends_back_first: bool
+) -> None:
+    """Of a consumer that sends dead letters back from the broker's own place, and that of their origin, one begins."""
+    queue = f"ind.{unique_queue}"
+    place = f"native://DLQ::DLQ.{queue}"
+    consumers: list[tuple[str, dict[str, Any]]] = [(place, {"dead_letter": queue}), (queue, {})]
+    with redelivery.connect(artemis.uri(protocol=protocol)) as connection:
+        # Its first message makes the queue, and the place.
+        connection.send(queue, "body")
+        (one, its), (two, others) = consumers if sends_back_first else consumers[::-1]
+        connection.consumer(one, **its)
+        with pytest.raises(redelivery.ConfigurationError, match="would circulate for ever"):
+            connection.consumer(two, **others)
 
 
 def test_what_only_classics_own_acknowledgement_keeps(activemq: Broker, unique_queue: str) -> None:
