@@ -49,9 +49,11 @@ def test_a_subscription_that_is_refused(
         message = other.receive(timeout=PATIENCE)
         assert message is not None
         links = proxy.links_ever
-        assert links <= 2
+        # Artemis' management is asked over another one, of each connection.
+        asked = 2 if broker.name == "artemis" else 1
+        assert links <= 2 * asked
         never(lambda: proxy.links_ever > links, 0.5)
-        assert proxy.to_broker.log.count("SUBSCRIBE") <= 3
+        assert proxy.to_broker.log.count("SUBSCRIBE") <= 3 * asked
 
 
 def test_a_listener_that_is_refused_ends_the_run(broker: Broker) -> None:
