@@ -34,7 +34,7 @@ from redelivery.testing import MemoryBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redelivery.driver.watcher import Watching
+    from redelivery.driver.observers import Watching
 
 HEADERS = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 

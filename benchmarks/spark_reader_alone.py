@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.processor_time import ProcessorTime
-from redelivery_spark.options.stream_options import read_options
-from redelivery_spark.stream.startup import opened
+from redelivery_spark.options.source_options import read_options
+from redelivery_spark.stream.stream_reader import opened
 
 if TYPE_CHECKING:
     from redelivery_spark.wal.lane import Vector

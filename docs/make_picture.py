@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
-from redelivery.cli.demo_run import LOOK, Demo, Outcome
-from redelivery.cli.demo_view import TableView
+from redelivery.cli.demo import LOOK, Demo, Outcome, TableView
 from redelivery.testing import ManualClock
 
 __all__ = ["IMAGES", "THEMES", "demo_output", "svg"]

@@ -126,7 +126,7 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
 def die_in_amqp_transaction(death: Death) -> None:
     """Set the points for AMQP transactions: declare, send the copy, get its outcome; then accept and discharge."""
     from redelivery_amqp.io_thread import IoThread  # noqa: PLC0415
-    from redelivery_amqp.transactions import Transfer  # noqa: PLC0415
+    from redelivery_amqp.sender import Transfer  # noqa: PLC0415
 
     doomed: list[Transfer] = []
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redelivery_spark.batch.drained_queue import DrainedQueue
+from redelivery_spark.batch.drain import DrainedQueue
 from redelivery_spark.source import RedeliveryDataSource
 
 if TYPE_CHECKING:

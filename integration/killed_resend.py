@@ -15,10 +15,10 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.cli.app import run
-from redelivery.dlq.sent_lines import SentLines
+from redelivery.dlq.export import SentLines
 
 if TYPE_CHECKING:
-    from redelivery.dlq.exported import ExportedLine
+    from redelivery.dlq.export import ExportedLine
 
 __all__ = ["Point"]
 

@@ -23,7 +23,7 @@ from integration.clusters.rabbitmq import RabbitCluster
 from integration.eventually import eventually
 from integration.raw_amqp import RawAmqp, proton
 from integration.raw_stomp import RawStomp
-from redelivery.adapter_support.refusal_kinds import passes, shortened
+from redelivery.adapter_support.refusals import passes, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

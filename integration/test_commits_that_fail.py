@@ -15,8 +15,7 @@ from integration.eventually import eventually
 
 need("proton")
 
-from redelivery_amqp.sender import judged
-from redelivery_amqp.transactions import Transfer
+from redelivery_amqp.sender import Transfer, judged
 from redelivery_stomp.connection import StompConnection
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def test_a_refused_commit_over_amqp(
         consumer = transacted.consumer(queue)
         moved(transacted, consumer, out)
         with monkeypatch.context() as patch:
-            patch.setattr("redelivery_amqp.transactions.judged", refused)
+            patch.setattr("redelivery_amqp.sender.judged", refused)
             patch.setattr(Transfer, "_discharge", rolling_back)
             with pytest.raises(
                 redelivery.AdapterError, match="refused the transaction, and rolled it back: no"

@@ -17,7 +17,7 @@ import pytest
 import redelivery
 from integration.brokers import free_ports
 from integration.peers import put
-from redelivery.cli.checks.log_in import NAMES
+from redelivery.cli.checks.network import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

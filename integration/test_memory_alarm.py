@@ -16,7 +16,7 @@ from integration.brokers import RabbitMQ
 from integration.eventually import eventually, never
 from integration.peers import take
 from integration.work import Running
-from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core import pending_confirms
 from redelivery_stomp import subscribing
 

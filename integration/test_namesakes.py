@@ -158,7 +158,7 @@ def test_what_is_sent_again_on_purpose_is_handled(
     queue, seen = new_queue(), Handled()
     if why == "it was long ago":
         # Instead of a minute.
-        monkeypatch.setattr("redelivery.core.recent_accepts.DOUBT", 0.5)
+        monkeypatch.setattr("redelivery.core.accepts_in_doubt.DOUBT", 0.5)
     proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
     address, _, options = broker.uri(protocol=protocol, port=proxy.port, maxReconnectDelay=50).partition("?")
     with redelivery.connect(f"failover:({address})?{options}") as connection:

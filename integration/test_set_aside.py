@@ -14,7 +14,7 @@ from integration.eventually import eventually, never
 from integration.raw_amqp import RawAmqp
 from integration.test_jms_partial import run_as_said
 from integration.work import POLICY, Running
-from redelivery.core.printable import move_command
+from redelivery.core.shown_values import move_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,11 +18,16 @@ from redelivery_spark import foreach_batch, process
 from redelivery_spark.api.wal_location import marked
 from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, rows_of
 from redelivery_spark.schema import stream_schema
-from redelivery_spark.wal.arrow_files import written
 from redelivery_spark.wal.checked_file import publish_checked
 from redelivery_spark.wal.places import place, tag_of
 from redelivery_spark.wal.records import Records
-from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table, segment_name, stored_table
+from redelivery_spark.wal.segment_files import (
+    SegmentFacts,
+    redelivered_table,
+    segment_name,
+    stored_table,
+    written,
+)
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:

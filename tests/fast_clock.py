@@ -57,10 +57,10 @@ class FastClock:
 def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
     """Use a fast clock for connections and brokers without a clock of their own."""
     clock = FastClock()
-    monkeypatch.setattr("redelivery.driver.connection.connection_parts.SystemClock", lambda: clock)
+    monkeypatch.setattr("redelivery.driver.connection.connection_base.SystemClock", lambda: clock)
     monkeypatch.setattr("redelivery_memory.broker.SystemClock", lambda: clock)
     monkeypatch.setattr(
-        "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=clock.monotonic)
+        "redelivery.driver.connection.connection_end.time", SimpleNamespace(monotonic=clock.monotonic)
     )
     # Brokers of earlier and later tests are separate.
     monkeypatch.setattr("redelivery_memory.broker._hubs", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.driver.connection import stop_when_idle
+from redelivery.driver.connection import connection_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,5 +34,5 @@ class Time:
 def idle_once(monkeypatch: pytest.MonkeyPatch, done: Callable[[], bool]) -> Time:
     """Start the idle time of runs once all is done; from then on each look takes `IDLE` seconds."""
     made = Time(done)
-    monkeypatch.setattr(stop_when_idle, "time", made)
+    monkeypatch.setattr(connection_end, "time", made)
     return made

@@ -27,13 +27,12 @@ from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.connection import AmqpConnection
 from redelivery_amqp.consumer_start import ConsumerStart, cannot_subscribe
 from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.io_thread import ACCEPTED, RELEASED
 from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.notes import notes_of
-from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
-from redelivery_amqp.sender import judged, unheard
+from redelivery_amqp.sender import Transfer, judged, unheard
 from redelivery_amqp.stored_sections import section_restorer, section_wire
-from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
-from redelivery.adapter_support.refusal_kinds import passes
+from redelivery.adapter_support.refusals import passes
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
 from redelivery.core.events import ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.disconnect_cause import end_of
-from redelivery_amqp.io_thread import IoThread
+from redelivery_amqp.io_thread import IoThread, ProtonEngine
 from redelivery_amqp.link_registry import LinkRegistry
 from redelivery_amqp.profiles import profile_for
-from redelivery_amqp.proton_engine import ProtonEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery.core.dead_lettering.artemis_named_place import alone_at, dropped_at
+from redelivery.core.dead_lettering.artemis_places import alone_at, dropped_at
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, retold
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from redelivery.adapter_support.refusal_kinds import passes
+from redelivery.adapter_support.refusals import passes
 from redelivery.core.capabilities import STREAM, cannot_spare
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq4_profile import QUEUES, TOPICS, queue_address
+from redelivery_amqp.rabbitmq_profile import QUEUES, TOPICS, queue_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

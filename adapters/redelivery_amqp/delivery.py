@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import UUID
 
 from redelivery.core.broker_redelivery import original_expiry
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
-from redelivery_amqp.bare_message import bare
-from redelivery_amqp.bounded_values import decoded
+from redelivery_amqp.codec import decoded
 from redelivery_amqp.notes import noted
-from redelivery_amqp.other_bodies import other_body, payload
-from redelivery_amqp.partial_reading import fields_in, short_keys, texts_in
-from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
-from redelivery_amqp.section_fields import (
+from redelivery_amqp.sections import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -36,6 +32,15 @@ from redelivery_amqp.section_fields import (
     SUBJECT,
     TO,
     TTL,
+    SaltedUUID,
+    bare,
+    fields_in,
+    other_body,
+    payload,
+    short_keys,
+    text_of,
+    texts_in,
+    time_of,
     typed,
 )
 from redelivery_amqp.whole_messages import copyable
@@ -44,13 +49,23 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
     from datetime import datetime
 
-    from redelivery_amqp.delivery_source import DeliverySource
-    from redelivery_amqp.proton_engine import Handle
+    import proton
+
+    from redelivery.core.commands import Subscribe
+    from redelivery_amqp.io_thread import Handle
+    from redelivery_amqp.profile_base import AmqpProfile
+    from redelivery_amqp.sections import LargeMaps
+    from redelivery_amqp.settlement_progress import SettlementProgress
+    from redelivery_amqp.subscribed_names import SubscribedNames
+
+__all__ = ["AmqpDelivery", "DeliverySource"]
+
+
+# ---- Delivery --------------------------------------------------------------------------------------------
 
 # `x-opt-jms-msg-type` of JMS clients: bodies that are neither text nor bytes.
 JMS_TYPES = {0: "a JMS Message", 1: "a JMS Object", 2: "a JMS Map", 4: "a JMS Stream"}
 
-__all__ = ["AmqpDelivery"]
 
 _OUR_IDS = short_keys(COPY, "redeliveryId")
 # Bytes of a message that are kept when its body is dropped.
@@ -369,3 +384,33 @@ class AmqpDelivery(Delivery):
         for piece in bare(self.raw, self.places):
             found.update(piece)
         return found.digest()
+
+
+# ---- Delivery source -------------------------------------------------------------------------------------
+# Protocol class of the link that a delivery arrived on, as far as deliveries need it.
+
+
+class DeliverySource(Protocol):
+    """Link that a delivery arrived on; `ReceiverLink` implements it."""
+
+    command: Subscribe
+    consumer: int
+    epoch: int
+    profile: AmqpProfile
+    destination: str
+    kind: str
+    many: bool
+    names: SubscribedNames
+    ended: bool
+    session: Any
+    progress: SettlementProgress
+    unsettled: set[Any]
+    large: LargeMaps
+
+    @property
+    def keeps_notes(self) -> bool:
+        """True if the queue keeps notes on its messages."""
+        ...
+
+    def describe(self, source: proton.Terminus) -> None:
+        """Fill in the source terminus: address, distribution mode, capabilities, durability."""

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.adapter_support.sockets import ResponseTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import proton
 
     from redelivery_amqp.management_link import ManagementLink
-    from redelivery_amqp.receiver import ReceiverLink
-    from redelivery_amqp.round_trip import RoundTrip
+    from redelivery_amqp.receiver import ReceiverLink, RoundTrip
     from redelivery_amqp.sender import SenderLink
 
 __all__ = ["DetachQueue"]

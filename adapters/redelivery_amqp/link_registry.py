@@ -7,26 +7,23 @@ locks.
 from __future__ import annotations
 
 import itertools
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
-from redelivery.adapter_support.refusal_kinds import GONE
+from redelivery.adapter_support.refusals import GONE
+from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core.events import Arrived, TakenBack
 from redelivery.errors import AdapterError, TransportError
-from redelivery_amqp.brokerj_node import BrokerJNode
-from redelivery_amqp.browse_links import BrowseLinks
-from redelivery_amqp.credit_turns import CreditTurns
 from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
-from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
-from redelivery_amqp.management_link import Management, ManagementLink, RabbitNode
-from redelivery_amqp.own_places import ArtemisNode, OwnPlaces
-from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
-from redelivery_amqp.queue_lists import QueueLists
-from redelivery_amqp.receiver import ReceiverLink, refusal
-from redelivery_amqp.round_trip import RoundTrip, when_settled
+from redelivery_amqp.disconnect_cause import AT_ONCE, AmqpDisconnectCause, end_of
+from redelivery_amqp.io_thread import ACCEPTED, RELEASED
+from redelivery_amqp.management_link import BrokerJNode, Management, ManagementLink, RabbitNode
+from redelivery_amqp.own_places import ArtemisNode, OwnPlaces, QueueLists
+from redelivery_amqp.receiver import BrowseLinks, ReceiverLink, RoundTrip, refusal, when_settled
 from redelivery_amqp.sender import SenderLink
 from redelivery_amqp.sender_links import SenderLinks
 from redelivery_amqp.session_limit import SessionLimit
@@ -41,17 +38,93 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.delivery_source import DeliverySource
+    from redelivery_amqp.delivery import DeliverySource
     from redelivery_amqp.disconnect_cause import End
+    from redelivery_amqp.io_thread import Handle, ProtonEngine
     from redelivery_amqp.management_link import ManagementNode
     from redelivery_amqp.profile_base import AmqpProfile
-    from redelivery_amqp.proton_engine import Handle, ProtonEngine
 
+__all__ = ["CreditTurns", "LinkRegistry"]
+
+
+# ---- Credit turns ----------------------------------------------------------------------------------------
+# Turns in which the consumers of a connection get their first credit.
+#
+# RabbitMQ closes the whole connection over a message that it cannot deliver, and does not say of which queue. On the
+# next connection the consumers therefore get their first credit one after another: if that connection ends too, the
+# last one is known. Usually all get it at once.
+#
+# Every method runs under the wire's lock.
+
+
+class CreditTurns:
+    """Credit of the attached consumers of one connection.
+
+    Args:
+        wire: The engine that credit is written to.
+        after: Called without the lock after `AT_ONCE` seconds; it calls `next`.
+        apart: True: consumers get their first credit so many seconds apart.
+    """
+
+    def __init__(self, wire: ProtonEngine, after: Callable[[], None], *, apart: bool) -> None:
+        self._wire = wire
+        self._apart = apart
+        self._timer = ResponseTimeout(after, AT_ONCE)
+        self._waiting: dict[ReceiverLink, int] = {}
+        # Consumers that have had their turn.
+        self._served: set[ReceiverLink] = set()
+
+    def flow(self, receiver: ReceiverLink, credit: int) -> None:
+        """Change the credit of a consumer now, or at its turn; `credit` below 0 takes some back."""
+        if not self._apart:
+            self._grant(receiver, credit)
+            return
+        credit += self._waiting.pop(receiver, 0)
+        if credit > 0:
+            self._waiting[receiver] = credit
+            if not self._served:
+                self.next()
+        elif credit < 0:
+            self._grant(receiver, credit)
+
+    def next(self) -> None:
+        """Begin the turn of the next consumer; after the last one, all get what has come for them meanwhile."""
+        receiver = next((each for each in self._waiting if each not in self._served), None)
+        if receiver is None:
+            self._end()
+            return
+        self._served.add(receiver)
+        self._grant(receiver, self._waiting.pop(receiver))
+        self._timer.asked()
+
+    def forget(self, receiver: ReceiverLink) -> None:
+        """Drop the credit of a consumer that ends."""
+        self._waiting.pop(receiver, None)
+
+    def quiet(self) -> None:
+        """End the turns, and write nothing: the connection is lost."""
+        self._waiting.clear()
+        self._timer.end()
+
+    def _end(self) -> None:
+        self._apart = False
+        self._timer.end()
+        waiting, self._waiting = self._waiting, {}
+        for receiver, credit in waiting.items():
+            self._grant(receiver, credit)
+
+    def _grant(self, receiver: ReceiverLink, credit: int) -> None:
+        if credit > 0:
+            receiver.credited = time.monotonic()
+        self._wire.flow(receiver.handle, credit)
+
+
+# ---- Link registry ---------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
     Answer = Callable[[RedeliveryError | None], None]
     Action = Callable[[], None]
     Link = ReceiverLink | SenderLink | RoundTrip | ManagementLink
-
-__all__ = ["LinkRegistry"]
 
 
 class LinkRegistry:

@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.dead_lettering.redrive import REDRIVE_HEADERS, is_stale
 from redelivery.core.dead_lettering.routing import OWN_HEADERS, WHOLE
 from redelivery_amqp import codec
-from redelivery_amqp.message_encoding import delay_of, ttl_of
-from redelivery_amqp.partial_reading import entries_in, key_name, places_in
-from redelivery_amqp.section_fields import (
+from redelivery_amqp.message_encoding import (
+    NULL,
+    delay_of,
+    list_of,
+    map_of,
+    section,
+    simple,
+    symbol,
+    timestamp,
+    ttl_of,
+    ubyte,
+    uint,
+)
+from redelivery_amqp.sections import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     CORRELATION_ID,
@@ -29,17 +40,9 @@ from redelivery_amqp.section_fields import (
     SUBJECT,
     TO,
     USER_ID,
-)
-from redelivery_amqp.value_encoding import (
-    NULL,
-    list_of,
-    map_of,
-    section,
-    simple,
-    symbol,
-    timestamp,
-    ubyte,
-    uint,
+    entries_in,
+    key_name,
+    places_in,
 )
 from redelivery_amqp.whole_messages import body_places
 

@@ -7,37 +7,108 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import proton
 
-from redelivery.core.artemis_management import ANSWERS, Question, answer_of, answers_to
-from redelivery.core.dead_lettering.artemis_own_place import (
+from redelivery.adapter_support.sockets import ResponseTimeout
+from redelivery.core.dead_lettering.artemis_places import (
+    ANSWERS,
+    Question,
+    answer_of,
+    answers_to,
     own_place,
     own_place_error,
+    queues_at,
     unusable,
     with_own_place,
     without_answer,
 )
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, TransportError
-from redelivery_amqp.artemis_dialogue import Dialogue
 from redelivery_amqp.management_link import Reply
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.receiver import SELECTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Sequence
 
-    from redelivery.core.dead_lettering.artemis_own_place import OwnPlace
+    from redelivery.core.dead_lettering.artemis_places import OwnPlace, Queue
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.management_link import Management, Request
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.receiver import ReceiverLink
 
-    Answer = Callable[[RedeliveryError | None], None]
+__all__ = ["ArtemisNode", "OwnPlaces", "QueueLists"]
 
-__all__ = ["ArtemisNode", "OwnPlaces"]
+
+# ---- Artemis dialogue ------------------------------------------------------------------------------------
+# Questions to Artemis' management, some at a time, until an answer is found.
+#
+# Every method runs under the wire's lock.
+
+if TYPE_CHECKING:
+    Ask = Callable[[Question, Callable[[Reply], None]], None]
+
+
+Found = TypeVar("Found")
+
+
+class Dialogue(Generic[Found]):
+    """One dialogue. `asking` yields the questions; `end` gets what it returns, or the error.
+
+    An AdapterError: the broker refuses to answer this user. A TransportError: the connection is lost.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        asking: Generator[tuple[Question, ...], Sequence[Any], Found],
+        end: Callable[[Found | None, RedeliveryError | None], None],
+    ) -> None:
+        self._to = ask
+        self._asking = asking
+        self._end = end
+        self._replies: dict[Question, Reply] = {}
+
+    def begin(self) -> None:
+        """Ask the first questions."""
+        self._ask(next(self._asking))
+
+    def _ask(self, questions: tuple[Question, ...]) -> None:
+        self._replies = {}
+
+        def answered(question: Question, reply: Reply) -> None:
+            self._replies[question] = reply
+            if len(self._replies) == len(questions):
+                self._go_on([self._replies[each] for each in questions])
+
+        for each in questions:
+            self._to(each, lambda reply, each=each: answered(each, reply))  # type: ignore[misc]
+
+    def _go_on(self, replies: list[Reply]) -> None:
+        error = next((each.error for each in replies if each.error is not None), None)
+        if isinstance(error, TransportError):
+            self._end(None, error)
+            return
+        try:
+            if error is None:
+                questions = self._asking.send([each.body for each in replies])
+            else:
+                questions = self._asking.throw(error)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except AdapterError as refusal:
+            self._end(None, refusal)
+        else:
+            self._ask(questions)
+
+
+# ---- Own places ------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    Answer = Callable[[RedeliveryError | None], None]
 
 
 class ArtemisNode:
@@ -177,3 +248,68 @@ class _Search:
     def _end(self, place: OwnPlace | None) -> None:
         self._places.found(self._receiver, place)
         self._then(None)
+
+
+# ---- Queue lists -----------------------------------------------------------------------------------------
+# Queues that a name reaches on Artemis, asked of its management before a consumer begins.
+#
+# Every method runs under the wire's lock.
+
+LATE = 5.0
+"""Seconds. Artemis answers in milliseconds. A broker whose management has another address never does."""
+
+
+class QueueLists:
+    """Lists of one connection, by the names that were asked for.
+
+    Nothing is said if no answer comes: the user may not ask, or the management is silent.
+
+    Args:
+        ask: Asks the broker a question.
+        after: Called without the lock after `LATE` seconds without an answer; it calls `give_up`.
+    """
+
+    def __init__(self, ask: Ask, after: Callable[[], None]) -> None:
+        self._ask = ask
+        self._timer = ResponseTimeout(after, LATE)
+        self._found: dict[str, Sequence[Queue]] = {}
+        self._waiting: dict[str, list[Answer]] = {}
+        self.answered = True
+        """False: the broker does not answer this user."""
+
+    def of(self, name: str) -> Sequence[Queue] | None:
+        """Return the queues of a name by the last answer; None: there is none."""
+        return self._found.get(name)
+
+    def ask(self, name: str, then: Answer) -> None:
+        """Ask for the queues of a name, and call `then`; with an error if the connection is lost."""
+        if not self.answered:
+            then(None)
+        elif name in self._waiting:
+            self._waiting[name].append(then)
+        else:
+            self._waiting[name] = [then]
+            self._timer.asked()
+            Dialogue(self._ask, queues_at(Destination.parse(name)), partial(self._end, name)).begin()
+
+    def _end(self, name: str, queues: Sequence[Queue] | None, error: RedeliveryError | None) -> None:
+        if queues is not None:
+            self._found[name] = queues
+        elif isinstance(error, AdapterError):
+            self.answered, error = False, None
+        waiting = self._waiting.pop(name, [])
+        if not self._waiting:
+            self._timer.answered()
+        for then in waiting:
+            then(error)
+
+    def give_up(self) -> None:
+        """Wait no longer: nothing has answered in time."""
+        self.answered = False
+        waiting, self._waiting = self._waiting, {}
+        for then in [each for answers in waiting.values() for each in answers]:
+            then(None)
+
+    def quiet(self) -> None:
+        """End the wait for good: the connection is lost."""
+        self._timer.end()

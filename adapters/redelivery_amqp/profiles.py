@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.artemis_queues import ORIGIN as FILTERED
-from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
+from redelivery.core.dead_lettering.artemis_places import ORIGIN as FILTERED
+from redelivery.core.dead_lettering.dead_letter_headers import ORIGIN, moved_by_classic
 from redelivery.core.tested_versions import numbers
 from redelivery.errors import ConfigurationError
 from redelivery_amqp.profile_base import AmqpProfile
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
-from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

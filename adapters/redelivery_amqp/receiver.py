@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
-from redelivery.adapter_support.refusal_cures import with_cure
-from redelivery.adapter_support.refusal_kinds import passes, shortened
-from redelivery.core.credit_pace import MOST_BYTES
+from redelivery.adapter_support.refusals import passes, shortened, with_cure
+from redelivery.core.credit import MOST_BYTES
 from redelivery.errors import AdapterError
-from redelivery_amqp.partial_reading import LargeMaps
+from redelivery_amqp.sections import LargeMaps
 from redelivery_amqp.settlement_progress import SettlementProgress
 from redelivery_amqp.subscribed_names import SubscribedNames
 
@@ -20,12 +19,15 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.delivery import AmqpDelivery, DeliverySource
+    from redelivery_amqp.io_thread import Handle, ProtonEngine
     from redelivery_amqp.profile_base import AmqpProfile
-    from redelivery_amqp.proton_engine import Handle
     from redelivery_amqp.queue_facts import QueueFacts
 
-__all__ = ["ReceiverLink", "refusal"]
+__all__ = ["BrowseLinks", "ReceiverLink", "RoundTrip", "refusal", "when_settled"]
+
+
+# ---- Receiver --------------------------------------------------------------------------------------------
 
 FRAME = proton.Transport().max_frame_size
 """Bytes of a frame at most: proton's default."""
@@ -190,3 +192,139 @@ def refusal(what: str, condition: proton.Condition | None, masked: Callable[[str
         return AdapterError(f"{what}, and gave no reason")
     text = masked(condition.description or condition.name)
     return AdapterError(f"{what}: {with_cure(shortened(text))}", passes=passes(text, condition.name))
+
+
+# ---- Round trip ------------------------------------------------------------------------------------------
+# Round trip that confirms earlier settlements: no broker answers a disposition.
+#
+# Classic, Artemis and RabbitMQ dead-letter a rejected message without an answer, whether the rejection was settled
+# or not (measured). All of them process the frames of a session in order. The answer to a later attach in the same
+# session therefore confirms the rejection. The link is a second one from the same address, which the consumer may
+# read, and it never has credit.
+
+if TYPE_CHECKING:
+    Answer = Callable[[RedeliveryError | None], None]
+
+
+class RoundTrip:
+    """One attach and its answer."""
+
+    def __init__(self, receiver: DeliverySource, name: str, answer: Answer) -> None:
+        self._answer: Answer | None = answer
+        self.session = receiver.session
+        self._receiver = receiver.session.receiver(name)
+        receiver.describe(self._receiver.source)
+        self._receiver.open()
+
+    def on_attached(self) -> None:
+        """Handle the broker's answer."""
+        self._receiver.close()
+        self._tell(None)
+
+    def on_ended(self) -> None:
+        """Handle the end of the link; a refusal is an answer too."""
+        self._tell(None)
+
+    def free(self) -> None:
+        """Free the link. Only if its session goes on: a session is freed with its links."""
+        self._receiver.free()
+
+    def fail(self, error: RedeliveryError) -> None:
+        """Report that there is no answer."""
+        self._tell(error)
+
+    def _tell(self, error: RedeliveryError | None) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(error)
+
+
+def when_settled(
+    receiver: DeliverySource, answer: Answer, ask: Callable[[DeliverySource, Answer], None]
+) -> None:
+    """Call `answer` when the broker has carried out the settlements of a link; at once if that is known or not needed.
+
+    RabbitMQ processes each session independently. When the connection is cut, the broker can have taken a copy and drop
+    acceptances that were written before it on another session (measured: four).
+    """
+    progress, written = receiver.progress, receiver.progress.written
+    if not progress.doubtful:
+        answer(None)
+        return
+
+    def carried_out(error: RedeliveryError | None) -> None:
+        if error is None:
+            progress.carried_out(written)
+        answer(error)
+
+    ask(receiver, carried_out)
+
+
+# ---- Browse links ----------------------------------------------------------------------------------------
+# Browsing links: they show a queue (distribution mode `copy`), and are drained until no more messages arrive.
+#
+# Every method runs under the wire's lock.
+
+
+class BrowseLinks:
+    """Browsing links of one connection."""
+
+    def __init__(self, wire: ProtonEngine, outcome: int) -> None:
+        self._wire = wire
+        self._outcome = outcome  # of browsed messages
+        self._receivers: list[ReceiverLink] = []
+
+    def add(self, receiver: ReceiverLink) -> None:
+        """Add a link."""
+        self._receivers.append(receiver)
+
+    def remove(self, receiver: ReceiverLink) -> None:
+        """Remove a link."""
+        self._receivers = [other for other in self._receivers if other is not receiver]
+
+    def ask(self, receiver: ReceiverLink) -> None:
+        """Ask the broker for as many messages as the link has credit for."""
+        if receiver.credit > 0:
+            receiver.came = 0
+            self._wire.drain(receiver.handle, receiver.credit)
+
+    def shown(self, receiver: ReceiverLink, deliveries: list[AmqpDelivery]) -> None:
+        """Settle messages that have arrived, and count them."""
+        self._wire.settle([delivery.handle for delivery in deliveries], self._outcome)
+        for delivery in deliveries:
+            delivery.handle = None
+        receiver.came += len(deliveries)
+
+    def busy(self, receiver: ReceiverLink) -> bool:
+        """True if the broker has not answered a drain.
+
+        Artemis sends that answer even after the end of the session, on a channel that does not exist any more.
+        """
+        return receiver.browsing and not self._wire.drained(receiver.handle)
+
+    def over(self) -> tuple[list[ReceiverLink], list[ReceiverLink]]:
+        """Return the links that have shown all, and those that are to end; ask the others for more.
+
+        Artemis and Classic sometimes answer a drain too early. A link has shown all when a drain brought no message.
+        """
+        # Those that the broker has refused or ended have no further turn.
+        self._receivers = [receiver for receiver in self._receivers if not receiver.ended]
+        ended: list[ReceiverLink] = []
+        for receiver in self._receivers:
+            if receiver.credit and receiver.browsing and self._wire.broken_off(receiver.handle):
+                # Artemis answers a drain in the middle of a message of several frames. It sends the rest of the message
+                # when the link asks for more.
+                self._wire.drain(receiver.handle, 1)
+                continue
+            if not receiver.credit or not receiver.browsing or receiver.leaving or self.busy(receiver):
+                continue
+            receiver.credit = max(0, receiver.credit - receiver.came)
+            if receiver.credit and not receiver.came:
+                receiver.credit = 0
+                ended.append(receiver)
+            # The consumer's credit is used up, or more messages can arrive.
+            else:
+                self.ask(receiver)
+        return ended, [
+            receiver for receiver in self._receivers if receiver.leaving and not self.busy(receiver)
+        ]

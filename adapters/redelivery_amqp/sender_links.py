@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.errors import AdapterError
-from redelivery_amqp.proton_engine import RELEASED
+from redelivery_amqp.io_thread import RELEASED
 from redelivery_amqp.sender import COORDINATOR, SenderLink
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.declarations import Declarations
+    from redelivery_amqp.io_thread import ProtonEngine
     from redelivery_amqp.profile_base import AmqpProfile
-    from redelivery_amqp.proton_engine import ProtonEngine
     from redelivery_amqp.session_limit import SessionLimit
 
 __all__ = ["SenderLinks"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.detach import DetachQueue
-    from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.io_thread import ProtonEngine
     from redelivery_amqp.sender import SenderLink
 
     Action = Callable[[], None]

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import proton
 
+from redelivery_amqp.io_thread import ACCEPTED, REJECTED, RELEASED
 from redelivery_amqp.notes import annotations_of
-from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redelivery_amqp.delivery import AmqpDelivery
     from redelivery_amqp.disconnect_cause import AmqpDisconnectCause
-    from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.io_thread import ProtonEngine
     from redelivery_amqp.receiver import ReceiverLink
 
 __all__ = ["Settlements"]

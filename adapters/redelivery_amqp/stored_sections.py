@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.adapter_support.wire_values import values_of
+from redelivery.adapter_support.wire_log import values_of
 from redelivery.core.commands import Subscribe
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.profiles import named_profile

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.core.dead_lettering.origin import LONGEST, readable_origin
+from redelivery.core.dead_lettering.dead_letter_headers import LONGEST, readable_origin
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import covers
+from redelivery.core.policy.wildcards import covers
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.outgoing import Outgoing
 from redelivery_memory.broker import clock_of, hub_named
+from redelivery_memory.messages import MemoryDelivery, StoredMessage
+from redelivery_memory.queues import Queue
 from redelivery_memory.server import DEAD_LETTERS
-from redelivery_memory.stored_messages import restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,10 +20,27 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.settings import Endpoint
-    from redelivery_memory.connection import MemoryConnection
-    from redelivery_memory.server import MemoryServer
+    from redelivery_memory.server import MemoryConnection, MemoryServer
 
 __all__ = ["CAPABILITIES", "MemoryAdapter"]
+
+
+# ---- Stored messages -------------------------------------------------------------------------------------
+# Deliveries of the memory broker, restored from the bytes that `MemoryDelivery.stored` returned.
+
+
+def restored(head: bytes, body: bytes | None, arrived: float) -> MemoryDelivery:
+    """Return a delivery without a consumer. Its properties do not depend on `arrived`."""
+    del arrived
+    known: dict[str, Any] = json.loads(head)
+    fields: dict[str, Any] = {**known["message"], "body": body or b""}
+    message = Outgoing(**fields)
+    stored = StoredMessage(known["broker_id"], known["number"], message, known["timestamp"])
+    stored.count, stored.notes = known["count"], known["notes"]
+    return MemoryDelivery(0, 0, Queue(known["queue"], known["address"]), stored)
+
+
+# ---- Adapter ---------------------------------------------------------------------------------------------
 
 CAPABILITIES = Capabilities(
     broker="memory",

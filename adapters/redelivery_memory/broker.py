@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.errors import RedeliveryError
-    from redelivery_memory.connection import MemoryConnection
     from redelivery_memory.messages import HeldMessage, Step
+    from redelivery_memory.server import MemoryConnection
 
 __all__ = ["MemoryBroker", "clock_of", "hub_named"]
 

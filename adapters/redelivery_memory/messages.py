@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.calendar_time import calendar_time
 from redelivery.core.dead_lettering.routing import dead_letter_headers
 from redelivery.core.delivery import Delivery
+from redelivery.core.shown_values import calendar_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
+from redelivery.clock import capped
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -30,14 +31,12 @@ from redelivery.core.commands import (
 )
 from redelivery.core.delivery import EXPIRED
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
-from redelivery.errors import RedeliveryError, TransactionRolledBack
-from redelivery_memory.connection import MemoryConnection, MemoryConsumer, drain
-from redelivery_memory.faults import Faults
+from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack
 from redelivery_memory.messages import HeldMessage, MemoryDelivery, Step, StoredMessage, dead_letter
-from redelivery_memory.routes import Routes
+from redelivery_memory.queues import Routes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from redelivery.adapter import AdapterEvent, Sink
     from redelivery.clock import Cancel, Clock
@@ -46,8 +45,178 @@ if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
     from redelivery_memory.queues import Queue
 
-__all__ = ["DEAD_LETTERS", "MemoryServer"]
+__all__ = ["DEAD_LETTERS", "MemoryConnection", "MemoryConsumer", "MemoryServer"]
 
+
+# ---- Connection ------------------------------------------------------------------------------------------
+# Broker's end of a connection: its consumers, and the outbox of its events.
+
+
+class MemoryConsumer:
+    """One subscription of one connection. The broker's lock guards all of its state."""
+
+    __slots__ = (
+        "batch", "browses", "credit", "epoch", "link", "matches", "number", "queues", "shown", "unsettled",
+    )  # fmt: skip
+
+    def __init__(self, link: MemoryConnection, number: int, *, browses: bool = False) -> None:
+        self.browses = browses
+        # Number of the last message that was shown to a browser.
+        self.shown = 0
+        self.link = link
+        self.number = number
+        self.epoch = link.epoch
+        self.credit = 0
+        self.queues: list[Queue] = []
+        self.unsettled: dict[Delivery, MemoryDelivery] = {}
+        # Deliveries for the next `Arrived` event.
+        self.batch: list[MemoryDelivery] = []
+
+
+class MemoryConnection:
+    """One connection, from `open` until it is closed or cut."""
+
+    def __init__(self, epoch: int, sink: Sink, client_id: str | None) -> None:
+        self.epoch = epoch
+        self.client_id = client_id
+        self.open = True
+        self.consumers: dict[int, MemoryConsumer] = {}
+        # Appended to with the broker's lock held.
+        self.outbox: deque[AdapterEvent] = deque()
+        self._sink = sink
+        self._draining = threading.Lock()
+        self._drainer: int | None = None
+
+    def holder(self, message: Hashable) -> tuple[Hashable, int] | None:
+        """Return the key of a message, given by key or id, and the number of the consumer that has it unsettled.
+
+        None: no consumer of this connection has it. The caller has the broker's lock.
+        """
+        for consumer in self.consumers.values():
+            for delivery in consumer.unsettled.values():
+                if message in (delivery.key, delivery.message_id):
+                    return delivery.key, consumer.number
+        return None
+
+    def drain(self) -> None:
+        """Pass the events of the outbox to the sink, in order.
+
+        If another thread is passing events, it continues with the new ones, and this call returns.
+        """
+        outbox = self.outbox
+        while outbox:
+            if not self._draining.acquire(blocking=False):
+                return
+            self._drainer = threading.get_ident()
+            try:
+                while outbox:
+                    try:
+                        event = outbox.popleft()
+                    # The connection was cut or closed meanwhile.
+                    except IndexError:
+                        break
+                    self._sink(event)
+            finally:
+                self._drainer = None
+                self._draining.release()
+
+    def settle(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds until no other thread is inside the sink: no event runs later."""
+        if self._drainer != threading.get_ident() and self._draining.acquire(
+            timeout=capped(max(0.0, timeout))
+        ):
+            self._draining.release()
+
+
+class _Turn(threading.local):
+    """Connections that this thread still has to drain."""
+
+    def __init__(self) -> None:
+        self.links: deque[MemoryConnection] | None = None
+
+
+_turn = _Turn()
+
+
+def drain(links: Iterable[MemoryConnection]) -> None:
+    """Pass on the events of these connections.
+
+    Inside a sink, the call leaves the connections to the outer call: a chain of consumers that send to each other must
+    not become a chain of stack frames or of locks.
+    """
+    if _turn.links is not None:
+        _turn.links.extend(links)
+        return
+    todo = _turn.links = deque(links)
+    try:
+        while todo:
+            todo.popleft().drain()
+    finally:
+        _turn.links = None
+
+
+# ---- Faults ----------------------------------------------------------------------------------------------
+# Faults that a test injects into the memory broker.
+
+
+class Faults:
+    """Counters of the commands to refuse or lose. The broker's lock guards all of them."""
+
+    def __init__(self) -> None:
+        self.settlements: int | Callable[[HeldMessage], bool] = 0
+        self.forwards = 0
+        self.sends = 0
+        self.send_error: Callable[[], RedeliveryError] | None = None
+        self.accepts = 0
+        self.consumers: dict[str | None, Callable[[], RedeliveryError]] = {}
+        self.connections: Callable[[], RedeliveryError] | None = None
+        self.stalled: list[tuple[MemoryConnection, AdapterEvent]] | None = None
+
+    def for_settlement(self, stored: StoredMessage) -> AdapterError | None:
+        """Return the refusal of a poison acknowledgement or a forward; None: it is carried out."""
+        rule = self.settlements
+        if isinstance(rule, int):
+            if rule <= 0:
+                return None
+            self.settlements = rule - 1
+        elif not rule(HeldMessage.of(stored, delivered=True)):
+            return None
+        return AdapterError(
+            f"the broker refused to settle {stored.message_id}: MemoryBroker.refuse_settlements()"
+        )
+
+    def for_forward(self, stored: StoredMessage) -> AdapterError | None:
+        """Return the refusal of a forward; None: it is carried out."""
+        if self.forwards <= 0:
+            return self.for_settlement(stored)
+        self.forwards -= 1
+        return AdapterError(
+            f"the broker refused the copy of {stored.message_id}: MemoryBroker.fail_forward()"
+        )
+
+    def for_consumer(self, destination: str) -> RedeliveryError | None:
+        """Return the refusal of a consumer; None: it is taken."""
+        refusal = self.consumers.get(destination) or self.consumers.get(None)
+        return None if refusal is None else refusal()
+
+    def for_send(self) -> RedeliveryError | None:
+        """Return the refusal of a send; None: it is carried out."""
+        if self.sends <= 0:
+            return None
+        self.sends -= 1
+        if self.send_error is not None:
+            return self.send_error()
+        return AdapterError("the broker refused the message: MemoryBroker.refuse_sends()")
+
+    def loses_accept(self) -> bool:
+        """True if the next accept is lost; it is counted."""
+        if self.accepts <= 0:
+            return False
+        self.accepts -= 1
+        return True
+
+
+# ---- Server ----------------------------------------------------------------------------------------------
 
 DEAD_LETTERS = "queue://DLQ"
 # Most steps that `history` returns: more than any test reads.

@@ -11,12 +11,9 @@ from redelivery.errors import ConfigurationError
 from redelivery_spark.api.wal_location import marked
 from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.read_columns import shown_schema
-from redelivery_spark.options.batch_options import read_batch_options
-from redelivery_spark.options.column_choice import chosen
 from redelivery_spark.options.option_mistakes import OptionMistakes
-from redelivery_spark.options.spark_option import READ, STREAM, missing, named, use_told
-from redelivery_spark.options.stream_options import read_options
-from redelivery_spark.options.write_options import read_write_options
+from redelivery_spark.options.source_options import read_batch_options, read_options, read_write_options
+from redelivery_spark.options.spark_option import READ, STREAM, chosen, missing, named, use_told
 from redelivery_spark.schema import stream_schema
 from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
 from redelivery_spark.wal.store import log_at
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from redelivery_spark.batch.batch_reader import BatchReader
-    from redelivery_spark.options.stream_options import SourceOptions
+    from redelivery_spark.options.source_options import SourceOptions
 
 __all__ = ["RedeliveryDataSource"]
 

@@ -30,16 +30,14 @@ from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack
 from redelivery_stomp.artemis_questions import ArtemisQuestions
 from redelivery_stomp.byte_windows import ByteWindow
-from redelivery_stomp.connect_frame import agreed_heartbeats, has_backslash
-from redelivery_stomp.connection import StompConnection
+from redelivery_stomp.connection import StompConnection, agreed_heartbeats, has_backslash
 from redelivery_stomp.copy_connection import CopyConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.even_frames import frame_columns, frame_restorer, frame_wire
 from redelivery_stomp.frame_limits import FrameTooLarge, LearnedLimits
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of, whole
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
-from redelivery_stomp.rabbitmq_requeue import give_back
-from redelivery_stomp.stored_frames import frame_columns, frame_restorer, frame_wire
+from redelivery_stomp.subscribing import begin_further, end_behind, end_idle, give_back, number_of, whole
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:

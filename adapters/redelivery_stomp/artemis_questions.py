@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Sent, Subscribed
 from redelivery.clock import capped
-from redelivery.core.artemis_management import ANSWERS, answer_of, answered, answers_to, repeated, rights
 from redelivery.core.commands import Subscribe
-from redelivery.core.dead_lettering.artemis_named_place import alone_at, dropped_at, queues_at
-from redelivery.core.dead_lettering.artemis_own_place import (
+from redelivery.core.dead_lettering.artemis_places import (
+    ANSWERS,
+    alone_at,
+    answer_of,
+    answered,
+    answers_to,
+    dropped_at,
     own_place,
     own_place_error,
+    queues_at,
+    repeated,
+    rights,
     unusable,
     with_own_place,
     without_answer,
@@ -39,9 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.adapter import AdapterEvent, Opening, Sink
-    from redelivery.core.artemis_management import Question
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.artemis_queues import Queue
+    from redelivery.core.dead_lettering.artemis_places import Question, Queue
     from redelivery_stomp.ports import QuestionIo
 
     LogIn = Callable[[Opening, Sink], QuestionIo]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from itertools import starmap
@@ -15,41 +16,167 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from stomp.exception import StompException
+from stomp.listener import ConnectionListener, HeartbeatListener
 
 from redelivery.adapter import Browsed
-from redelivery.adapter_support.refusal_kinds import passes
-from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.adapter_support.refusals import passes
+from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.clock import capped
 from redelivery.core.events import Arrived, ConnectionLost
-from redelivery.errors import AdapterError, TransportError
-from redelivery_stomp.connect_frame import connect_frame, not_logged_in
-from redelivery_stomp.disconnect_cause import StompDisconnectCause, named, said
-from redelivery_stomp.every_step import every_step
-from redelivery_stomp.frame_proof import ends_browse
-from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
+from redelivery.errors import AdapterError, ConfigurationError, TransportError, retold
+from redelivery_stomp.disconnect_cause import RecentAcknowledgements, StompDisconnectCause, named, said
+from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner, ends_browse
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import counted
-from redelivery_stomp.listener import PatientHeartbeats, StompListener
 from redelivery_stomp.profiles import profile_for
-from redelivery_stomp.receipts import REQUEST, Receipts
-from redelivery_stomp.recent_acknowledgements import RecentAcknowledgements
-from redelivery_stomp.subscribing import SubscribeQueue
+from redelivery_stomp.receipts import REQUEST, Receipts, every_step
+from redelivery_stomp.subscribing import SubscribeQueue, counted
 from redelivery_stomp.subscriptions import Subscriptions
 from redelivery_stomp.transport import ScanningTransport
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from stomp.transport import Transport
     from stomp.utils import Frame
 
     from redelivery.adapter import Opening, Sink
     from redelivery.core.capabilities import Capabilities
     from redelivery.errors import RedeliveryError
+    from redelivery.settings import Settings
     from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.ports import FrameReceiver
     from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
 
-__all__ = ["StompConnection"]
+__all__ = [
+    "PatientHeartbeats",
+    "StompConnection",
+    "agreed_heartbeats",
+    "connect_frame",
+    "has_backslash",
+    "not_logged_in",
+]
+
+
+# ---- Listener --------------------------------------------------------------------------------------------
+# stomp.py's callbacks, passed on to the connection.
+#
+# None may raise: stomp.py closes the connection after an exception.
+
+# Agreed intervals of silence after which the connection is lost. Classic looks once in each interval, and writes a
+# heart-beat only if nothing was written since it looked before: after a frame it is silent for up to two intervals
+# (docs/measured/activemq-stomp.md, Connecting). stomp.py's own 1.5 ends every second connection on which the messages
+# stop for a while.
+SILENT_INTERVALS = 2.5
+
+
+class PatientHeartbeats(HeartbeatListener):
+    """stomp.py's heart-beats, with as much patience as Classic needs."""
+
+    def __init__(self, transport: Transport, seconds: float) -> None:
+        milliseconds = int(seconds * 1000)
+        super().__init__(transport, (milliseconds, milliseconds), SILENT_INTERVALS)
+
+    def on_connected(self, frame: Frame) -> None:
+        super().on_connected(frame)
+        if self.running:
+            # stomp.py waits twice as long for the first heart-beat: a broker that freezes early is noticed late.
+            self.received_heartbeat = time.monotonic()
+
+
+class StompListener(ConnectionListener):
+    """Passes on the frames and the ends that a connection needs."""
+
+    def __init__(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+
+    def on_connected(self, frame: Frame) -> None:
+        self._receiver.on_connected(frame)
+
+    def on_receipt(self, frame: Frame) -> None:
+        self._receiver.on_receipt(frame)
+
+    def on_error(self, frame: Frame) -> None:
+        self._receiver.on_error(frame)
+
+    def on_heartbeat_timeout(self) -> None:
+        self._receiver.lost("the broker's heart-beats stopped", by_broker=False)
+
+    def on_disconnected(self) -> None:
+        self._receiver.lost("the connection was closed by the other side")
+
+
+# ---- Connect frame ---------------------------------------------------------------------------------------
+# The CONNECT frame, and the errors of a failed log-in.
+
+
+def connect_frame(settings: Settings, heartbeats: tuple[int, int], *, doubled: bool = False) -> bytes:
+    """Return the CONNECT frame. It is not built by stomp.py, which would log the password at DEBUG.
+
+    `doubled`: each backslash is written twice. RabbitMQ 3.10.8 and 4.3.6 read escapes in CONNECT, too, and end the
+    connection, without an ERROR, over one that they do not know.
+    """
+    headers = {
+        "accept-version": "1.1,1.2",
+        # The virtual host on RabbitMQ, whose default is "/". The others accept any name.
+        "host": settings.virtual_host or "/",
+        "heart-beat": "{},{}".format(*heartbeats),
+        "client-id": settings.client_id,
+        "login": settings.user_name,
+        "passcode": None if settings.password is None else settings.password.reveal(),
+    }
+    options = {"client-id": "jms.clientID", "login": "jms.userName", "passcode": "jms.password"}
+    # CONNECT is the only frame whose headers are not escaped (STOMP 1.2: for brokers of 1.0).
+    lines = [f"{n}:{_plain(options.get(n, n), v)}\n" for n, v in headers.items() if v is not None]
+    text = "".join(lines)
+    return f"CONNECT\n{_doubled(text) if doubled else text}\n\0".encode()
+
+
+def has_backslash(settings: Settings) -> bool:
+    """True if the CONNECT frame has a backslash: how the broker reads it is unknown before its answer."""
+    return connect_frame(settings, (0, 0), doubled=True) != connect_frame(settings, (0, 0))
+
+
+def _doubled(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def agreed_heartbeats(listener: HeartbeatListener) -> tuple[float | None, float | None]:
+    """Return the agreed seconds between two heart-beats: those sent here, and the broker's. None: no heart-beats."""
+    sends, expects = listener.heartbeats if listener.running else (0, 0)
+    return sends / 1000 or None, expects / 1000 or None
+
+
+def _plain(option: str, text: str) -> str:
+    if any(c in text for c in "\r\n\0"):
+        raise ConfigurationError(
+            f"{option} contains a line break or NUL, which STOMP cannot carry", option=option
+        )
+    return text
+
+
+def not_logged_in(
+    opening: Opening, error: AdapterError | None, *, garbled: bool, lost: bool
+) -> RedeliveryError:
+    """Return the error of a failed log-in: refused, not STOMP, closed, or no answer in time."""
+    endpoint = opening.endpoint
+    if error is not None:
+        return retold(error, f"{endpoint}: the broker refused the log-in: {error}")
+    if garbled:
+        return TransportError(f"{endpoint}: the answer is not STOMP; is this another protocol's port?")
+    if lost:
+        return TransportError(
+            f"{endpoint}: the connection was closed before the broker answered; is this the port of another "
+            "protocol, or of TLS?"
+        )
+    return TransportError(
+        f"{endpoint}: no answer within {opening.settings.connect_timeout:g} s; is this the port of another protocol, "
+        "or of TLS?"
+    )
+
+
+# ---- Connection ------------------------------------------------------------------------------------------
+
 # Errors of a write to a lost connection.
 BROKEN = (OSError, StompException, AttributeError, ValueError)
 # Seconds that an ERROR without a reason waits for the ERROR with the reason. It must be shorter than the time for which

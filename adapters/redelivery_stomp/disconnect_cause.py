@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
-from redelivery.adapter_support.refusal_cures import with_cure
+from redelivery.adapter_support.refusals import with_cure
 from redelivery.core.delivery import Cause
-from redelivery.core.printable import move_command
 from redelivery.core.protocol_poison import HeadOfQueue
+from redelivery.core.shown_values import move_command
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from redelivery.errors import AdapterError
     from redelivery_stomp.delivery import StompDelivery, Subscription
 
-__all__ = ["StompDisconnectCause", "accused", "named", "said"]
+__all__ = ["RecentAcknowledgements", "StompDisconnectCause", "named", "said"]
+
+
+# ---- Disconnect cause ------------------------------------------------------------------------------------
 
 # Seconds. If a connection closes within this time after an ERROR, the ERROR is the cause.
 AT_ONCE = 1.0
@@ -155,3 +159,36 @@ def named(culprit: StompDelivery | None) -> str:
         f": in the message {name} from {culprit.destination}; use AMQP, which delivers it like any other: "
         f"{move_command(culprit.destination, culprit.message_id)}"
     )
+
+
+# ---- Recent acknowledgements -----------------------------------------------------------------------------
+# The messages that were acknowledged last: the broker may close the connection because of one of them.
+
+# Most messages that are kept, and most bytes of their bodies: an ERROR arrives some time after its ACK. Messages that
+# were acknowledged in lists have their bodies; the engine drops the bodies of most others. The last batch is always
+# kept.
+RECENT, MOST_BYTES = 16_384, 16 << 20
+
+
+class RecentAcknowledgements:
+    """Batches of acknowledged messages, oldest first. Used with the connection's `order` held, except `all`."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[Sequence[StompDelivery], int]] = deque()
+        self._messages = self._bytes = 0
+
+    def add(self, deliveries: Sequence[StompDelivery]) -> None:
+        """Keep a batch, in place of the oldest ones."""
+        size = sum([len(each.body) for each in deliveries])
+        batches = self._batches
+        batches.append((deliveries, size))
+        self._messages += len(deliveries)
+        self._bytes += size
+        while (self._messages > RECENT or self._bytes > MOST_BYTES) and len(batches) > 1:
+            oldest, size = batches.popleft()
+            self._messages -= len(oldest)
+            self._bytes -= size
+
+    def all(self) -> list[StompDelivery]:
+        """Return all kept messages, oldest first."""
+        return [one for batch, _ in list(self._batches) for one in batch]

@@ -8,19 +8,28 @@ have, are not read here.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
+from redelivery.adapter_support.wire_log import values_of
+from redelivery.core.commands import Subscribe
 from redelivery.core.head_columns import HeadColumns
-from redelivery_stomp.delivery import StompDelivery
+from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import date_of, unescape
+from redelivery_stomp.profiles import profile_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-    from redelivery_stomp.column_rules import ColumnRule
-    from redelivery_stomp.delivery import Subscription
+    from redelivery.adapter import Restore
+    from redelivery.core.head_columns import ReadColumns
+    from redelivery.settings import BrokerName
+    from redelivery_stomp.delivery import ColumnRule
 
-__all__ = ["even_columns"]
+__all__ = ["frame_columns", "frame_restorer", "frame_wire"]
+
+
+# ---- Even frames -----------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -207,3 +216,44 @@ def _microseconds(values: Sequence[str]) -> Sequence[int | None]:
     ):
         return [int(value) * 1000 or None for value in values]
     return [_since_epoch(date_of(value)) for value in values]
+
+
+# ---- Stored frames ---------------------------------------------------------------------------------------
+# Deliveries made from a stored header block and body of a MESSAGE, without a connection.
+
+
+def frame_wire(broker: str, version: str, destination: str) -> dict[str, str]:
+    """Return the values that `frame_restorer` needs: broker, version of STOMP, and consumed destination."""
+    return {"broker": broker, "version": version, "destination": destination}
+
+
+def frame_restorer(wire: Mapping[str, str]) -> Restore:
+    """Return a function that makes deliveries of a subscription.
+
+    Raises:
+        ConfigurationError: The broker has no profile, or a value is missing.
+    """
+    source = _source(wire)
+    make = source.make
+
+    def restore(head: bytes, body: bytes | None, arrived: float) -> StompDelivery:
+        delivery = make(source, head, b"" if body is None else body)
+        delivery.arrived_at(arrived)
+        return delivery
+
+    return restore
+
+
+def frame_columns(wire: Mapping[str, str]) -> ReadColumns:
+    """Return a function that reads header blocks of a subscription, column by column.
+
+    Raises:
+        ConfigurationError: The broker has no profile, or a value is missing.
+    """
+    return partial(even_columns, _source(wire))
+
+
+def _source(wire: Mapping[str, str]) -> Subscription:
+    broker, version, destination = values_of(wire, "broker", "version", "destination")
+    profile = profile_for("", cast("BrokerName", broker))
+    return Subscription(Subscribe(0, destination, window=1), 0, profile, version)

@@ -6,10 +6,16 @@ always sets `content-length` for a body, which makes a JMS TextMessage a BytesMe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from redelivery.adapter_support.wire_log import WIRE, body_shown, header_shown
+from redelivery.core.dead_lettering.dead_letter_headers import LONGEST
+from redelivery.core.destination import Destination
+from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterable, Iterator
@@ -24,10 +30,18 @@ __all__ = [
     "frame",
     "frame_end",
     "is_text",
+    "makes_sense",
     "number",
     "read_headers",
+    "show_answer",
+    "show_messages",
+    "show_written",
     "unescape",
+    "watched",
 ]
+
+
+# ---- Frames ----------------------------------------------------------------------------------------------
 
 MESSAGE: Final = b"MESSAGE\n"
 # Most digits of a number that is read. No broker writes a longer one.
@@ -216,3 +230,66 @@ def _content_length(block: bytes) -> int | None:
         return None
     digits = block[at + 16 :].split(b"\n", 1)[0].strip()
     return number(digits)
+
+
+# ---- Frame log -------------------------------------------------------------------------------------------
+# STOMP frames in the wire log.
+
+# Headers of an ERROR that are not logged: brokers repeat the user's name in its message.
+_HIDDEN = frozenset({"message"})
+
+
+def watched() -> bool:
+    """True if frames are logged."""
+    return WIRE.isEnabledFor(logging.DEBUG)
+
+
+def show_written(data: bytes) -> None:
+    """Log the frames of one write."""
+    at = 0
+    while (end := frame_end(data, at)) > 0:
+        head, _, body = data[at : end - 1].partition(b"\n\n")
+        _show("->", head, _headers(head), body)
+        at = end
+
+
+def show_messages(messages: Iterable[tuple[bytes, bytes]]) -> None:
+    """Log MESSAGE frames that arrived, each as header block and body."""
+    for head, body in messages:
+        _show("<-", head, _headers(head), body)
+
+
+def show_answer(command: str, headers: Mapping[str, str]) -> None:
+    """Log another frame that arrived. The text of an ERROR is hidden: the error that follows has it, masked."""
+    kept = {name: value for name, value in headers.items() if name not in _HIDDEN}
+    _show("<-", command.encode(), kept, b"")
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    # In the order of the frame.
+    return dict(reversed(read_headers(head).items()))
+
+
+def _show(direction: str, head: bytes, headers: Mapping[str, str], body: bytes) -> None:
+    command = head.partition(b"\n")[0].decode("utf-8", "replace").strip()
+    shown = [header_shown(name, value) for name, value in headers.items()]
+    WIRE.debug("%s %s", direction, " ".join(filter(None, [command, *shown, body_shown(body)])))
+
+
+# ---- Made up names ---------------------------------------------------------------------------------------
+# Check of destination names that a producer may have made up.
+
+
+def makes_sense(destination: str) -> bool:
+    """True if the destination that a message names can be parsed.
+
+    A producer to a topic or a pattern chooses the name, such as `a.b,` or `a.,topic://`, or one of a megabyte, which
+    takes seconds to parse.
+    """
+    if len(destination) > LONGEST:
+        return False
+    try:
+        Destination.parse(destination)
+    except ConfigurationError:
+        return False
+    return True

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery.core.dead_lettering.broker_marks import never_copied
+from redelivery.core.dead_lettering.dead_letter_headers import never_copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

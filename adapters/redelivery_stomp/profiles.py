@@ -6,23 +6,17 @@ import re
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.broker_marks import COPY_ID
-from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
+from redelivery.core.dead_lettering.dead_letter_headers import COPY_ID, ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
-from redelivery.core.policy.classic_wildcards import is_pattern
-from redelivery.core.queue_wildcards import names_queues
+from redelivery.core.policy.wildcards import is_pattern, names_queues
 from redelivery.errors import ConfigurationError
-from redelivery_stomp.artemis_bodies import kind_on_artemis
-from redelivery_stomp.artemis_delivery import ArtemisDelivery
-from redelivery_stomp.byte_windows import UNIT, CountedWindow
-from redelivery_stomp.classic_delivery import ClassicDelivery
+from redelivery_stomp.byte_windows import UNIT, CountedWindow, GrowingWindow, MessageWindow, SampledWindow
+from redelivery_stomp.delivery import ArtemisDelivery, ClassicDelivery, kind_on_artemis
 from redelivery_stomp.frame_limits import CLASSIC, CLASSIC_SAYS
 from redelivery_stomp.frames import is_text
-from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 from redelivery_stomp.receipts import REQUEST
-from redelivery_stomp.sampled_window import SampledWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

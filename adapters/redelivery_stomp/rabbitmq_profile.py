@@ -19,8 +19,7 @@ from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.core.tested_versions import numbers
 from redelivery.settings import QUEUE_ARGUMENTS
-from redelivery_stomp.column_rules import ColumnRule
-from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.delivery import ColumnRule, StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import NEVER, number, unescape
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile

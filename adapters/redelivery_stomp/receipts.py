@@ -5,17 +5,24 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+from redelivery.log import logger
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from redelivery.errors import RedeliveryError
 
-__all__ = ["REQUEST", "Answer", "Receipts"]
+__all__ = ["REQUEST", "Answer", "Receipts", "every_step"]
+
+
+# ---- Receipts --------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    Answer = Callable[[RedeliveryError | None], None]
+
 
 # Kind of SUBSCRIBE and DISCONNECT. A kind is the letter before the number of its receipt ids.
 REQUEST = "q"
-if TYPE_CHECKING:
-    Answer = Callable[[RedeliveryError | None], None]
 
 
 class PendingReceipt(NamedTuple):
@@ -87,3 +94,16 @@ class Receipts:
         """Return the callbacks of all pending requests, oldest first, and remove them."""
         waiting, self._waiting = self._waiting, {}
         return [each.answer for each in waiting.values()]
+
+
+# ---- Every step ------------------------------------------------------------------------------------------
+# Carries out all of several steps, even if some raise.
+
+
+def every_step(steps: Iterable[Callable[[], object]]) -> None:
+    """Call every step, also after one that raises. An exception here is a fault of this library, and is logged."""
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            logger.exception("a step of reporting a lost connection failed")

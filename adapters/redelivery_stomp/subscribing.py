@@ -8,32 +8,48 @@ For that reason, the next consumer's frames are not written before the answer to
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
-from redelivery.adapter_support.response_timeout import SILENT, ResponseTimeout
+from redelivery.adapter_support.sockets import SILENT, ResponseTimeout
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, retold
 from redelivery.log import logger
+from redelivery_stomp.byte_windows import ByteWindow, CountedWindow
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import subscribe_headers
 from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.transactions import aborted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from redelivery.adapter import Sink
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_stomp.artemis_questions import ArtemisQuestions
-    from redelivery_stomp.delivery import Subscription
-    from redelivery_stomp.ports import SubscribeIo
+    from redelivery_stomp.delivery import StompDelivery, Subscription, UnsettledDeliveries
+    from redelivery_stomp.ports import FrameWriter, FurtherIo, SubscribeIo
     from redelivery_stomp.receipts import Answer
     from redelivery_stomp.subscriptions import Subscriptions
 
-__all__ = ["SubscribeQueue", "Subscribing", "WindowWidening"]
+__all__ = [
+    "SubscribeQueue",
+    "begin_further",
+    "counted",
+    "end_behind",
+    "end_idle",
+    "give_back",
+    "number_of",
+    "whole",
+]
+
+
+# ---- Subscribing -----------------------------------------------------------------------------------------
 
 
 class SubscribeQueue:
@@ -424,3 +440,162 @@ def _wake(io: SubscribeIo, source: Subscription, command: Subscribe) -> None:
         identity = io.wire_id(f"{source.identity}.wake")
         headers = subscribe_headers(io.profile, nothing, identity)
         io.write(frame(b"SUBSCRIBE", headers) + frame(b"UNSUBSCRIBE", [("id", identity)]))
+
+
+# ---- Further subscriptions -------------------------------------------------------------------------------
+# Begins and ends the further subscriptions of a running consumer.
+
+
+def whole(command: Subscribe) -> Subscribe:
+    """Return the command for a consumer whose only subscription must have room for all messages that it may get."""
+    wide = max(command.window, command.most) + command.room
+    # The kind of subscription that has its whole window from the begin.
+    return replace(command, window=wide, room=0, most=0, ordering="per_group")
+
+
+def begin_further(io: FurtherIo, source: Subscription) -> None:
+    """Begin the subscriptions that the consumer's window needs. The caller holds the connection's `order`."""
+    if source.window is not None:
+        for number, command in source.window.further():
+            io.turns.widen(source, number, command)
+
+
+def end_behind(io: FurtherIo, own: Sequence[StompDelivery]) -> bytes:
+    """Return the frames that end a consumer's subscriptions which are not needed after these messages are settled.
+
+    None of them has another unsettled message. A message that the broker sends in answer to the ACK is released by the
+    end of its subscription.
+    """
+    source = own[0].source
+    if source.window is None or not source.window.accepted(own):
+        return b""
+    numbers = () if isinstance(source.window, ByteWindow) else [number_of(io, each) for each in own]
+    return end_idle(io, source, numbers)
+
+
+def end_idle(io: FurtherIo, source: Subscription, numbers: Iterable[int] = ()) -> bytes:
+    """Return the frames that end subscriptions without a message. `numbers`: those whose message was settled."""
+    window = source.window
+    return b"" if window is None else b"".join(_end(io, source, each) for each in window.ending(numbers))
+
+
+def number_of(io: FurtherIo, delivery: StompDelivery) -> int:
+    """Return the number, among its consumer's, of the subscription on which a message arrived."""
+    return int(io.subscriptions.name_of(delivery.head).partition(".")[2] or 0)
+
+
+def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDelivery]:
+    """Count the messages of one consumer against its window; return those of subscriptions that have not ended.
+
+    Runs on the reading thread. If a further subscription is needed, its SUBSCRIBE is written here: no write waits for
+    the broker.
+    """
+    source = deliveries[0].source
+    window = source.window
+    if not isinstance(window, ByteWindow):
+        return deliveries
+    window.sampled(deliveries[-1])
+    if not window.watches and window.usual <= window.limit:
+        return deliveries
+    with io.order:
+        if source.ended:
+            return deliveries
+        if window.watches:
+            _let_groups_go(io, window, deliveries)
+            subscriptions = io.subscriptions
+            # The broker redelivers the messages of an ended subscription on another.
+            deliveries = [each for each in deliveries if subscriptions.name_of(each.head) in subscriptions]
+            for each in deliveries:
+                window.came(each, number_of(io, each))
+            window.checked()
+        begin_further(io, source)
+    return deliveries
+
+
+def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[StompDelivery]) -> None:
+    """Move message groups to one wide subscription, which is begun for the first grouped message.
+
+    A narrow subscription without other unsettled messages is ended. Its messages are released: their delivery count and
+    redelivered flag do not change (measured: docs/measured/artemis-stomp-windows.md), and the wide one gets them. Other
+    narrow subscriptions end when none of their messages is unsettled.
+    """
+    if not (isinstance(window, CountedWindow) and window.group):
+        return
+    grouped = [each for each in deliveries if window.group in each.head]
+    if not grouped:
+        return
+    source = grouped[0].source
+    if (wide := window.widen()) is not None:
+        command = source.command
+        logger.info(
+            "%s: messages with a group arrived, and Artemis binds each group to one subscription; this consumer "
+            "may get credit + maxParked messages (%d)",
+            command.destination,
+            command.window + command.room,
+        )
+        io.turns.widen(source, *wide)
+    numbers = {number_of(io, each) for each in grouped}
+    if data := b"".join(_end(io, source, each) for each in numbers if window.came_alone(each)):
+        io.write(data)
+
+
+def _end(io: FurtherIo, source: Subscription, number: int) -> bytes:
+    """Return the frame that ends a subscription; empty if it has not begun, or has ended."""
+    subscriptions, window = io.subscriptions, source.window
+    name = f"{source.identity}.{number}" if number else source.identity
+    if name not in subscriptions or window is None:
+        return b""
+    subscriptions.end_further(name)
+    window.ended(number)
+    return frame(b"UNSUBSCRIBE", [("id", io.wire_id(name)), io.receipt(_no_answer)])
+
+
+def _no_answer(error: object) -> None:
+    """Ignore the answer to an UNSUBSCRIBE. Messages may still arrive: see `Subscriptions.end_further`."""
+    del error
+
+
+# ---- Rabbitmq requeue ------------------------------------------------------------------------------------
+# Releases messages on RabbitMQ after UNSUBSCRIBE.
+#
+# RabbitMQ redelivers no unsettled message before the connection ends. A message of an ended subscription can be
+# neither acknowledged nor released, and one that is on the wire is never delivered. For that reason the same id is
+# subscribed again, to a topic without producers: unsettled messages can be released under that id, and late ones
+# arrive. The second subscription ends when no more of them can arrive (measured on RabbitMQ 3.10.8:
+# docs/measured/rabbitmq-stomp.md, "Messages of an ended subscription").
+
+NOWHERE = f"/topic/redelivery.nowhere.{uuid.uuid4().hex}"
+
+
+def give_back(
+    io: FrameWriter, identities: Sequence[str], unsettled: UnsettledDeliveries, forget: Callable[[], None]
+) -> None:
+    """End the subscriptions of a consumer; release its unsettled messages, and those that still arrive.
+
+    `forget` is called when no more messages of them can arrive.
+    """
+    ended = b"".join(frame(b"UNSUBSCRIBE", [("id", identity)]) for identity in identities)
+
+    # An error means that the connection ended, which releases all messages.
+    def nowhere(error: RedeliveryError | None) -> None:
+        if error is None:
+            # The broker answers in order: after the next answer, no message of the ended subscription can arrive.
+            within = [("transaction", f"nothing-{identities[0]}")]
+            asked = frame(b"ABORT", [*within, io.receipt(empty)])
+            io.write(_released(unsettled) + frame(b"BEGIN", within) + asked)
+
+    def empty(error: RedeliveryError | None) -> None:
+        if error is None:
+            forget()
+            io.write(_released(unsettled) + ended)
+
+    # All subscriptions end before the first release: RabbitMQ would redeliver the message to one that has not ended.
+    again = [
+        [("id", identity), ("destination", NOWHERE), ("ack", "client-individual")] for identity in identities
+    ]
+    again[-1].append(io.receipt(nowhere, address=NOWHERE))
+    io.write(ended + b"".join(frame(b"SUBSCRIBE", each) for each in again) + _released(unsettled))
+
+
+def _released(unsettled: UnsettledDeliveries) -> bytes:
+    return b"".join(each.returned() for each in unsettled.end())

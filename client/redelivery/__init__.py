@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.breaker import Breaker
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
     from redelivery.core.destination import Destination
+    from redelivery.core.dispatch_gate import Rate
     from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-    from redelivery.core.rate import Rate
     from redelivery.core.report import Report
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.dead_letter_queue import DeadLetterQueue, dead_letters
@@ -65,7 +64,7 @@ _HOMES = {
     "Classifier": "classifier",
     "ConfigurationError": "errors",
     "DeadLetter": "dlq.dead_letter",
-    "DeadLetterMap": "core.dead_lettering.dead_letter_map",
+    "DeadLetterMap": "core.dead_lettering.dead_letter_strategy",
     "DeadLetterQueue": "dlq.dead_letter_queue",
     "DeadLetterStrategy": "core.dead_lettering.dead_letter_strategy",
     "Connection": "connection",
@@ -78,7 +77,7 @@ _HOMES = {
     "LedgerError": "errors",
     "Message": "message",
     "Poison": "handler_exceptions",
-    "Rate": "core.rate",
+    "Rate": "core.dispatch_gate",
     "RedeliveryError": "errors",
     "RedeliveryPolicy": "core.policy.redelivery_policy",
     "RedeliveryPolicyMap": "core.policy.policy_map",

@@ -12,29 +12,26 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
-from redelivery.core.async_callable import is_async_callable
+from redelivery.core.application_functions import is_async_callable
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
-from redelivery.driver.asyncio_wait import (
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
+from redelivery.driver.connection.connection_base import ConnectionBase
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_end import LoopSignals
+from redelivery.driver.connection.embedding import consuming_async, lifespan_of
+from redelivery.driver.connection.sends import SendOptions, observed_send, outgoing, time_limit
+from redelivery.driver.connection.subscribe_request import not_subscribed
+from redelivery.driver.connection.vital_signs import Pulse
+from redelivery.driver.consumer.async_worker import AsyncWorker, HandlerThreads
+from redelivery.driver.listener_hooks import HookTasks
+from redelivery.driver.session.session_base import SessionPort
+from redelivery.driver.waiting import (
     AsyncioWait,
     answer_on_loop,
     event_within,
     in_own_thread,
     sent_on_loop,
 )
-from redelivery.driver.connection.connection_base import ConnectionBase
-from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
-from redelivery.driver.connection.embedding import consuming_async, lifespan_of
-from redelivery.driver.connection.hook_tasks import HookTasks
-from redelivery.driver.connection.observed_send import observed_send
-from redelivery.driver.connection.pulse import Pulse
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
-from redelivery.driver.connection.signals import LoopSignals
-from redelivery.driver.connection.subscribe_request import not_subscribed
-from redelivery.driver.consumer.async_worker import AsyncWorker
-from redelivery.driver.consumer.handler_threads import HandlerThreads
-from redelivery.driver.session.session_base import SessionPort
-from redelivery.driver.shown_arguments import shows
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.log import brief
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Self
 
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import patience
-from redelivery.driver.asyncio_wait import in_own_thread
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.consumer.consumer_base import ConsumerBase
+from redelivery.driver.waiting import in_own_thread
 from redelivery.message import pulled
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.driver.asyncio_wait import AsyncioWait
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.waiting import AsyncioWait
     from redelivery.message import Message
 
 

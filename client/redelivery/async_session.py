@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.core.option_values import seconds
-from redelivery.driver.asyncio_wait import answer_on_loop, in_own_thread
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.session.session_base import SessionBase
 from redelivery.driver.session.session_state import COMMIT_TIMEOUT
+from redelivery.driver.waiting import answer_on_loop, in_own_thread
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.driver.arguments import ConsumerOptions
-    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.connection.sends import SendOptions
     from redelivery.message import Message
 
 __all__ = ["AsyncSession"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
+from redelivery.core.application_functions import is_failure_type, leaves
 from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 from redelivery.core.option_values import flag, seconds
 from redelivery.core.policy.policy_map import check_policy
-from redelivery.core.program_end import is_failure_type, leaves
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery.log import logger

@@ -11,17 +11,15 @@ from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.clock import join_within
 from redelivery.consumer import Consumer
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_end import Signals, Stopping
 from redelivery.driver.connection.embedding import consuming
-from redelivery.driver.connection.observed_send import observed_send
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
-from redelivery.driver.connection.signals import Signals, Stopping
+from redelivery.driver.connection.sends import SendOptions, observed_send, outgoing, time_limit
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
-from redelivery.driver.shown_arguments import shows
-from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
+from redelivery.driver.waiting import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.log import brief
 from redelivery.session import Session

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redelivery.core.delivery import Cause
-from redelivery.core.printable import printable_id
+from redelivery.core.shown_values import printable_id
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery.log import loggers
 

@@ -11,7 +11,7 @@ from redelivery.core.option_values import seconds
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.session.session_base import SessionBase
 from redelivery.driver.session.session_state import COMMIT_TIMEOUT
-from redelivery.driver.thread_wait import answer_by
+from redelivery.driver.waiting import answer_by
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.driver.arguments import ConsumerOptions
-    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.connection.sends import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 

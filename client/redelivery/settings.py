@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.breaker import Breaker
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.rate import Rate
+    from redelivery.core.dispatch_gate import Rate
 
 __all__ = [
     "MORE_QUEUE_ARGUMENTS",

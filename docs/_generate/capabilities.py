@@ -27,8 +27,7 @@ def pairs() -> dict[str, Capabilities]:
     from redelivery.core.commands import Subscribe  # noqa: PLC0415 - adapters need their libraries
     from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic  # noqa: PLC0415
     from redelivery_amqp.queue_facts import QueueFacts  # noqa: PLC0415
-    from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4  # noqa: PLC0415
-    from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ  # noqa: PLC0415
+    from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4  # noqa: PLC0415
     from redelivery_memory import CAPABILITIES  # noqa: PLC0415
     from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ  # noqa: PLC0415
 

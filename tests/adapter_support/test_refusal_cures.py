@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redelivery.adapter_support.refusal_cures import with_cure
+from redelivery.adapter_support.refusals import with_cure
 
 
 @pytest.mark.parametrize(

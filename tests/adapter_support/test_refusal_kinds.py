@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redelivery.adapter_support.refusal_kinds import passes, shortened
+from redelivery.adapter_support.refusals import passes, shortened
 
 ABSENT = """Could not operate on queue 'orders' in vhost '/': {absent,
                                                     {amqqueue,

@@ -9,8 +9,8 @@ import pytest
 from tests.eventually import eventually
 from tests.needs import need
 
-from redelivery.adapter_support import response_timeout
-from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.adapter_support import sockets
+from redelivery.adapter_support.sockets import ResponseTimeout
 
 need("proton")
 
@@ -71,8 +71,8 @@ class ManualTime:
 def time(monkeypatch: pytest.MonkeyPatch) -> ManualTime:
     """Return the time of all limits of a test."""
     made = ManualTime()
-    monkeypatch.setattr(response_timeout, "time", made)
-    monkeypatch.setattr(response_timeout, "threading", made)
+    monkeypatch.setattr(sockets, "time", made)
+    monkeypatch.setattr(sockets, "threading", made)
     return made
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from redelivery_amqp.browse_links import BrowseLinks
+from redelivery_amqp.io_thread import ACCEPTED
 from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
-from redelivery_amqp.proton_engine import ACCEPTED
+from redelivery_amqp.receiver import BrowseLinks
 
 
 class Wire:

@@ -8,8 +8,8 @@ from tests.amqp.test_link_registry import COMMAND, Wire, arrived, links, wire
 
 from redelivery.core.events import Arrived, Connected
 from redelivery.driver.consumer.bulk_intake import BulkIntake
+from redelivery_amqp.io_thread import ACCEPTED, RELEASED
 from redelivery_amqp.profiles import AmqpArtemis
-from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 
 if TYPE_CHECKING:
     from redelivery.testing import ManualClock

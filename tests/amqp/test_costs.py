@@ -12,9 +12,10 @@ from tests.amqp.test_pills import asked, copy_of_it, one_entry, section
 from tests.matrix import some
 
 from redelivery.dlq.dead_letter import read_letter
-from redelivery_amqp import bounded_values, codec
-from redelivery_amqp.partial_reading import map_in
-from redelivery_amqp.value_encoding import list_of, map_of
+from redelivery_amqp import codec
+from redelivery_amqp import codec as bounded_values
+from redelivery_amqp.message_encoding import list_of, map_of
+from redelivery_amqp.sections import map_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,7 @@ def test_arrays_as_keys_are_not_made(monkeypatch: pytest.MonkeyPatch, described:
         finally:
             made.append(left - budget.empty)
 
-    monkeypatch.setattr("redelivery_amqp.partial_reading.decoded", counted)
+    monkeypatch.setattr("redelivery_amqp.sections.decoded", counted)
     array = described + b"\xf0" + struct.pack(">II", 5, 65535) + b"\x45"
     found = delivery(section(0x74, map_of([(array, b"\x40"), (b"\xa1\x01a", b"\x41")] * 50)) + BODY)
     assert found.headers == {"a": True}
@@ -152,7 +153,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         found.append(data)
         return map_in(data, at)
 
-    monkeypatch.setattr("redelivery_amqp.partial_reading.map_in", counted)
+    monkeypatch.setattr("redelivery_amqp.sections.map_in", counted)
     return found
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.amqp.peer import proton
 
-from redelivery_amqp import proton_engine
+from redelivery_amqp import io_thread
 
-LIB: Any = vars(proton_engine)["lib"]
+LIB: Any = vars(io_thread)["lib"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class Ends:
             self.sender.advance()
 
     def flow(self, credit: int) -> None:
-        flow: Callable[[Any, Any, int], None] = proton_engine.ProtonEngine.flow
+        flow: Callable[[Any, Any, int], None] = io_thread.ProtonEngine.flow
         flow(None, self.receiver._impl, credit)
 
 

@@ -17,7 +17,7 @@ from redelivery.core.commands import Send, Subscribe
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_amqp import AmqpAdapter
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

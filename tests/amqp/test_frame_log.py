@@ -7,8 +7,8 @@ import logging
 import pytest
 from tests.amqp.peer import proton
 
-from redelivery_amqp import frame_log
-from redelivery_amqp.proton_engine import ProtonEngine
+from redelivery_amqp import io_thread
+from redelivery_amqp.io_thread import ProtonEngine
 
 
 def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
@@ -45,4 +45,4 @@ def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture)
 )
 def test_what_is_kept_of_a_line(traced: str, expected: str) -> None:
     """A line has the size of a message without its content, and of a log-in only the name of the frame."""
-    assert frame_log.line(traced) == expected
+    assert io_thread.line(traced) == expected

@@ -13,7 +13,7 @@ from tests.eventually import eventually
 from redelivery.core.commands import Commit, Credit, PoisonAck, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived, Confirmed
-from redelivery_amqp.proton_engine import ProtonEngine
+from redelivery_amqp.io_thread import ProtonEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

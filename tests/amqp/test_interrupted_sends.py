@@ -16,7 +16,7 @@ from tests.interrupts import default_handler
 import redelivery
 from redelivery.core.commands import Accept
 from redelivery_amqp.connection import AmqpConnection
-from redelivery_amqp.proton_engine import ProtonEngine
+from redelivery_amqp.io_thread import ProtonEngine
 from redelivery_amqp.sender import SenderLink
 
 __all__ = ["default_handler"]

@@ -10,11 +10,11 @@ import pytest
 from redelivery.core.commands import Subscribe
 from redelivery.errors import AdapterError
 from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.io_thread import ACCEPTED, RELEASED
 from redelivery_amqp.link_registry import LinkRegistry
+from redelivery_amqp.message_encoding import map_of
 from redelivery_amqp.profiles import AmqpArtemis
-from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.receiver import ReceiverLink
-from redelivery_amqp.value_encoding import map_of
 
 COMMAND = Subscribe(7, "queue://orders", 10)
 

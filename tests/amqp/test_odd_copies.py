@@ -15,7 +15,7 @@ from tests.matrix import some
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.export import row_of
 from redelivery_amqp import codec
-from redelivery_amqp.value_encoding import list_of, map_of
+from redelivery_amqp.message_encoding import list_of, map_of
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery

@@ -23,7 +23,7 @@ from redelivery.core.events import Arrived, Failed, Wanted
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.notes import annotations_of, notes_of
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ4
 from redelivery_amqp.receiver import ReceiverLink
 
 if TYPE_CHECKING:

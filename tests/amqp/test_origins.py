@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redelivery_amqp.profile_base import AmqpProfile
 
 from redelivery.core.commands import Forward
-from redelivery.core.dead_lettering.origin import origin_of
+from redelivery.core.dead_lettering.dead_letter_headers import origin_of
 from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.dlq.dead_letter import read_letter

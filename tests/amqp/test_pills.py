@@ -19,7 +19,8 @@ from redelivery.core.delivery import Cause, Record
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.export import row_of
-from redelivery_amqp import bounded_values, codec
+from redelivery_amqp import codec
+from redelivery_amqp import codec as bounded_values
 from redelivery_amqp.message_copies import copied
 from redelivery_amqp.profiles import AmqpArtemis
 
@@ -211,7 +212,7 @@ def test_nothing_of_a_message_is_decoded_when_it_arrives(monkeypatch: pytest.Mon
 
     data = message({"a": [1]}, inferred=False, properties={"redeliveryId": "u", "deep": {"a": 1}}, ttl=5.0)
     monkeypatch.setattr(bounded_values, "decoded", refused)
-    for module in ("delivery", "partial_reading"):
+    for module in ("delivery", "sections"):
         monkeypatch.setattr(f"redelivery_amqp.{module}.decoded", refused)
     monkeypatch.setattr(codec, "read_map", refused)
     found = delivery(data)

@@ -10,7 +10,7 @@ from redelivery import parse_uri
 from redelivery.core.commands import Subscribe
 from redelivery.core.tested_versions import numbers
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4, queue_address
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ4, queue_address
 
 SUBSCRIBE = Subscribe(1, "queue://orders", 10)
 NEWEST, OLDER = AmqpRabbitMQ4((4, 3)), AmqpRabbitMQ4((4, 2, 9))

@@ -12,9 +12,9 @@ from tests.amqp.test_link_registry import COMMAND, arrived
 
 from redelivery.core.commands import Subscribe
 from redelivery.errors import AdapterError, TransportError
+from redelivery_amqp.io_thread import ACCEPTED, REJECTED
 from redelivery_amqp.link_registry import LinkRegistry
 from redelivery_amqp.profiles import AmqpArtemis
-from redelivery_amqp.proton_engine import ACCEPTED, REJECTED
 from redelivery_amqp.receiver import ReceiverLink
 from redelivery_amqp.settlement_progress import SettlementProgress
 

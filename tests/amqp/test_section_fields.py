@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from redelivery_amqp import codec
 from redelivery_amqp.codec import Timestamp
-from redelivery_amqp.section_fields import HEADER_FIELDS, PROPERTIES_FIELDS, typed
+from redelivery_amqp.sections import HEADER_FIELDS, PROPERTIES_FIELDS, typed
 
 VALUES = st.sampled_from([None, True, False, 1, Timestamp(1), 1.5, "a", b"a"])
 HEADER: list[set[type]] = [{bool}, {int, Timestamp}, {int, Timestamp}, {bool}, {int, Timestamp}]

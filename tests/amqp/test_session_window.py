@@ -9,8 +9,8 @@ from tests.amqp.peer import proton
 from tests.amqp.test_credit import Ends
 
 from redelivery.core.commands import Subscribe
+from redelivery_amqp.io_thread import ProtonEngine
 from redelivery_amqp.profiles import AmqpArtemis
-from redelivery_amqp.proton_engine import ProtonEngine
 from redelivery_amqp.receiver import FRAME, ReceiverLink
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ import pytest
 from tests.amqp.peer import DECLARED, proton
 
 from redelivery.errors import AdapterError
-from redelivery_amqp.transactions import DISCHARGE, Transfer
+from redelivery_amqp.sender import DISCHARGE, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,9 @@ from tests.amqp.test_declarations import Node
 from tests.amqp.test_disconnect_cause import LONG, message, receive_until_it_stops
 
 import redelivery
-from redelivery_amqp import credit_turns, disconnect_cause
-from redelivery_amqp.credit_turns import CreditTurns
+from redelivery_amqp import disconnect_cause, link_registry
 from redelivery_amqp.disconnect_cause import AmqpDisconnectCause
-from redelivery_amqp.link_registry import LinkRegistry
+from redelivery_amqp.link_registry import CreditTurns, LinkRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,9 +127,9 @@ def test_of_two_consumers_the_one_of_that_queue_stops(monkeypatch: pytest.Monkey
         begin(turns)
 
     clock = SimpleNamespace(monotonic=lambda: now)
-    for module in (credit_turns, disconnect_cause):
+    for module in (link_registry, disconnect_cause):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(credit_turns, "AT_ONCE", 0.02)
+    monkeypatch.setattr(link_registry, "AT_ONCE", 0.02)
     monkeypatch.setattr(CreditTurns, "next", a_second_later)
     with Broken(closes) as peer, redelivery.connect(peer.uri) as connection:
         good, bad = connection.consumer("good"), connection.consumer("bad")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from tests.tiers import amount
 
 import redelivery
-from redelivery.cli import command_environment
-from redelivery.cli.command_environment import environment_for
+from redelivery.cli import shell_handler
+from redelivery.cli.shell_handler import environment_for
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_the_password_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_environment_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """If our own environment leaves no room, no property is passed on, and the names still are."""
-    monkeypatch.setattr(command_environment, "MOST", 1)
+    monkeypatch.setattr(shell_handler, "MOST", 1)
     found = environment({"a": "1"})
     assert {name for name in found if name.startswith("REDELIVERY_")} == {LEFT_OUT}
 

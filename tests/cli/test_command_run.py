@@ -17,9 +17,9 @@ from tests.eventually import eventually
 from tests.fast_clock import fast
 
 import redelivery
-from redelivery.cli import command_run, shell_handler
-from redelivery.cli.command_run import CommandRun
-from redelivery.cli.shell_handler import CommandHandler, ServiceDown
+from redelivery.cli import shell_handler
+from redelivery.cli import shell_handler as command_run
+from redelivery.cli.shell_handler import CommandHandler, CommandRun, ServiceDown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tests.fast_clock import fast
 from tests.idle_time import IDLE, idle_once
 
 import redelivery_memory.adapter
-from redelivery.driver.connection import stop_when_idle
+from redelivery.driver.connection import connection_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,7 +135,7 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
     work: tuple[str, ...],
 ) -> None:
     """With --count or --idle a breaker that stays open is exit code 75; nothing is charged, nothing is lost."""
-    monkeypatch.setattr(stop_when_idle, "OPEN", 0.1)
+    monkeypatch.setattr(connection_end, "OPEN", 0.1)
     ended = cli("consume", uri, "orders", *work, *end)
     assert ended.code == 75
     assert re.match(r"redelivery: no message has succeeded for \d+ s: ", ended.err.splitlines()[-1])

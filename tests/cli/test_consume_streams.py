@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery.cli import drain_notice
+from redelivery.cli import consume
 from redelivery.cli.formatting import note
 from redelivery_memory import MemoryBroker
 
@@ -48,14 +48,14 @@ def test_draining_is_told(
     cli: Any, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str
 ) -> None:
     """A signal during a slow handler writes how many handlers run, and how to end at once."""
-    monkeypatch.setattr(drain_notice, "SOON", 0.01)
+    monkeypatch.setattr(consume, "SOON", 0.01)
     told = threading.Event()
 
     def noted(text: str) -> None:
         note(text)
         told.set()
 
-    monkeypatch.setattr(drain_notice, "note", noted)
+    monkeypatch.setattr(consume, "note", noted)
     monkeypatch.setattr(os, "told", told, raising=False)
     (tmp_path / "slow.py").write_text(
         f"import asyncio, os\n{word}def handle(message):\n    os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
@@ -87,9 +87,9 @@ def test_a_signal_while_the_broker_is_away(
         broker.cut()
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(drain_notice, "go", go, raising=False)
+    monkeypatch.setattr(consume, "go", go, raising=False)
     (tmp_path / "away.py").write_text(
-        f"from redelivery.cli import drain_notice\n{kind} handle(message):\n    drain_notice.go()\n"
+        f"from redelivery.cli import consume\n{kind} handle(message):\n    consume.go()\n"
     )
     ended = cli("consume", f"failover:({broker.uri})", "orders", "--handler", "away:handle")
     assert ended.code == 0

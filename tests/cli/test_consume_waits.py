@@ -15,7 +15,7 @@ from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.consumer import async_worker
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.errors import AdapterError, TransportError
-from redelivery.health.probe_server import _listening
+from redelivery.health.probes import _listening
 from redelivery_memory.adapter import MemoryAdapter
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from redelivery.cli import demo_run
+from redelivery.cli import demo
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_broken_promise(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_early_redelivery_is_noticed(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A redelivery before its due time is a broken promise."""
-    waited = demo_run.Demo._note  # pyright: ignore[reportPrivateUsage]
+    waited = demo.Demo._note  # pyright: ignore[reportPrivateUsage]
 
     def hurried(self: Any, identity: str | None, *args: Any) -> None:
         if identity in self._failed:
@@ -55,7 +55,7 @@ def test_early_redelivery_is_noticed(cli: Any, monkeypatch: pytest.MonkeyPatch) 
             self._failed[identity] = at + 1, asked
         waited(self, identity, *args)
 
-    monkeypatch.setattr(demo_run.Demo, "_note", hurried)
+    monkeypatch.setattr(demo.Demo, "_note", hurried)
     ended = cli("demo", "--delay", "2")
     assert ended.code == 1
     assert "each redelivery came after the delay asked for" in ended.error

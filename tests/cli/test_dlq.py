@@ -14,7 +14,7 @@ import rich.console
 
 import redelivery
 import redelivery_memory.adapter
-from redelivery.cli import progress
+from redelivery.cli import formatting
 from redelivery.core.ledger_entry import Buried
 from redelivery.driver.connection.failover import FailoverAddresses
 from redelivery.settings import Endpoint
@@ -216,7 +216,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     """Without a terminal progress is a line every ten seconds on stderr."""
     at = iter([0.0, 1.0, 10.0, 11.0, 20.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(at))
-    steps = progress.ProgressSteps("redriven", live=False)
+    steps = formatting.ProgressSteps("redriven", live=False)
     with steps.shown():
         for done in (10, 20, 30):
             steps(done)
@@ -231,8 +231,8 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setenv("COLUMNS", "80")
     made = rich.console.Console(file=screen, force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr(progress, "console", lambda *, err: made)
-    steps = progress.ProgressSteps("redriven", live=True)
+    monkeypatch.setattr(formatting, "console", lambda *, err: made)
+    steps = formatting.ProgressSteps("redriven", live=True)
     with steps.shown():
         steps.expect(50000)
         steps(12345)

@@ -76,7 +76,7 @@ def test_broken_off(
     why: str,
 ) -> None:
     """An interrupted run writes how many are done, ends with 3, and loses no dead letter; a second run finishes it."""
-    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(64, end))
+    monkeypatch.setattr("redelivery.cli.formatting.ProgressSteps.__call__", at(64, end))
     before = signal.getsignal(signal.SIGTERM)
     sure = ("--yes",) if command == "purge" else ()
     verb = "purged" if command == "purge" else "redriven"
@@ -101,7 +101,7 @@ def test_broken_off_before_anything(
     def take(*_: object) -> None:
         end()
 
-    monkeypatch.setattr("redelivery.dlq.dlq_consumer.DeadLetterConsumer.take", take)
+    monkeypatch.setattr("redelivery.dlq.dlq_connection.DeadLetterConsumer.take", take)
     ended = cli("dlq", "redrive", URI, *FAST)
     assert (ended.code, ended.error) == (1, f"redelivery: nothing redriven: {why}")
     assert breaking.depth("DLQ") == COUNT
@@ -110,7 +110,7 @@ def test_broken_off_before_anything(
 def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redriven dead letters are counted before a refused copy; the others stay."""
     # The test needs the tries, not the seconds between them.
-    monkeypatch.setattr("redelivery.core.copy_back_off.FIRST", 0.02)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
     breaking.refuse_settlements(lambda message: message.body == b"150")
     ended = cli("dlq", "redrive", URI, *FAST)
     done = COUNT - breaking.depth("DLQ")
@@ -185,14 +185,14 @@ def test_an_export_that_is_broken_off(
     cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: Callable[[], None], why: str
 ) -> None:
     """An interrupted export leaves no file; to stdout it writes whole lines, and their number."""
-    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(50, end))
+    monkeypatch.setattr("redelivery.cli.formatting.ProgressSteps.__call__", at(50, end))
     ended = cli("dlq", "export", URI, "--file", "dead.jsonl")
     assert (ended.code, ended.error) == (
         1,
         f"redelivery: dead.jsonl was not written, after 50 dead letters: {why}",
     )
     assert os.listdir(tmp_path) == []
-    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(50, end))
+    monkeypatch.setattr("redelivery.cli.formatting.ProgressSteps.__call__", at(50, end))
     ended = cli("dlq", "export", URI)
     assert (ended.code, ended.error) == (3, f"redelivery: 50 exported, then: {why}")
     assert ended.out.count("\n") == 50

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery.cli.progress import ProgressSteps
+from redelivery.cli.formatting import ProgressSteps
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:

@@ -14,21 +14,23 @@ from hypothesis import strategies as st
 
 from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, TransportError, parse_uri
 from redelivery.adapter import Agreed
-from redelivery.cli.checks.certificate import validity
+from redelivery.cli.checks.destination_check import schedule
 from redelivery.cli.checks.finding import exit_code, fail, note, ok, summary, warn
-from redelivery.cli.checks.log_in import logged_in, refused
-from redelivery.cli.checks.network import Answer, Handshake
-from redelivery.cli.checks.network_findings import (
+from redelivery.cli.checks.network import (
+    Answer,
+    Handshake,
     answers,
     encrypted,
     instead,
+    logged_in,
     no_answer,
     no_name,
     plain_password,
+    refused,
     resolved,
+    validity,
 )
 from redelivery.cli.checks.probe import clock_of
-from redelivery.cli.checks.schedule import schedule
 from redelivery.core.capabilities import Capabilities
 from redelivery.settings import Endpoint, TlsSettings
 

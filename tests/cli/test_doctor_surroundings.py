@@ -46,7 +46,7 @@ def test_ledgers(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_ledger_on_another_host(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger on a network file system is a FAIL: locks do not work there."""
-    monkeypatch.setattr("redelivery.ledger.filesystems.kind_of", lambda *_: "nfs4")
+    monkeypatch.setattr("redelivery.ledger.files.kind_of", lambda *_: "nfs4")
     level, text = ledger_line(cli, tmp_path / "x.db")
     assert (level, "network file system (nfs4)" in text) == ("FAIL", True)
 

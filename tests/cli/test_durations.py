@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import redelivery
-from redelivery.cli.param_types import milliseconds, rate, seconds
-from redelivery.cli.usage_errors import WrongValue
+from redelivery.cli.app import WrongValue
+from redelivery.cli.common_options import milliseconds, rate, seconds
 
 
 @pytest.mark.parametrize(

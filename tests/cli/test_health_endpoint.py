@@ -14,8 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.health.conftest import Source
 
-from redelivery.cli.health_endpoint import READY, TOUCH, HealthFile, SystemdBeat, address
-from redelivery.cli.systemd_notify import SystemdNotify
+from redelivery.cli.health_endpoint import READY, TOUCH, HealthFile, SystemdBeat, SystemdNotify, address
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 HANDLERS = """
 import threading
 from urllib.request import urlopen
-from redelivery.health.probe_server import _listening
+from redelivery.health.probes import _listening
 
 hold = threading.Event()
 found = []

@@ -9,8 +9,7 @@ from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Dispatch, LookUp, Mark
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination

@@ -13,7 +13,7 @@ from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Credit, Release
-from redelivery.core.credit_pace import CreditPace
+from redelivery.core.credit import CreditPace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.core.model import Arrival, Letter
 
+from redelivery.core.ledger_engine import SuspectIsolation
 from redelivery.core.ledger_entry import AttemptMark, Entry
-from redelivery.core.suspect_isolation import SuspectIsolation
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_engine import LedgerEngine

@@ -9,11 +9,11 @@ import pytest
 from tests.core.bench import NATIVE, Bench
 from tests.core.copies import Copy, Proven, accepted, run_into_a_loss, unseen
 
+from redelivery.core.accepts_in_doubt import DOUBT, KEPT, RecentAccepts
 from redelivery.core.commands import AcceptUnseen, Dispatch, Release
 from redelivery.core.delivery import Record
 from redelivery.core.events import Arrived, Connected, Released, Succeeded, Wanted
 from redelivery.core.message_history import RETURN, MessageHistory
-from redelivery.core.recent_accepts import DOUBT, KEPT, RecentAccepts
 
 
 class Digested(Copy):

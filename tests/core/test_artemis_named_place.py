@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.core.test_artemis_own_place import queue
 
-from redelivery.core.dead_lettering.artemis_named_place import alone_at, dropped_at, elsewhere, queues_at
+from redelivery.core.dead_lettering.artemis_places import alone_at, dropped_at, elsewhere, queues_at
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError
 

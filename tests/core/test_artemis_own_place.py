@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery.core.dead_lettering.artemis_own_place import OwnPlace, own_place
+from redelivery.core.dead_lettering.artemis_places import OwnPlace, own_place
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redelivery.core.artemis_management import Question
+    from redelivery.core.dead_lettering.artemis_places import Question
 
 QUEUE = {
     "durable": "true",

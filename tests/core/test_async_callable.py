@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from redelivery.core.async_callable import is_async_callable
+from redelivery.core.application_functions import is_async_callable
 
 
 class Asynchronous:

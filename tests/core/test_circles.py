@@ -9,8 +9,7 @@ import pytest
 from redelivery import ConfigurationError
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.circles import Circling, refuse_circle
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.destination import Destination
 

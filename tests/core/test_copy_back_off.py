@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.copies import Copy
 
-from redelivery.core.copy_back_off import CopyBackOffs
+from redelivery.core.pending_confirms import CopyBackOffs
 from redelivery.errors import AdapterError
 
 DEAD, DELAYED = ("queue://DLQ", False), ("queue://orders", True)

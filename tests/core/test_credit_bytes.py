@@ -15,7 +15,7 @@ from tests.matrix import some
 from tests.tiers import amount
 
 from redelivery.core.commands import Accept, Command, Credit, Release
-from redelivery.core.credit_pace import LAST, MOST_BYTES, CreditPace, first_credit
+from redelivery.core.credit import LAST, MOST_BYTES, CreditPace, first_credit
 from redelivery.core.events import Continued, Paused
 
 if TYPE_CHECKING:

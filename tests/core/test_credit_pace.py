@@ -15,7 +15,7 @@ from tests.matrix import some
 from tests.tiers import amount
 
 from redelivery.core.commands import Credit
-from redelivery.core.credit_pace import CreditPace
+from redelivery.core.credit import CreditPace
 
 if TYPE_CHECKING:
     from tests.core.model import Arrival

@@ -17,7 +17,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import covers, includes, overlap
+from redelivery.core.policy.wildcards import covers, includes, overlap
 
 ABLE = Capabilities("any", dead_letter_destination="queue://DLQ")
 WORDS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3)

@@ -15,7 +15,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, Hold, Release, Reschedule
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
 from redelivery.core.events import Arrived, Deferred
-from redelivery.core.rescheduled import PATIENCE
+from redelivery.core.message_history import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

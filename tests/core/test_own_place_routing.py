@@ -11,8 +11,7 @@ from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.destination import Destination
 from redelivery.core.events import Poisoned, QueueFound

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.for_each import for_each
 
-from redelivery.core.policy.delay_list import DelayListPolicy
-from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import DelayListPolicy, Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 VECTORS = Path(__file__).parents[1] / "vectors"

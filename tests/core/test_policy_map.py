@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.for_each import for_each
 
 from redelivery.core.destination import Destination, _parse
-from redelivery.core.policy.classic_wildcards import _tokens
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
+from redelivery.core.policy.wildcards import _tokens
 from redelivery.errors import ConfigurationError
 
 VECTORS: list[dict[str, Any]] = json.loads(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redelivery.core.printable import move_command
+from redelivery.core.shown_values import move_command
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.core.bench import Bench
 from tests.core.model import Letter
 
 from redelivery.core.breaker import Breaker
+from redelivery.core.dispatch_gate import Rate
 from redelivery.core.events import Continued, Paused
-from redelivery.core.rate import Rate
 from redelivery.errors import ConfigurationError
 
 

@@ -13,7 +13,7 @@ from redelivery.core.commands import Credit, Release, SetAside, StillAside, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import Arrived, Confirmed, Known, Poisoned, Succeeded, Tick
 from redelivery.core.ledger_entry import Entry
-from redelivery.core.set_aside import REMINDER
+from redelivery.core.pending_confirms import REMINDER
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:

@@ -13,15 +13,14 @@ from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, SetAside
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.destination import Destination
 from redelivery.core.events import Failed, Poisoned
-from redelivery.core.policy.classic_wildcards import covers
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.policy.wildcards import covers
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import BodyKind

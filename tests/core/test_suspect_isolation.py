@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redelivery.core.suspect_isolation import PATIENCE, SuspectIsolation
+from redelivery.core.ledger_engine import PATIENCE, SuspectIsolation
 
 
 def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:

@@ -15,10 +15,8 @@ from tests.core.model import Letter
 from tests.core.test_policy_guard import Index, Own, Unshown, benched, faults
 
 from redelivery.core.commands import Hold
-from redelivery.core.policy.delay_list import DelayListPolicy
 from redelivery.core.policy.policy_guard import LONGEST, elapsed_of
-from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.core.policy.time_limit import span
+from redelivery.core.policy.redelivery_policy import DelayListPolicy, RedeliveryPolicy, span
 from redelivery.errors import ConfigurationError
 
 EVER = RedeliveryPolicy(

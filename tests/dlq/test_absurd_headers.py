@@ -11,7 +11,7 @@ import pytest
 from tests.matrix import some
 from tests.needs import need
 
-from redelivery.core.dead_lettering.header_values import count_in, moment, time_in
+from redelivery.core.dead_lettering.dead_letter_headers import count_in, moment, time_in
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import redelivery
-from redelivery.dlq import dlq_consumer
+from redelivery.dlq import dlq_connection
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_so_many_bytes_and_no_more(
 ) -> None:
     """At the limit of bytes each run ends, releases what it keeps, and reports that more may be left."""
     fill(bury, 20, "x" * 1000)
-    monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 5_000)
+    monkeypatch.setattr(dlq_connection, "HELD_BYTES", 5_000)
     for tool in (tools.redrive, tools.purge):
         done: Any = tool(cause="ValueError")
         assert done.skipped == 5
@@ -69,7 +69,7 @@ def test_what_goes_is_not_held(
     """The limits are for dead letters that stay: any number goes through a narrow window."""
     for number in range(300):
         bury(str(number), origin="queue://orders")
-    monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)
+    monkeypatch.setattr(dlq_connection, "HELD_BYTES", 10)
     monkeypatch.setattr(DeadLetterConnection, "first", 2)
     assert tools.redrive().redriven == 300
     assert broker.depth("orders") == 300

@@ -12,7 +12,7 @@ import redelivery
 import redelivery_memory
 from redelivery.core.commands import Accept, Forward
 from redelivery.core.events import Confirmed
-from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+from redelivery.dlq.dlq_connection import DeadLetterConsumer
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.testing import MemoryBroker
 

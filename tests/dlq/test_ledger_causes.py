@@ -15,7 +15,7 @@ import redelivery
 from redelivery import LedgerError, SqliteLedger
 from redelivery.core.delivery import Delivery
 from redelivery.core.ledger_entry import Buried
-from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.dead_letter import LedgerCauses
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,10 +10,10 @@ import pytest
 
 import redelivery
 from redelivery import AdapterError, ConfigurationError, TransportError
-from redelivery.core.artemis_management import ANSWERS, PAGE
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.artemis_places import ANSWERS, PAGE
 from redelivery.core.destination import Destination
-from redelivery.dlq.matching_queues import queues_matching
+from redelivery.dlq.dead_letter_places import queues_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

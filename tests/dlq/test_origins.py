@@ -12,7 +12,7 @@ import redelivery
 from redelivery import SqliteLedger
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck
-from redelivery.core.dead_lettering.origin import (
+from redelivery.core.dead_lettering.dead_letter_headers import (
     origin_of,
     overruled,
     readable_origin,
@@ -22,7 +22,7 @@ from redelivery.core.dead_lettering.routing import COPY, dead_letter_headers
 from redelivery.core.delivery import Cause, Delivery, Record
 from redelivery.core.ledger_entry import Buried
 from redelivery.core.outgoing import Outgoing
-from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.dead_letter import LedgerCauses
 from redelivery.dlq.removal_run import RemovalPlan
 from redelivery.dlq.selection import EVERYTHING
 

@@ -10,11 +10,9 @@ import pytest
 from tests.dlq.test_matching_queues import ARTEMIS, Port, row
 
 import redelivery
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy
-from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, DeadLetterStrategy
+from redelivery.dlq.dead_letter_places import DeadLetterPlaces, dead_letter_places, own_dead_letter_queues
 from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.dlq import dlq_consumer
+from redelivery.dlq import dlq_connection
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue
@@ -60,7 +60,7 @@ def test_the_last_copies_are_confirmed_before_the_report(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A redrive that can keep no more dead letters reports its last copies after the broker has confirmed them."""
-    monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)
+    monkeypatch.setattr(dlq_connection, "HELD_BYTES", 10)
     for _ in range(3):
         bury("x", origin="queue://orders", cause="ValueError")
     bury("more than ten bytes", cause="KeyError")

@@ -10,10 +10,9 @@ import pytest
 import redelivery
 import redelivery_memory
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN
-from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.dlq.dlq_consumer import DeadLetterConsumer
-from redelivery.dlq.reached_queues import Reached
-from redelivery.dlq.results import Redriven
+from redelivery.dlq.dead_letter import Redriven
+from redelivery.dlq.dead_letter_places import Reached
+from redelivery.dlq.dlq_connection import DeadLetterConnection, DeadLetterConsumer
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.dlq import exported
+from redelivery.dlq import export
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.testing import ManualClock, MemoryBroker
 
@@ -190,7 +190,7 @@ def test_bad_lines_are_named_and_nothing_else_is_lost(
     broker: MemoryBroker, tools: DeadLetterQueue, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each bad line has its number and one reason; all others are sent, and a second run sends what was corrected."""
-    monkeypatch.setattr(exported, "LONGEST", 5000)
+    monkeypatch.setattr(export, "LONGEST", 5000)
     rows: list[dict[str, Any] | str | bytes] = []
     for line, _ in BAD:
         rows += [line, {}]

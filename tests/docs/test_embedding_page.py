@@ -18,7 +18,7 @@ import yaml
 
 from redelivery.cli.app import cli
 from redelivery.cli.health_endpoint import address
-from redelivery.health.probe_answers import ProbeAnswers
+from redelivery.health.probes import ProbeAnswers
 
 pytestmark = pytest.mark.ci("pages: each block, link and generated part")
 

@@ -10,7 +10,7 @@ import pytest
 
 import redelivery
 from redelivery.driver.arguments import ConsumerOptions, ListenOptions
-from redelivery.driver.connection.send_request import SendOptions
+from redelivery.driver.connection.sends import SendOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -73,7 +73,7 @@ def test_a_broker_that_answers_nothing_is_not_asked_in_a_hot_loop(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past the limit of abandoned sends received messages are redelivered later each time, and uncharged."""
-    monkeypatch.setattr("redelivery.driver.connection.pending_sends.MOST_ABANDONED", 100)
+    monkeypatch.setattr("redelivery.driver.connection.sends.MOST_ABANDONED", 100)
     _, session, consumer = seated(twin, "transacted", "1", options="?redelivery.maximumDeferrals=2")
     twin.broker.stall_confirmations()
     twin.call(session.send("out", b"x" * 100))

@@ -13,9 +13,8 @@ from redelivery.core.commands import Forward, Hold, PolicyFault, SetAside, Still
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import Failed
 from redelivery.core.outgoing import Outgoing
-from redelivery.driver.breaker_log import breaker_line
-from redelivery.driver.consumer.consumer_events import ConsumerEvents
-from redelivery.driver.consumer.result_log import result_log
+from redelivery.driver.consumer.consumer_events import ConsumerEvents, result_log
+from redelivery.driver.event_log import breaker_line
 from redelivery.driver.observers import Observers
 from redelivery.events import BreakerChanged, ObservedConnection
 from redelivery.testing import ManualClock

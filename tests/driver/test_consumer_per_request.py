@@ -12,7 +12,7 @@ from tests.driver.twins import body_of
 from tests.eventually import eventually
 
 import redelivery
-from redelivery.driver.connection.stop_when_idle import IdleWatch
+from redelivery.driver.connection.connection_end import IdleWatch
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -89,7 +89,7 @@ def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytes
     """The idle watch checks consumers that were made after it began, and not closed ones."""
     now = 1000.0
     monkeypatch.setattr(
-        "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=lambda: now)
+        "redelivery.driver.connection.connection_end.time", SimpleNamespace(monotonic=lambda: now)
     )
     connection = twin.connect()
     watch = IdleWatch(connection._dispatchers, 1.0, lambda: True)

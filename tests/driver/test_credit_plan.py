@@ -11,8 +11,8 @@ from tests.eventually import eventually
 import redelivery
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.destination import Destination
-from redelivery.core.rate import Rate
-from redelivery.driver.consumer.credit_plan import credit_of
+from redelivery.core.dispatch_gate import Rate
+from redelivery.driver.consumer.plan import credit_of
 from redelivery.uri.parser import parse_uri
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def test_counts_of_closed_and_open_consumers_add_up(twin: Twin) -> None:
 
 def test_destinations_of_ended_consumers_are_bounded(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit the destinations of ended consumers are one entry: each request may have a reply queue."""
-    monkeypatch.setattr("redelivery.driver.connection.destination_counts.MOST_DESTINATIONS", 2)
+    monkeypatch.setattr("redelivery.driver.connection.open_consumers.MOST_DESTINATIONS", 2)
     connection = twin.connect()
     for number in range(5):
         consumer = twin.call(connection.consumer(f"q{number}"))

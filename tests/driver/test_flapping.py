@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.commands import Subscribe
-from redelivery.driver.connection.pending_sends import end
+from redelivery.driver.connection.sends import end
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from tests.driver.gates import PATIENCE
 
 import redelivery
-from redelivery.driver.consumer.handler_threads import HandlerThreads
+from redelivery.driver.consumer.async_worker import HandlerThreads
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:

@@ -14,15 +14,19 @@ from redelivery import Defer
 from redelivery.clock import SystemClock
 from redelivery.core.commands import Subscribe
 from redelivery.core.delivery import Record
-from redelivery.driver.connection import hook_queue, hook_tasks
-from redelivery.driver.connection.hook_queue import HookQueue
-from redelivery.driver.connection.hook_tasks import HookTasks
-from redelivery.driver.connection.hook_thread import HookThread
-from redelivery.driver.consumer import listener_hooks
-from redelivery.driver.consumer.hook_call import HookCall, HookFaults
-from redelivery.driver.consumer.listener_hooks import ListenerHooks
+from redelivery.driver import listener_hooks
+from redelivery.driver import listener_hooks as hook_queue
+from redelivery.driver import listener_hooks as hook_tasks
+from redelivery.driver.listener_hooks import (
+    HookCall,
+    HookFaults,
+    HookQueue,
+    HookTasks,
+    HookThread,
+    ListenerHooks,
+)
 from redelivery.events import DeadLettered, DeadLettering, Event, Finished
-from redelivery.events.of_handling import ResultDetails
+from redelivery.events.event import ResultDetails
 from redelivery.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -76,7 +80,7 @@ def as_hook(made: Callable[[], object], size: int = 0) -> HookCall:
 
 def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit of unconfirmed dead letters the oldest one's hook is called without its exception."""
-    monkeypatch.setattr(listener_hooks, "MOST", 3)
+    monkeypatch.setattr(listener_hooks, "MOST_DYING", 3)
     deaths: list[Death] = []
     hooks, arrivals = hooks_of(deaths), [Arrival(Letter(number), 1, counts=False) for number in range(5)]
     for each in arrivals:
@@ -89,7 +93,7 @@ def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytes
 
 def test_their_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unconfirmed dead letters keep 64 MiB of bodies at most; one is kept, however large it is."""
-    monkeypatch.setattr(listener_hooks, "MOST_BYTES", 10)
+    monkeypatch.setattr(listener_hooks, "MOST_DYING_BYTES", 10)
     deaths: list[Death] = []
     hooks, arrivals = hooks_of(deaths), [Arrival(Letter(n, size=4), 1, counts=False) for n in range(5)]
     for each in arrivals:

@@ -15,8 +15,7 @@ from tests.eventually import eventually as wait_for
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.clock import SystemClock
-from redelivery.driver.connection.hook_thread import HookThread
-from redelivery.driver.consumer.hook_call import HookCall, HookFaults
+from redelivery.driver.listener_hooks import HookCall, HookFaults, HookThread
 from redelivery.events import Death, Retry
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.driver.twins import eventually
 
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.driver.log_groups import LINES, WINDOW, GroupKey, LogGroup, LogGroups
+from redelivery.driver.event_log import FIRST_LINES, WINDOW, GroupKey, LogGroup, LogGroups
 from redelivery.logs import JsonFormatter
 
 if TYPE_CHECKING:
@@ -74,15 +74,15 @@ def test_a_storm_is_a_few_lines_and_then_one_every_ten_seconds(twin: Twin, kept:
     twin.listen(connection, "orders", down)
     send(twin, 100)
     eventually(twin, lambda: connection.report().redelivered >= 100)
-    assert len(failures(kept)) == LINES
+    assert len(failures(kept)) == FIRST_LINES
     twin.advance(3 * WINDOW)
-    lines = failures(kept)[LINES:]
+    lines = failures(kept)[FIRST_LINES:]
     assert lines
     assert all("more in" in line and "delivery failed (DbDown), redelivery" in line for line in lines)
     assert len(lines) <= 4
     twin.call(connection.close())
     counted = sum(x["redelivery"]["count"] for x in kept.lines if x["redelivery"].get("event") == "grouped")
-    assert counted + LINES == connection.report().redelivered
+    assert counted + FIRST_LINES == connection.report().redelivered
 
 
 def test_a_group_says_when_its_last_line_was() -> None:
@@ -191,7 +191,7 @@ def test_groups_are_bounded() -> None:
     for number in range(1100):
         event = _event(1)
         event.cause_type = f"Error{number}"
-        for _ in range(LINES + 1):
+        for _ in range(FIRST_LINES + 1):
             groups.admits(event, logging.WARNING, 0.0)
     event = _event(1)
     event.cause_type = "Error1099"

@@ -15,7 +15,7 @@ from tests.eventually import eventually
 import redelivery
 from redelivery import clock as clocks
 from redelivery.clock import SystemClock, capped, join_within
-from redelivery.core.calendar_time import LAST, calendar_time
+from redelivery.core.shown_values import LAST, calendar_time
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:

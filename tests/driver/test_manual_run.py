@@ -9,7 +9,7 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError
-from redelivery.driver.connection import stop_when_idle
+from redelivery.driver.connection import connection_end
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(broker: MemoryBroker, **options: Any) -> Report:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_clock_that_nobody_moves(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
     """`run(until_idle=)` with a clock that does not move raises, with the calls to use instead."""
-    monkeypatch.setattr(stop_when_idle, "STANDS", 0.05)
+    monkeypatch.setattr(connection_end, "STANDS", 0.05)
     with MemoryBroker(clock=ManualClock()) as broker:
         broker.send("orders", "bad")
         with pytest.raises(ConfigurationError, match=r"use start\(\) and clock.advance\(\)"):

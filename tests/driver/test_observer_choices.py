@@ -9,8 +9,8 @@ from tests.driver.twins import eventually
 
 from redelivery import ConfigurationError, Defer
 from redelivery.core.outgoing import Outgoing
-from redelivery.driver.connection.observed_send import observed_send
-from redelivery.driver.consumer.drops import Drops
+from redelivery.driver.connection.sends import observed_send
+from redelivery.driver.consumer.consumer_events import Drops
 from redelivery.driver.observers import Observers
 from redelivery.events import (
     Connected,

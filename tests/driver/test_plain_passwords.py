@@ -8,7 +8,7 @@ import pytest
 from tests.needs import need
 
 import redelivery
-from redelivery.driver.connection.plain_passwords import PlainPasswords, is_loopback
+from redelivery.driver.connection.connection_driver import PlainPasswords, is_loopback
 from redelivery.errors import TransportError
 from redelivery.settings import Endpoint
 

@@ -9,7 +9,7 @@ import pytest
 from tests.idle_time import IDLE, idle_once
 
 import redelivery_memory.adapter
-from redelivery.driver.connection.stop_when_idle import IdleWatch
+from redelivery.driver.connection.connection_end import IdleWatch
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery.driver.connection.signals import Signals
+from redelivery.driver.connection.connection_end import Signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from redelivery import (
     TransportError,
 )
 from redelivery.clock import SystemClock
-from redelivery.driver.connection import stop_when_idle
-from redelivery.driver.connection.stop_when_idle import IdleWatch
+from redelivery.driver.connection import connection_end
+from redelivery.driver.connection.connection_end import IdleWatch
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Time:
 def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     """The idle time begins anew when the connection is up again."""
     time = Time()
-    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.connection_end.time", time)
     up = False
     watch = IdleWatch([], 1.0, lambda: up)
     for _ in range(3):
@@ -75,7 +75,7 @@ class DueMeanwhile:
 def test_a_message_that_becomes_due_meanwhile_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that is parked at one reading of the counts and ready at the next one is work."""
     time = Time()
-    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.connection_end.time", time)
     engine = SimpleNamespace(load=DueMeanwhile(), arrived=0)
     dispatcher: Any = SimpleNamespace(unheard=False, engine=engine, left_to_its_session=lambda: 0)
     watch = IdleWatch([dispatcher], 1.0, lambda: True)
@@ -134,7 +134,7 @@ def test_unnamed_failures_end_no_run_before_its_end(
 def ended(monkeypatch: pytest.MonkeyPatch, load: Open, seconds: float, idle: float) -> bool:
     """Return if a run is over after a time without a change; it then ends with BreakerOpen."""
     time, errors = Time(), list[BaseException]()
-    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.connection_end.time", time)
     engine = SimpleNamespace(load=load, arrived=0)
     dispatcher: Any = SimpleNamespace(unheard=False, engine=engine, left_to_its_session=lambda: 0)
     watch = IdleWatch([dispatcher], seconds, lambda: True, SystemClock(), errors.append)
@@ -162,7 +162,7 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
     """`run` handles messages after an outage that was longer than `until_idle`."""
     handled: list[str] = []
     time = TimeOfAnOutage(handled)
-    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.connection_end.time", time)
 
     def handle(message: Message) -> None:
         handled.append(message.text)
@@ -202,7 +202,7 @@ def test_a_run_gets_past_more_unnamed_bad_messages_than_may_be_parked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`run(until_idle=)` waits until unnamed failures are charged: the good messages behind them are handled."""
-    monkeypatch.setattr(stop_when_idle, "OPEN", 0.1)
+    monkeypatch.setattr(connection_end, "OPEN", 0.1)
     handled: list[str] = []
 
     def handle(message: Message) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redelivery.driver.connection.signals import LOOK, Stopping
+from redelivery.driver.connection.connection_end import LOOK, Stopping
 
 
 class Deaf:

@@ -113,7 +113,7 @@ class Chaos:
 def test_chaos(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With four workers and random faults each message ends once, within its limit, and all threads end."""
     # So that the test need not wait for a second.
-    monkeypatch.setattr("redelivery.core.copy_back_off.FIRST", 0.002)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.002)
     with MemoryBroker() as broker:
         chaos = Chaos(broker, seed)
         for number in range(FUZZED):

@@ -180,7 +180,7 @@ def test_commits_without_an_answer_do_not_fill_the_memory(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends of commits without an answer count as abandoned: past the limit nothing more is sent."""
-    monkeypatch.setattr("redelivery.driver.connection.pending_sends.MOST_ABANDONED", 100)
+    monkeypatch.setattr("redelivery.driver.connection.sends.MOST_ABANDONED", 100)
     connection = twin.connect("")
     session = connection.session("transacted")
     twin.broker.stall_confirmations()

@@ -10,8 +10,7 @@ from tests.eventually import eventually
 
 import redelivery
 import redelivery_memory.adapter
-from redelivery.driver.consumer.dispatcher import Dispatcher
-from redelivery.driver.consumer.read_throttle import HIGH, LOW, SKIPPED, ReadThrottle
+from redelivery.driver.consumer.dispatcher import HIGH, LOW, SKIPPED, Dispatcher, ReadThrottle
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:

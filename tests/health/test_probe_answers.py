@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.core.report import Report
-from redelivery.health import ConnectionHealth, Health, probe_answers
-from redelivery.health.probe_answers import ProbeAnswers
+from redelivery.health import ConnectionHealth, Health, probes
+from redelivery.health.probes import ProbeAnswers
 
 if TYPE_CHECKING:
     from tests.health.conftest import Source
 
-    from redelivery.health.probe_answers import ProbeAnswer
+    from redelivery.health.probes import ProbeAnswer
 
 
 def answers(source: Source) -> ProbeAnswers:
@@ -76,7 +76,7 @@ def test_a_connection_of_another_process(source: Source) -> None:
 @pytest.mark.parametrize("there", [True, False])
 def test_no_metrics(source: Source, monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
     """Without a metrics function `/metrics` says which one to give, and the extra if that is not installed."""
-    monkeypatch.setattr(probe_answers, "find_spec", lambda _: object() if there else None)
+    monkeypatch.setattr(probes, "find_spec", lambda _: object() if there else None)
     found = answers(source).answer("GET", "/metrics")
     assert found.status == 404
     assert "metrics=redelivery.prometheus.text" in sentence(found)

@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.health.conftest import PATIENCE, Source, ask
 
 from redelivery import ConfigurationError, health
-from redelivery.health import probe_server
+from redelivery.health import probes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ HALF = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a server end within 10 ms."""
-    monkeypatch.setattr(probe_server, "LOOK", 0.01)
+    monkeypatch.setattr(probes, "LOOK", 0.01)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_cannot_be_listened_on(source: Source, port: Any, host: str, named:
 
 def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `close` the port is free at once, connections are cut, no thread is left; a second call does nothing."""
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", PATIENCE)
     server = health.serve(source, 0)
     with connected(server, HALF) as waiting:
         eventually(lambda: serving() == 1)
@@ -137,24 +137,24 @@ def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_requests(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that never end their requests use a limited number of threads, and the next probe is answered."""
     # Only the limit of connections ends one.
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
-    monkeypatch.setattr(probe_server, "LONGEST", PATIENCE)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probes, "LONGEST", PATIENCE)
     # More than threads, and no more than wait to be accepted: the system lets one beyond that wait for a second.
-    clients = 3 * probe_server.MOST
+    clients = 3 * probes.MOST
     assert clients < server._server.request_queue_size
     with ExitStack() as stack:
         for _ in range(clients):
             stack.enter_context(connected(server, HALF))
         assert ask(server, "/livez").status == 200
         # A thread that has ended its connection may exist a moment longer.
-        eventually(lambda: serving() <= 2 * probe_server.MOST)
+        eventually(lambda: serving() <= 2 * probes.MOST)
     eventually(lambda: serving() == 0)
 
 
 def test_a_client_that_takes_too_long(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client is cut after its time, although each of its reads was fast enough."""
-    monkeypatch.setattr(probe_server, "LONGEST", 0.0)
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probes, "LONGEST", 0.0)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", PATIENCE)
     with connected(server, HALF) as slow:
         assert slow.recv(100) == b""
     eventually(lambda: serving() == 0)
@@ -162,7 +162,7 @@ def test_a_client_that_takes_too_long(server: HealthServer, monkeypatch: pytest.
 
 def test_a_client_that_stalls(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read without data ends the connection."""
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", 0.01)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", 0.01)
     with connected(server, HALF) as stalled:
         assert stalled.recv(100) == b""
     eventually(lambda: serving() == 0)
@@ -170,7 +170,7 @@ def test_a_client_that_stalls(server: HealthServer, monkeypatch: pytest.MonkeyPa
 
 def test_a_client_that_never_reads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large answer that its client does not read ends, and others are answered meanwhile."""
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", 0.01)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", 0.01)
     with connected(server, b"GET /metrics HTTP/1.0\r\n\r\n"):
         eventually(lambda: serving() == 0)
         assert ask(server, "/livez").status == 200
@@ -275,12 +275,12 @@ def test_a_probe_waits_for_the_thread_of_a_cut_connection(server: HealthServer) 
 
     def ended() -> None:
         waits.append(inner._serving)
-        inner._serving -= 2 * probe_server.MOST
+        inner._serving -= 2 * probes.MOST
 
     inner._turn = Waiting(ended)
-    inner._serving += 2 * probe_server.MOST
+    inner._serving += 2 * probes.MOST
     assert ask(server, "/livez").status == 200
-    assert waits == [2 * probe_server.MOST]
+    assert waits == [2 * probes.MOST]
 
 
 def test_a_server_with_too_many_threads_can_be_closed(source: Source) -> None:
@@ -288,7 +288,7 @@ def test_a_server_with_too_many_threads_can_be_closed(source: Source) -> None:
     waits = threading.Event()
     with health.serve(source, 0) as server:
         server._server._turn = Waiting(waits.set)
-        server._server._serving += 2 * probe_server.MOST
+        server._server._serving += 2 * probes.MOST
         with connected(server, b"") as client:
             assert waits.wait(PATIENCE)
             server.close()
@@ -299,13 +299,13 @@ def test_a_slow_client_is_cut_while_there_are_too_many_threads(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that waits for the end of a thread also cuts the connections that have taken too long."""
-    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probes._ProbeRequest, "timeout", PATIENCE)
     inner = server._server
     with connected(server, HALF) as slow:
         eventually(lambda: serving() == 1)
-        inner._turn = Waiting(lambda: monkeypatch.setattr(probe_server, "LONGEST", 0.0))
-        inner._serving += 2 * probe_server.MOST - 1
+        inner._turn = Waiting(lambda: monkeypatch.setattr(probes, "LONGEST", 0.0))
+        inner._serving += 2 * probes.MOST - 1
         with connected(server, b""):
             assert slow.recv(100) == b""
         with inner._turn:
-            inner._serving -= 2 * probe_server.MOST - 1
+            inner._serving -= 2 * probes.MOST - 1

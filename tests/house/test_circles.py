@@ -9,7 +9,7 @@ pytestmark = pytest.mark.ci("rules of the house: the whole code is read")
 
 FOR_THE_TYPE_CHECKER = {
     # Consumers, their queues and deliveries name each other.
-    "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
+    "redelivery_memory.messages redelivery_memory.queues redelivery_memory.server",
 }
 
 

@@ -53,18 +53,16 @@ FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapte
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",
     "redelivery_spark.batch.browse imports redelivery.dlq.dlq_connection",
-    "redelivery_spark.batch.browse imports redelivery.dlq.ledger_causes",
-    "redelivery_spark.batch.browse imports redelivery.dlq.queue_browser",
+    "redelivery_spark.batch.browse imports redelivery.dlq.dead_letter",
     "redelivery_spark.batch.browse imports redelivery.dlq.selection",
     "redelivery_spark.batch.drain imports redelivery.dlq.dead_letter",
     "redelivery_spark.batch.drain imports redelivery.dlq.dlq_connection",
     "redelivery_spark.batch.read_columns imports redelivery.dlq.dead_letter",
-    "redelivery_spark.options.batch_options imports redelivery",
+    "redelivery_spark.options.source_options imports redelivery",
     "redelivery_spark.options.credentials imports redelivery",
     "redelivery_spark.options.credentials imports redelivery.registry",
-    "redelivery_spark.options.credentials imports redelivery.uri.joining",
+    "redelivery_spark.options.credentials imports redelivery.uri.syntax",
     "redelivery_spark.options.spark_option imports redelivery.uri.option_table",
-    "redelivery_spark.options.write_options imports redelivery",
 }
 INTO_THE_DRIVER: set[str] = set()
 PORT = "redelivery.driver.port"

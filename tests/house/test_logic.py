@@ -36,7 +36,7 @@ ON_TEXT = {
     # RabbitMQ 3 says in its text only that it has no such queue.
     "client/redelivery/cli/checks/destination_check.py _is_absent",
     # tomllib gives the line of an error in its text only (in attributes since Python 3.14).
-    "client/redelivery/importers/toml_reader.py read_toml",
+    "client/redelivery/importers/toml_policies.py read_toml",
 }
 ARITHMETIC: set[str] = set()
 MUTATED: set[str] = set()

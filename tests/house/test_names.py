@@ -19,11 +19,9 @@ ROLES = {
     "connection",
     "delivery",
     "disconnect_cause",
-    "frame_log",
     "profile_base",
     "profiles",
     "rabbitmq_profile",
-    "transactions",
 }
 """Names of modules that repeat, each with one role."""
 SAME_CLASSES = {

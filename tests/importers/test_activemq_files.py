@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.uri.joining import with_options
 from redelivery.uri.parser import parse_uri
+from redelivery.uri.syntax import with_options
 
 if TYPE_CHECKING:
     from pathlib import Path

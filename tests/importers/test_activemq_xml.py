@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, DeadLetterMap, Destination, RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.importers.activemq_policy import PolicyReader
+from redelivery.importers.activemq_xml import PolicyReader
 
 if TYPE_CHECKING:
     from pathlib import Path

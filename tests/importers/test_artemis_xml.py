@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from redelivery import ArtemisRedeliveryPolicy, ConfigurationError, RedeliveryPolicyMap
-from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
-from redelivery.importers import overlaps
-from redelivery.uri.joining import with_options
+from redelivery.core.policy.wildcards import AddressMatch, ArtemisWildcards
+from redelivery.importers import uri_writer
 from redelivery.uri.parser import parse_uri
+from redelivery.uri.syntax import with_options
 
 VECTORS = json.loads(
     (Path(__file__).parents[1] / "vectors" / "artemis_address_settings.json").read_text(encoding="utf-8")
@@ -288,7 +288,7 @@ def test_mistakes(imported: Any, elements: str, error: str) -> None:
 
 def test_overlaps_are_bounded(monkeypatch: pytest.MonkeyPatch, imported: Any) -> None:
     """Matches that overlap in too many ways are named in a note, and are all in the map."""
-    monkeypatch.setattr(overlaps, "MOST", 5)
+    monkeypatch.setattr(uri_writer, "MOST", 5)
     attempts = "<max-delivery-attempts>3</max-delivery-attempts>"
     entries = [(f"{'*.' * n}x{'.*' * (5 - n)}", attempts) for n in range(6)]
     found = imported(settings(*entries))

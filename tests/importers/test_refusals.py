@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, RedeliveryPolicyMap
-from redelivery.importers import file_syntax, read, xml_positions
+from redelivery.importers import file_syntax, read
+from redelivery.importers import file_syntax as xml_positions
 
 if TYPE_CHECKING:
     from pathlib import Path

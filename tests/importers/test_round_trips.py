@@ -18,12 +18,11 @@ from redelivery import (
     connect,
     parse_uri,
 )
-from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
-from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.core.policy.redelivery_policy import DelayListPolicy
+from redelivery.core.policy.wildcards import ARTEMIS, ArtemisWildcards
 from redelivery.importers import read, to_uri_options
-from redelivery.importers.toml_reader import read_toml
-from redelivery.importers.toml_writer import to_toml
-from redelivery.uri.joining import with_options
+from redelivery.importers.toml_policies import read_toml, to_toml
+from redelivery.uri.syntax import with_options
 
 if TYPE_CHECKING:
     from pathlib import Path

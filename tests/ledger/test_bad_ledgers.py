@@ -11,8 +11,8 @@ import pytest
 
 import redelivery
 from redelivery import LedgerError, SqliteLedger
-from redelivery.ledger import filesystems
-from redelivery.ledger.filesystems import kind_of
+from redelivery.ledger import files
+from redelivery.ledger.files import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def test_a_network_file_system(
     assert kind_of(tmp_path / "x", mounts) == "nfs4"
     assert kind_of(tmp_path.parent / "x", mounts) == "ext4"
     assert kind_of(tmp_path / "x", tmp_path / "nothing") is None
-    monkeypatch.setattr(filesystems, "MOUNTS", mounts)
+    monkeypatch.setattr(files, "MOUNTS", mounts)
     refused(redelivery_broker, SqliteLedger(tmp_path / "ledger.db"), r"on a network file system \(nfs4\)")
 
 

@@ -15,8 +15,7 @@ from tests.ledger.test_ledger_files import PATIENCE
 from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.ledger import pruning
 from redelivery.ledger.database import LONGEST_STEP, Database
-from redelivery.ledger.group_commit import GroupCommit
-from redelivery.ledger.sqlite_ledger import SqliteLedger
+from redelivery.ledger.sqlite_ledger import GroupCommit, SqliteLedger
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tests.driver.twins import eventually
 from tests.otel.recorded import PRODUCER, span_id
 
 import redelivery
-from redelivery.otel.propagation import extracted
+from redelivery.otel.spans import extracted
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin

@@ -11,9 +11,7 @@ from tests.otel.recorded import ONCE
 import redelivery
 from redelivery import Defer, Discard
 from redelivery.otel.attributes import broker_attributes
-from redelivery.otel.instruments import Instruments
-from redelivery.otel.measures import Measures
-from redelivery.otel.providers import instruments_of
+from redelivery.otel.telemetry import Instruments, Measures, instruments_of
 
 if TYPE_CHECKING:
     import pytest

@@ -10,7 +10,7 @@ from tests.otel.recorded import linked, span_id
 
 from redelivery.core.commands import Subscribe
 from redelivery.events import DeadLettered, Finished
-from redelivery.events.of_handling import ResultDetails
+from redelivery.events.event import ResultDetails
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin

@@ -12,7 +12,7 @@ from tests.otel.recorded import ONCE, PRODUCER, PRODUCER_SPAN, PRODUCER_TRACE, a
 
 import redelivery
 from redelivery import Defer, Discard, Poison
-from redelivery.otel.dead_letter_spans import Ended, Remembered
+from redelivery.otel.spans import Ended, Remembered
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin

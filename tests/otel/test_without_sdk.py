@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from tests.driver.twins import eventually
 from tests.otel.recorded import attributes, linked, span_id
 
-import redelivery.otel.providers
+import redelivery.otel.telemetry
 from redelivery.otel import Telemetry
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_without_an_sdk_nothing_is_done(
     twin: Twin, monkeypatch: pytest.MonkeyPatch, recorded: Recorded
 ) -> None:
     """Without an SDK no header is added and no span is made; an SDK that is set up later is found."""
-    monkeypatch.setattr(redelivery.otel.providers, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(redelivery.otel.telemetry, "LOOK_AGAIN", 0.0)
     telemetry = Telemetry()
     connection = twin.connect(observers=[telemetry])
     consumer = twin.call(connection.consumer("orders"))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from redelivery.prometheus.families import Families
+from redelivery.prometheus.metrics import Families
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "grafana" / "redelivery.json"

@@ -15,7 +15,7 @@ from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.core.commands import Subscribe
 from redelivery.events import BreakerChanged
 from redelivery.prometheus import Metrics
-from redelivery.prometheus.exporter import exporter_of
+from redelivery.prometheus.metrics import exporter_of
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin

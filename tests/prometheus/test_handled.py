@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.tiers import amount
 
-from redelivery.prometheus.handled import HandledMessages
-from redelivery.prometheus.label_values import LabelValues
+from redelivery.prometheus.metrics import HandledMessages, LabelValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

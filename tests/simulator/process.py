@@ -26,7 +26,7 @@ from redelivery.core.commands import (
     SetAside,
     Stop,
 )
-from redelivery.core.credit_pace import CreditPace
+from redelivery.core.credit import CreditPace
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.engine import Engine
 from redelivery.core.events import Confirmed, Known, Succeeded

@@ -14,7 +14,7 @@ from tests.simulator.sim_delivery import QUEUE
 
 from redelivery.core.broker_redelivery import BASE, EARLY
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE
-from redelivery.core.rescheduled import PATIENCE
+from redelivery.core.message_history import PATIENCE
 
 if TYPE_CHECKING:
     from tests.simulator.profiles import Message, Profile

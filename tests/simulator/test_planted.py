@@ -20,8 +20,7 @@ from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
-from redelivery.core.released_here import ReleasedHere
-from redelivery.core.returns import Returns
+from redelivery.core.returns import ReleasedHere, Returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from tests.simulator.explore import kind_of, wander
 from tests.simulator.world import Case
 
 from redelivery.core.accepts_in_doubt import AcceptsInDoubt
-from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
+from redelivery.core.message_history import GivenBack, HeldAtLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable

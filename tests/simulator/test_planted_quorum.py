@@ -13,10 +13,9 @@ from tests.simulator.world import Case
 
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Reschedule
-from redelivery.core.message_history import MessageHistory
+from redelivery.core.message_history import MessageHistory, Rescheduled
 from redelivery.core.pending_confirms import PendingConfirms
-from redelivery.core.rescheduled import Rescheduled
-from redelivery.core.taken_back import Takeback
+from redelivery.core.returns import Takeback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +135,7 @@ def taken_for_read(patch: pytest.MonkeyPatch) -> None:
 
 def no_connections_epoch(patch: pytest.MonkeyPatch) -> None:
     """Mark taken-back deliveries by the epoch that the engine has without a connection."""
-    patch.setattr("redelivery.core.taken_back.NONE", -1)
+    patch.setattr("redelivery.core.returns.NONE", -1)
 
 
 def forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.tiers import amount
 
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.message_history import MessageHistory
-from redelivery.core.set_aside import SetAsides
+from redelivery.core.pending_confirms import SetAsides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,12 +106,12 @@ TORN = Case(
 
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget messages that were set aside over a lost connection."""
-    monkeypatch.setattr("redelivery.core.set_aside.SetAsides.lost", lambda _: [])
+    monkeypatch.setattr("redelivery.core.pending_confirms.SetAsides.lost", lambda _: [])
 
 
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set aside any number of messages."""
-    monkeypatch.setattr("redelivery.core.set_aside.SetAsides.__len__", lambda _: 0)
+    monkeypatch.setattr("redelivery.core.pending_confirms.SetAsides.__len__", lambda _: 0)
     plain = SetAsides.__init__
 
     def begin(self: SetAsides, maximum: int, *known: Any) -> None:

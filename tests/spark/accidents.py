@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.spark.query import InlineReader, Killed, KillsQuery, Query, readers_of, with_options
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.stream.startup import opened
+from redelivery_spark.stream.stream_reader import opened
 from redelivery_spark.wal.records import Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import LogTaken
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tests.spark.stored import sent
 
 from redelivery.clock import SystemClock
-from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.options.source_options import read_options
 from redelivery_spark.stream.lanes import Lanes
-from redelivery_spark.stream.reader_processes import ReaderProcesses
+from redelivery_spark.stream.readers import ReaderProcesses
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
+from redelivery_spark.wal.segment_files import SegmentFacts, folder_of, stored_table
 
 if TYPE_CHECKING:
     from pathlib import Path

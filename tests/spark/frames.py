@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from redelivery_spark.api.wal_location import marked
-from redelivery_spark.executors.task_identity import TaskIdentity
+from redelivery_spark.executors.crumbs import TaskIdentity
 from redelivery_spark.schema import stream_schema
 from redelivery_spark.wal.places import place, tag_of
 

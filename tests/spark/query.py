@@ -10,14 +10,14 @@ from unittest.mock import patch
 from redelivery import Classifier
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_spark.executors import segment_reader
+from redelivery_spark.executors.crumbs import TaskIdentity
 from redelivery_spark.executors.segment_reader import SegmentSlice, rows_of
-from redelivery_spark.executors.task_identity import TaskIdentity
-from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.options.source_options import read_options
 from redelivery_spark.schema import stream_schema
-from redelivery_spark.stream.offsets import offset_of, vector_of
+from redelivery_spark.stream.lanes import offset_of, vector_of
 from redelivery_spark.stream.readers import ReadingThread
 from redelivery_spark.stream.slicing import sliced
-from redelivery_spark.stream.startup import opened
+from redelivery_spark.stream.stream_reader import opened
 from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import store_at
 

@@ -10,13 +10,13 @@ from pyspark import cloudpickle
 
 from redelivery_spark.executors.segment_reader import SegmentPart, SegmentSlice, rows_of
 from redelivery_spark.schema import stream_schema
-from redelivery_spark.wal.arrow_files import written
 from redelivery_spark.wal.checked_file import publish_checked
-from redelivery_spark.wal.segment_schema import (
+from redelivery_spark.wal.segment_files import (
     SegmentFacts,
     redelivered_table,
     segment_name,
     stored_table,
+    written,
 )
 
 if TYPE_CHECKING:

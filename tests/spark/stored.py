@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from redelivery.driver.port import BulkIntake, ConnectionPort, ConsumerHooks
-from redelivery_spark.stream.logged_delivery import StoredRow
+from redelivery_spark.stream.engine_driver import StoredRow
 from redelivery_spark.wal.places import place
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.spark.query import Query, fails_bad, readers_of
 
 from redelivery.errors import TransportError
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.stream.trigger_size import AvailableNow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery_spark.stream.batch_composer import composed
+from redelivery_spark.stream.lanes import composed
 from redelivery_spark.wal.lane import Segment
 
 

@@ -13,7 +13,7 @@ from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
 from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import browse
 from redelivery_spark.batch.batch_reader import batch_reader
-from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.options.source_options import read_batch_options
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.batch.read_columns import shown_schema
-from redelivery_spark.options.batch_options import read_batch_options
-from redelivery_spark.options.column_choice import chosen
+from redelivery_spark.options.source_options import read_batch_options
+from redelivery_spark.options.spark_option import chosen
 
 if TYPE_CHECKING:
     import pyarrow as pa

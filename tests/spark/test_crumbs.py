@@ -12,8 +12,7 @@ from tests.spark.frames import Frame, in_batch, places, source
 from tests.spark.test_process import apply, made, refused, refuses
 
 from redelivery_spark.executors import crumbs
-from redelivery_spark.executors.crumbs import CRUMBS, crumb_of, died_over, sweep
-from redelivery_spark.executors.task_identity import TaskIdentity
+from redelivery_spark.executors.crumbs import CRUMBS, TaskIdentity, crumb_of, died_over, sweep
 from redelivery_spark.wal.records import DIED, Records
 from redelivery_spark.wal.store import store_at
 

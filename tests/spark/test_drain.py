@@ -13,7 +13,7 @@ from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_spark.batch import drain as module
-from redelivery_spark.batch.drained_queue import DrainedQueue
+from redelivery_spark.batch.drain import DrainedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,10 @@ from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, read
 
 from redelivery.core.message_history import RETURN
-from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+from redelivery.dlq.dlq_connection import DeadLetterConnection, DeadLetterConsumer
 from redelivery_memory.queues import Queue
 from redelivery_spark.batch import drain as module
-from redelivery_spark.batch.drained_queue import DrainedQueue
+from redelivery_spark.batch.drain import DrainedQueue
 
 if TYPE_CHECKING:
     from pathlib import Path

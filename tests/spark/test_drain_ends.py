@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.spark.tables import bodies, fill, read
 
-from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+from redelivery.dlq.dlq_connection import DeadLetterConsumer
 from redelivery.errors import AdapterError
 from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import drain as module

@@ -15,10 +15,10 @@ from redelivery.errors import ConfigurationError
 from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import drain as module
 from redelivery_spark.batch.batch_reader import batch_reader
-from redelivery_spark.batch.drained_queue import DrainedQueue
-from redelivery_spark.options.batch_options import read_batch_options
-from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.batch.drain import DrainedQueue
+from redelivery_spark.options.source_options import read_batch_options
 from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.segment_files import read_table
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker

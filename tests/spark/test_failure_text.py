@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redelivery_spark.api.failure_text import brief, brief_error
+from redelivery_spark.api.run import brief, brief_error
 
 LOST = (
     "An error occurred while calling o106.collectToPython.\n"

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.errors import RedeliveryError
-from redelivery_spark.wal.arrow_files import written
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import REDELIVERIES, Lane, NumberTaken
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
+from redelivery_spark.wal.segment_files import (
+    SegmentFacts,
+    folder_of,
+    redelivered_table,
+    stored_table,
+    written,
+)
 from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from tests.spark.query import readers_of
 from tests.spark.stored import sent
 
 from redelivery.testing import MemoryBroker
-from redelivery_spark.stream.left_lanes import EACH, LONGEST
+from redelivery_spark.stream.lanes import EACH, LONGEST
 from redelivery_spark.wal.lane import Lane
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
+from redelivery_spark.wal.segment_files import SegmentFacts, folder_of, stored_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

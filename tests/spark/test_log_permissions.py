@@ -13,8 +13,7 @@ from tests.spark.tables import fill
 from tests.spark.tables import read as read_batch
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.executors.crumbs import crumb_of
-from redelivery_spark.executors.task_identity import TaskIdentity
+from redelivery_spark.executors.crumbs import TaskIdentity, crumb_of
 from redelivery_spark.wal.folder import Folder
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.spark.stored import stored_row
 
 from redelivery.core.delivery import Record
 from redelivery.errors import ConfigurationError
-from redelivery_spark.stream.logged_delivery import LoggedDelivery, restored
+from redelivery_spark.stream.engine_driver import LoggedDelivery, restored
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker

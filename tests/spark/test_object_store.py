@@ -16,7 +16,7 @@ from tests.spark.conftest import FAST
 from tests.spark.query import Query, readers_of
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.stream.startup import LogInUse
+from redelivery_spark.stream.stream_reader import LogInUse
 from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import LogTaken, prepared, store_at
 from redelivery_spark.wal.wal_state import State, States

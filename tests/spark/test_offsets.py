@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.stream.offsets import log_of, offset_of, vector_of
+from redelivery_spark.stream.lanes import log_of, offset_of, vector_of
 
 
 @given(st.dictionaries(st.integers(0, 31), st.integers(1, 2**33)))

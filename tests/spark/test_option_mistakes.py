@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.options.batch_options import read_batch_options
 from redelivery_spark.options.option_mistakes import OptionMistakes
-from redelivery_spark.options.stream_options import read_options
-from redelivery_spark.options.write_options import read_write_options
+from redelivery_spark.options.source_options import read_batch_options, read_options, read_write_options
 from redelivery_spark.source import RedeliveryDataSource
 
 if TYPE_CHECKING:

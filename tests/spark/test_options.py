@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.options.batch_options import ReadOptions, read_batch_options
+from redelivery_spark.options.source_options import (
+    ReadOptions,
+    SourceOptions,
+    read_batch_options,
+    read_options,
+    read_write_options,
+)
 from redelivery_spark.options.spark_option import READ, TABLE, Given
-from redelivery_spark.options.stream_options import SourceOptions, read_options
-from redelivery_spark.options.write_options import read_write_options
 
 COMMON = {"url": "memory://b", "destination": "orders", "walDir": "/wal"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.spark.conftest import FAST
 from tests.spark.query import KillsQuery, Query, Row, dead_bodies, fails_bad
 
-from redelivery_spark.stream.logged_delivery import LoggedDelivery
+from redelivery_spark.stream.engine_driver import LoggedDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ from tests.spark.stored import sent
 
 from redelivery.errors import ConfigurationError
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.options.source_options import read_options
 from redelivery_spark.stream import reader_process
 from redelivery_spark.stream.reader_process import configuration
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
+from redelivery_spark.wal.segment_files import SegmentFacts, folder_of, stored_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

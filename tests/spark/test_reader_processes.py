@@ -9,8 +9,8 @@ import pytest
 from tests.spark.child_processes import SECRET, UNHURRIED, Runner
 
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
-from redelivery_spark.stream import reader_processes
-from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.stream import readers as reader_processes
+from redelivery_spark.stream.trigger_size import AvailableNow
 from redelivery_spark.wal.checked_file import LogDamaged
 from redelivery_spark.wal.store import LogTaken
 

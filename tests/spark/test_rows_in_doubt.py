@@ -12,7 +12,7 @@ from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.stream.rows_in_doubt import LONGEST, RowsInDoubt, SentAhead
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
+from redelivery_spark.wal.segment_files import SegmentFacts, folder_of, stored_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

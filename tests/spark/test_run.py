@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_spark.api.run import HOPELESS, NOT_OF_THE_BATCH, run
-from redelivery_spark.executors.decoding import UndecodableBody
+from redelivery_spark.executors.segment_reader import UndecodableBody
 from redelivery_spark.wal.checked_file import LogDamaged
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import LogTaken, store_at
@@ -72,7 +72,7 @@ def test_our_own_refusals_end_it(pauses: list[float]) -> None:
     for name in (
         "pymongo.errors.ConfigurationError",
         "mine.AdapterError",
-        "redelivery_spark.stream.startup.LogInUse",
+        "redelivery_spark.stream.stream_reader.LogInUse",
     ):
         supervise(Ended(f"Traceback …\n{name}: no"), Ended(None))
     assert len(pauses) == 3
@@ -122,7 +122,7 @@ def test_what_is_not_marked(tmp_path: Path, pauses: list[float]) -> None:
     """A stopped query, an unreachable broker and a refusal by this package are not marked: no batch is the cause."""
     texts = (
         "redelivery.errors.TransportError: no broker",
-        "redelivery_spark.stream.startup.LogInUse: busy",
+        "redelivery_spark.stream.stream_reader.LogInUse: busy",
         "java.lang.InterruptedException",
     )
     assert failures(tmp_path, *map(Ended, texts), Ended(None)) == []

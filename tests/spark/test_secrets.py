@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.spark.tables import pickled
 
 from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery.uri.joining import with_options
+from redelivery.uri.syntax import with_options
 from redelivery_spark.source import RedeliveryDataSource
 
 if TYPE_CHECKING:

@@ -29,15 +29,15 @@ from tests.spark.segments import (
 
 from redelivery.driver.port import restorer
 from redelivery.errors import RedeliveryError
-from redelivery_spark.executors.decoding import decoded
-from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, rows_of
-from redelivery_spark.wal.arrow_files import read_table, written
+from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, decoded, rows_of
 from redelivery_spark.wal.places import place, tag_of
 from redelivery_spark.wal.records import Records
-from redelivery_spark.wal.segment_schema import (
+from redelivery_spark.wal.segment_files import (
     SegmentFacts,
     facts_of,
+    read_table,
     stored_table,
+    written,
 )
 from redelivery_spark.wal.store import store_at
 from redelivery_stomp import even_frames

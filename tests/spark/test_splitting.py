@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery_spark.stream.splitting import split
+from redelivery_spark.stream.slicing import split
 
 
 @given(st.lists(st.integers(), max_size=100), st.integers(1, 9))

@@ -14,8 +14,7 @@ from pyspark.sql.types import StructType
 
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery_spark.source import RedeliveryDataSource
-from redelivery_spark.stream.startup import LogInUse
-from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
+from redelivery_spark.stream.stream_reader import LogInUse, RedeliveryStreamReader
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.store import prepared
 
@@ -36,7 +35,7 @@ def test_a_start_that_fails_leaves_the_log_free(
 ) -> None:
     """A start that fails over credentials names them each time, and leaves the log unlocked."""
     del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
+    monkeypatch.setattr("redelivery_spark.stream.stream_reader.PATIENCE", 0.0)
     query = make_query(credentialsFile=str(tmp_path / "none"))
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=r"credentialsFile=.* cannot be read"):
@@ -49,7 +48,7 @@ def test_a_log_in_use_can_be_waited_for(
 ) -> None:
     """A log in use has an error of its own: the runner of a killed Spark ends by itself."""
     del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
+    monkeypatch.setattr("redelivery_spark.stream.stream_reader.PATIENCE", 0.0)
     first = make_query()
     first.start()
     with pytest.raises(LogInUse, match=r"in use by another query \(process \d+ on"):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tests.spark.stored import sent, stored_row
 
-from redelivery_spark.stream.logged_delivery import LoggedDelivery, restored
-from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, waiting_table
+from redelivery_spark.stream.engine_driver import LoggedDelivery, restored
+from redelivery_spark.stream.journal import redelivered_table, rows_in, waiting_table
 from redelivery_spark.wal.places import place
-from redelivery_spark.wal.segment_schema import SegmentFacts, facts_of, stored_table
+from redelivery_spark.wal.segment_files import SegmentFacts, facts_of, stored_table
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker

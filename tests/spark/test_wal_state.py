@@ -11,7 +11,7 @@ from redelivery.core.ledger_entry import Entry
 from redelivery.errors import ConfigurationError
 from redelivery_spark.wal.checked_file import LogDamaged, publish_checked, read_json
 from redelivery_spark.wal.folder import Folder
-from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table
+from redelivery_spark.wal.segment_files import SegmentFacts, redelivered_table
 from redelivery_spark.wal.store import LogTaken
 from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States, settled_in
 

@@ -15,9 +15,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.spark.tables import read, source, write
 
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
-from redelivery_spark.writing import identity, sending_connection, writer
-from redelivery_spark.writing.identity import Identities
-from redelivery_spark.writing.write_columns import messages_of
+from redelivery_spark.writing import writer
+from redelivery_spark.writing import writer as identity
+from redelivery_spark.writing import writer as sending_connection
+from redelivery_spark.writing.writer import Identities, messages_of
 
 if TYPE_CHECKING:
     import random

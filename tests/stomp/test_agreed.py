@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.connect_frame import agreed_heartbeats
+from redelivery_stomp.connection import agreed_heartbeats
 
 
 class Listener:

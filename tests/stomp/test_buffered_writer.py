@@ -14,7 +14,7 @@ from tests.stomp.test_in_time import LARGE, threads
 from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
+from redelivery_stomp.transport import BufferedWriter, Postbox
 
 
 def test_a_write_that_breaks_behind_its_caller_is_told() -> None:

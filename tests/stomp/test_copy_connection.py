@@ -48,7 +48,7 @@ class Refusing(ScriptedPeer):
 
 def test_a_refused_copy_cuts_the_consumers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first refusal of a dead letter costs the connection, the next ones another; then it is confirmed there."""
-    monkeypatch.setattr("redelivery.core.copy_back_off.FIRST", 0.02)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
     runs: list[bytes] = []
 
     def handle(message: redelivery.Message) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redelivery.core.commands import Forward, Subscribe
-from redelivery.core.dead_lettering.broker_marks import never_copied
+from redelivery.core.dead_lettering.dead_letter_headers import never_copied
 from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError

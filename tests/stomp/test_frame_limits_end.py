@@ -41,7 +41,7 @@ class SmallPeer(ScriptedPeer):
 
 def test_poison_without_an_id_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poison message without an id is set aside after two ends; the second one is of a connection for copies."""
-    monkeypatch.setattr("redelivery.core.copy_back_off.FIRST", 0.02)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
     runs: list[bytes] = []
 
     def handle(message: redelivery.Message) -> None:

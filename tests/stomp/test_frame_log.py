@@ -8,8 +8,7 @@ import pytest
 from tests.stomp.peer import FrozenPeer
 
 import redelivery
-from redelivery_stomp.frame_log import show_answer, show_messages, show_written
-from redelivery_stomp.frames import frame
+from redelivery_stomp.frames import frame, show_answer, show_messages, show_written
 
 
 @pytest.fixture

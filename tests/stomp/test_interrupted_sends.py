@@ -9,7 +9,7 @@ from tests.interrupts import default_handler
 from tests.stomp.peer import ScriptedPeer
 
 import redelivery
-from redelivery_stomp.buffered_writer import BufferedWriter
+from redelivery_stomp.transport import BufferedWriter
 
 __all__ = ["default_handler"]
 

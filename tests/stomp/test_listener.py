@@ -10,7 +10,7 @@ import pytest
 import stomp.listener
 from stomp import utils
 
-from redelivery_stomp.listener import PatientHeartbeats
+from redelivery_stomp.connection import PatientHeartbeats
 
 
 class Wire:

@@ -14,7 +14,7 @@ import redelivery
 from redelivery import AdapterError
 from redelivery.settings import Secret
 from redelivery_stomp.adapter import StompAdapter
-from redelivery_stomp.connect_frame import connect_frame, not_logged_in
+from redelivery_stomp.connection import connect_frame, not_logged_in
 
 PASSWORD = r"a\b\n\\c"
 # Escapes of STOMP 1.2.

@@ -10,7 +10,7 @@ from tests.stomp.test_refused import Wire
 
 from redelivery import AdapterError
 from redelivery.adapter import Subscribed
-from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core.commands import Subscribe, Unsubscribe
 from redelivery.core.events import ConnectionLost
 from redelivery_stomp.profiles import StompRabbitMQ

@@ -15,7 +15,7 @@ from redelivery.core.commands import Accept, Forward, PoisonAck, Release, Send, 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
-from redelivery_stomp.connect_frame import connect_frame
+from redelivery_stomp.connection import connect_frame
 from redelivery_stomp.profiles import StompArtemis, StompRabbitMQ, profile_for
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.stomp.test_stored_frames import arrived
 
-from redelivery_stomp.recent_acknowledgements import MOST_BYTES, RECENT, RecentAcknowledgements
+from redelivery_stomp.disconnect_cause import MOST_BYTES, RECENT, RecentAcknowledgements
 
 
 def test_the_oldest_batches_make_way() -> None:

@@ -15,8 +15,8 @@ from redelivery.core.dead_lettering.routing import COPY
 from redelivery.driver.port import restorer
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.even_frames import frame_wire
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
-from redelivery_stomp.stored_frames import frame_wire
 
 NOW = 1_700_000_000.0
 RABBITMQ = [

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from tests.stomp.peer import opening
 
 import redelivery
-from redelivery_stomp.connect_frame import connect_frame
+from redelivery_stomp.connection import connect_frame
 from redelivery_stomp.frame_scanner import FrameScanner
 from redelivery_stomp.transport import ScanningTransport
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
+from redelivery_stomp.delivery import UnsettledDeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery_stomp.unsettled_deliveries import Returnable
+    from redelivery_stomp.delivery import Returnable
 
 MEANWHILE = 0.05  # seconds that the other thread gets
 

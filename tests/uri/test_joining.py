@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redelivery.errors import ConfigurationError
-from redelivery.uri.joining import with_options
 from redelivery.uri.parser import parse_uri, redact_uri
+from redelivery.uri.syntax import with_options
 
 MORE = {"redelivery.heartbeat": "7000"}
 

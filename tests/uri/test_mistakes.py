@@ -16,7 +16,7 @@ from redelivery.uri.parser import parse_to_connect, parse_uri, redact_uri, rewri
 
 if TYPE_CHECKING:
     from redelivery.settings import Settings
-    from redelivery.uri.mistakes import Mistakes
+    from redelivery.uri.options_reader import Mistakes
     from redelivery.uri.syntax import UriParts
 
 JAVA = (

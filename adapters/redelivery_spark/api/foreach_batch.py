@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
-from redelivery_spark.api.failure_text import brief_error, was_stopped
+from redelivery_spark.api.run import brief_error, was_stopped
 from redelivery_spark.api.user_functions import check_function, check_result
 from redelivery_spark.api.wal_location import wal_dir_of
 from redelivery_spark.wal.records import Records

@@ -8,20 +8,19 @@ passed once and fails later raises its error: the query fails and runs the same 
 from __future__ import annotations
 
 from pickle import PicklingError
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import pyarrow as pa
+from pyspark.sql import Row
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from redelivery.classifier import Classifier, checked_errors
-from redelivery.errors import ConfigurationError
-from redelivery_spark.api.failure_text import brief
-from redelivery_spark.api.handled_rows import handled
-from redelivery_spark.api.user_functions import check_function
-from redelivery_spark.api.verdict_names import mark_of
+from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery_spark.api.run import brief
+from redelivery_spark.api.user_functions import check_function, check_result, mark_of
 from redelivery_spark.api.wal_location import handlers_of, marked, wal_dir_of
-from redelivery_spark.executors.crumbs import Crumb, crumb_of, died_over
-from redelivery_spark.executors.task_identity import this_task
+from redelivery_spark.executors.crumbs import Crumb, crumb_of, died_over, this_task
 from redelivery_spark.executors.verdict import TaskVerdicts, Undecided
 from redelivery_spark.schema import PLACE
 from redelivery_spark.wal.places import tag_of
@@ -30,16 +29,173 @@ from redelivery_spark.wal.store import store_at
 from redelivery_spark.wal.wal_state import settled_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
-    from redelivery_spark.api.handled_rows import Decisions
-
-    Handler = Callable[[Row], object]
+    from redelivery_spark.wal.places import Place
 
 __all__ = ["process"]
+
+
+# ---- Result columns --------------------------------------------------------------------------------------
+# Conversion of handlers' return values to the columns of `result=`.
+
+
+def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
+    """Return an Arrow batch of rows, each a tuple, list, dict, Row or single value. A key that a dict lacks is null.
+
+    Raises RedeliveryError if a value does not fit.
+    """
+    names = schema.names
+    rows = [_values(each, names) for each in made]
+    arrays = [_array([row[at] for row in rows], field) for at, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        array = pa.array([_plain(value, field.type) for value in values], field.type)
+    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and those that the values themselves raise
+        said = str(error).split("\n", 1)[0]
+        raise RedeliveryError(
+            f"the handler returned a value that does not fit the column {field.name} {field.type} of result=: {said}"
+        ) from None
+    if array.null_count and not field.nullable:
+        raise RedeliveryError(
+            f"the handler returned None for the column {field.name} of result=, which must not be null"
+        )
+    return array
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value in the form that Arrow takes: a map as pairs, a struct as a dict."""
+    if isinstance(value, dict) and pa.types.is_map(kind):
+        return list(cast("Mapping[Any, Any]", value).items())
+    if isinstance(value, Row) and pa.types.is_struct(kind):
+        return value.asDict(recursive=True)
+    return cast("object", value)
+
+
+def _values(made: object, names: list[str]) -> tuple[Any, ...]:
+    kind = type(made).__name__
+    if isinstance(made, dict):
+        given = cast("Mapping[str, Any]", made)
+        if unknown := [str(name) for name in given if name not in names]:
+            raise RedeliveryError(f"the handler returned {unknown[0]}, which is not a column of result=")
+        return tuple(given.get(name) for name in names)
+    if isinstance(made, tuple | list):
+        values = tuple(cast("list[Any]", made))
+        if len(values) == len(names):
+            return values
+    elif len(names) == 1:
+        return (made,)
+    raise RedeliveryError(
+        f"the handler returned {kind}, which does not fit the {len(names)} columns of result="
+    )
+
+
+# ---- Handled rows ----------------------------------------------------------------------------------------
+# Rows as a handler gets them, and its results as Arrow batches.
+
+
+class Decisions(Protocol):
+    """Decisions on the rows of an Arrow batch."""
+
+    def out(self, at: Place) -> bool:
+        """True if a row is not in the output."""
+        ...
+
+    def refuse(self, at: Place, count: int, error: Exception) -> None:
+        """Mark a row to be redelivered, or raise."""
+
+    def publish(self) -> None:
+        """Publish the decisions, before a row is passed on."""
+
+
+def handled(
+    batch: pa.RecordBatch,
+    handler: Callable[[Row], object],
+    result: pa.Schema | None,
+    verdict: Decisions,
+    crumb: Crumb,
+) -> pa.RecordBatch:
+    """Run a handler over the rows of an Arrow batch; return its results once the verdict on the rows is published.
+
+    `result`: schema of the columns that the handler returns; None: return the rows that pass, unchanged. Raises
+    ConfigurationError if the handler returns a coroutine or a generator: no verdict is published.
+    """
+    places: list[Any] = batch.column(PLACE).to_pylist()
+    counts: list[Any] = batch.column("delivery_count").to_pylist()
+    passed: list[int] = []
+    made: list[object] = []
+    make = Row(*batch.schema.names)
+    for number, values in enumerate(zip(*map(_column_values, batch.columns), strict=True)):
+        at = places[number]
+        if verdict.out(at):
+            continue
+        crumb.handling(at)
+        try:
+            value = handler(make(*values))
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            verdict.refuse(at, counts[number], error)
+            continue
+        except KeyboardInterrupt:
+            # Pressed at the console: not the fault of a row.
+            raise
+        except BaseException:
+            # SystemExit, a panic of native code: they end the worker process.
+            crumb.keep()
+            raise
+        check_result(value, "handler")
+        if result is None or value is not None:
+            passed.append(number)
+            made.append(value)
+    crumb.rest()
+    if result is None:
+        verdict.publish()
+        return _kept(batch, [number for number in passed if not verdict.out(places[number])])
+    fit, columns = _fitting(made, result, [(places[number], counts[number]) for number in passed], verdict)
+    verdict.publish()
+    return _kept(columns, [at for at, row in enumerate(fit) if not verdict.out(places[passed[row]])])
+
+
+def _kept(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+
+
+def _fitting(
+    made: list[object], schema: pa.Schema, whose: list[tuple[Place, int]], verdict: Decisions
+) -> tuple[Sequence[int], pa.RecordBatch]:
+    """Return the positions of the values that fit their columns, and the columns; refuse the rows of the others."""
+    try:
+        return range(len(made)), result_batch(made, schema)
+    except Exception:  # noqa: BLE001 - Arrow's are of many kinds, and the values are the user's
+        fit: list[int] = []
+        for number, each in enumerate(made):
+            try:
+                result_batch([each], schema)
+            except Exception as error:  # noqa: BLE001
+                verdict.refuse(*whose[number], error)
+            else:
+                fit.append(number)
+        return fit, result_batch([made[number] for number in fit], schema)
+
+
+def _column_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as a handler gets them: a map as a dict, a timestamp in UTC."""
+    if pa.types.is_map(column.type):
+        return [None if each is None else dict(each) for each in column.to_pylist()]
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+# ---- Process ---------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    Handler = Callable[[Row], object]
 
 
 def process(

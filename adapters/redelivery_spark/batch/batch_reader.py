@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from redelivery_spark.batch.browse import browsed
 from redelivery_spark.batch.drain import drained
 from redelivery_spark.batch.read_columns import DEATH, ShownColumns, shown_schema
-from redelivery_spark.options.column_choice import NEEDS, chosen
+from redelivery_spark.options.spark_option import NEEDS, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from redelivery_spark.options.batch_options import ReadOptions
+    from redelivery_spark.options.source_options import ReadOptions
 
 __all__ = ["BatchReader", "QueuePart", "batch_reader"]
 

@@ -6,9 +6,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.dlq.ledger_causes import LedgerCauses
-from redelivery.dlq.queue_browser import QueueBrowser
+from redelivery.dlq.dead_letter import LedgerCauses
+from redelivery.dlq.dlq_connection import DeadLetterConnection, QueueBrowser
 from redelivery.dlq.selection import EVERYTHING
 from redelivery.errors import AdapterError, ConfigurationError
 from redelivery_spark.batch.read_columns import ROWS
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery_spark.batch.read_columns import ShownColumns
-    from redelivery_spark.options.batch_options import ReadOptions
+    from redelivery_spark.options.source_options import ReadOptions
 
     Seen = tuple[Delivery, DeadLetter]
 

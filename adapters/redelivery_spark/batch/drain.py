@@ -2,30 +2,297 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.core.message_history import RETURN
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.errors import AdapterError, TransportError
-from redelivery_spark.batch.drain_duplicates import DrainDuplicates
-from redelivery_spark.batch.drained_queue import DrainedQueue
-from redelivery_spark.batch.drained_segment import segment_of
-from redelivery_spark.batch.end_of_drain import EndOfDrain
+from redelivery.driver.port import restorer
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_spark.batch.read_columns import ROWS as SHOWN
+from redelivery_spark.wal.checked_file import publish_checked, read_json
+from redelivery_spark.wal.segment_files import (
+    STORED,
+    SegmentFacts,
+    facts_of,
+    read_table,
+    stored_table,
+    written,
+)
+from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
+    from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
-    from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+    from redelivery.dlq.dlq_connection import DeadLetterConsumer
+    from redelivery.settings import Settings
     from redelivery_spark.batch.read_columns import ShownColumns
-    from redelivery_spark.options.batch_options import ReadOptions
+    from redelivery_spark.options.source_options import ReadOptions
 
-__all__ = ["drained"]
+__all__ = ["DrainedQueue", "drained"]
+
+
+# ---- Drain duplicates ------------------------------------------------------------------------------------
+# Duplicates in a drain: the broker redelivers messages whose acceptances were lost with a connection or an attempt.
+
+# Segments that are kept open: duplicates arrive roughly in the order in which the messages were taken.
+OPEN = 4
+# Rows that are restored at once.
+COMPARED_ROWS = 1000
+# Bits of a row's number in its segment.
+_SHIFT = 20
+
+
+class DrainDuplicates:
+    """Rows that a drain had when a connection began. Over this connection the broker can redeliver each once.
+
+    It can do so after all other messages: Classic puts the messages of a dead connection behind those that it has paged
+    in. A row can be of any age: messages that the broker redelivered to one attempt can go back with it, and arrive at
+    a third one.
+
+    A row is identified by its key, and by the digest of all that the producer sent. The rows are read when the first
+    message arrives that can be a duplicate, and those of each segment once. A drain can have a million rows. Of each
+    only two integers are kept, about 110 bytes, no id and no body: a hit is restored and compared.
+    """
+
+    def __init__(self, log: DrainedQueue, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._epoch = 0
+        self._since = 0.0
+        # Segments whose messages can be redelivered over this connection.
+        self._segments = 0
+        self._known = 0  # segments that are in `_rows`
+        # Rows, by the hash of key and digest.
+        self._rows: dict[int, int | list[int]] = {}
+        # Rows of which a duplicate arrived over this connection.
+        self._found: set[int] = set()
+        # Open segments by number, the most recently used last.
+        self._open: dict[int, DrainedSegment] = {}
+
+    @property
+    def expected(self) -> bool:
+        """True if a message can arrive that is in the drain."""
+        return self._segments > 0
+
+    def begin(self, epoch: int, segments: int) -> None:
+        """Expect messages of the first `segments` segments over the connection of this epoch."""
+        self._epoch = epoch
+        self._since = self._clock.monotonic()
+        self._segments = segments
+        self._found.clear()
+
+    def go_on(self, epoch: int, segments: int) -> None:
+        """Call `begin` if the connection is another one."""
+        if epoch != self._epoch:
+            self.begin(epoch, segments)
+
+    def has(self, delivery: Delivery, published: int, *, marks: bool) -> bool:
+        """True if this message is in the first `published` segments. `marks`: as in `Capabilities`.
+
+        A broker that marks no redelivery sends duplicates soon after the connection began, or never.
+        """
+        if not self._segments or delivery.key is None:
+            return False
+        if not delivery.redelivered and (marks or self._clock.monotonic() - self._since >= RETURN):
+            return False
+        self._learn(min(self._segments, published))
+        proof = _proof(delivery)
+        rows = self._rows.get(hash(proof), ())
+        for row in (rows,) if isinstance(rows, int) else rows:
+            if row in self._found:
+                continue
+            (there,) = self._segment(row >> _SHIFT).deliveries(row & ((1 << _SHIFT) - 1), 1)
+            if _proof(there) == proof:
+                self._found.add(row)
+                return True
+        return False
+
+    def _learn(self, segments: int) -> None:
+        """Read the segments that are new here."""
+        for number in range(self._known, segments):
+            segment = self._log.read(number)
+            for first in range(0, len(segment), COMPARED_ROWS):
+                for at, there in enumerate(segment.deliveries(first, COMPARED_ROWS), first):
+                    self._add(number << _SHIFT | at, hash(_proof(there)))
+            self._known = number + 1
+
+    def _add(self, row: int, hashed: int) -> None:
+        rows = self._rows.setdefault(hashed, row)
+        if isinstance(rows, list):
+            rows.append(row)
+        elif rows != row:
+            self._rows[hashed] = [rows, row]
+
+    def _segment(self, number: int) -> DrainedSegment:
+        segment = self._open.pop(number, None)
+        if segment is None:
+            segment = self._log.read(number)
+            if len(self._open) >= OPEN:
+                del self._open[next(iter(self._open))]
+        self._open[number] = segment
+        return segment
+
+
+def _proof(delivery: Delivery) -> tuple[Hashable, bytes]:
+    return delivery.key, delivery.digest()
+
+
+# ---- Drained segment -------------------------------------------------------------------------------------
+# Segment of a drain: the bytes of messages as they arrived, and the deliveries that are restored from them.
+
+END = STORED.empty_table()
+"""Last segment of a drain: no rows."""
+
+
+def segment_of(deliveries: Sequence[Delivery], wire: Mapping[str, str], arrived: float, run: str) -> pa.Table:
+    """Return messages of one connection as the rows of a segment.
+
+    Args:
+        deliveries: The messages. They still have their bodies.
+        wire: Data that restores deliveries of their connection.
+        arrived: Time of their arrival, in seconds since the Unix epoch.
+        run: Name of the drain.
+    """
+    stored = [delivery.stored() for delivery in deliveries]
+    facts = SegmentFacts(arrived, run, (wire,))
+    return stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+
+
+class DrainedSegment:
+    """Rows of a segment. A row is restored to a delivery when it is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        """Raises RedeliveryError: the table is not a segment."""
+        self._table = table
+        if table.num_rows:
+            facts = facts_of(table.schema)
+            self._arrived = facts.at
+            self._restore = restorer(facts.wires[0])
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def deliveries(self, first: int = 0, count: int | None = None) -> list[Delivery]:
+        """Return the deliveries of some rows, or of all from `first` on."""
+        some = self._table.slice(first, count)
+        if not some.num_rows:
+            return []
+        rows = zip(some.column("head").to_pylist(), some.column("body").to_pylist(), strict=True)
+        return [self._restore(head, body, self._arrived) for head, body in rows]
+
+
+# ---- Drained queue ---------------------------------------------------------------------------------------
+# Folder of one drain: numbered segments of each queue. The last one is empty and marks the end of the drain.
+#
+# Attempts of one task agree by the names of segments: each can be published once. An attempt that finds a name in
+# use reads that file.
+
+_BOUND = "drain.json"
+# Version of the segments' content. Version 1 had a column for each part of a message, and had no version number.
+_FORMAT = 2
+
+
+class DrainedQueue:
+    """Segments that one drain has taken from one queue."""
+
+    def __init__(self, options: ReadOptions, queue: str, settings: Settings) -> None:
+        """Make the folder, or find it. Raises ConfigurationError: it belongs to another drain, or cannot be used."""
+        assert options.wal_dir is not None, "checked where options are read"
+        self.path = f"{options.wal_dir}/drains/{options.run}"
+        readable = re.sub(r"[^\w.-]+", "_", queue.partition("://")[2])[:60]
+        self._folder = f"{readable}-{hashlib.sha256(queue.encode()).hexdigest()[:12]}"
+        self._store = prepared(self.path, self._folder)
+        self._bind(options, settings)
+
+    def _bind(self, options: ReadOptions, settings: Settings) -> None:
+        """Refuse to show messages of one broker as those of another."""
+        own = {
+            "format": _FORMAT,
+            "brokers": sorted(str(endpoint) for endpoint in settings.endpoints),
+            "selector": options.selector,
+        }
+        if publish_checked(self._store, _BOUND, json.dumps(own).encode()):
+            return
+        there: dict[str, Any] = read_json(self._store, _BOUND) or {}
+        if there == own:
+            return
+        name = f"run={options.run}: walDir={options.wal_dir} has a drain of this name"
+        if there.get("format") != _FORMAT:
+            raise ConfigurationError(
+                f"{name}, begun by another version of this package; read it with that version, or use another run",
+                option="run",
+            )
+        was = ", ".join(there.get("brokers", ())) or "another broker"
+        selected = f" with the selector {there['selector']}" if there.get("selector") else ""
+        raise ConfigurationError(f"{name} from {was}{selected}; use another run", option="run")
+
+    def segments(self) -> int:
+        """Return the number of segments."""
+        return len(self._store.names(self._folder))
+
+    def read(self, number: int) -> DrainedSegment:
+        """Return a segment; the last one has no rows. Raises FileMissing, and LogDamaged."""
+        return DrainedSegment(read_table(self._store, self._name(number)))
+
+    def publish(self, number: int, rows: pa.Table) -> bool:
+        """Publish a segment, durably; return False if another attempt has published it: that one counts."""
+        return publish_checked(self._store, self._name(number), *written(rows))
+
+    def end(self, number: int) -> bool:
+        """Mark the end of the drain after `number` segments; return False if another attempt has published one more."""
+        return self.publish(number, END)
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{number:06d}.arrow"
+
+
+# ---- End of drain ----------------------------------------------------------------------------------------
+# End of a drain whose producers never let the queue become empty: it has all messages of the drain's beginning.
+
+# Seconds by which the clocks of producers, broker and this machine may differ.
+MARGIN = 60.0
+# Seconds of waiting for a message from which on the queue counts as empty before it.
+GAP = 0.5
+# Seconds in which the drain had to wait for each message: no older message is behind them.
+LONGEST_TRICKLE = 60.0
+
+
+class EndOfDrain:
+    """Decides from send times and waits whether a drain has all messages that were there when it began."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.time()
+        # Time of the last message that arrived without a wait.
+        self._steady = clock.monotonic()
+
+    def shown_by(self, sent: Sequence[datetime | None], waited: float) -> bool:
+        """True if all these messages were sent after the drain began, or messages have trickled in for a minute.
+
+        `waited`: seconds of waiting for the first of them.
+        """
+        now = self._clock.monotonic()
+        if waited < GAP:
+            self._steady = now
+        return now - self._steady > LONGEST_TRICKLE or all(map(self._late, sent))
+
+    def _late(self, sent: datetime | None) -> bool:
+        # A send time in the future proves nothing: that clock is ahead.
+        return sent is not None and self._began + MARGIN < sent.timestamp() <= self._clock.time()
+
+
+# ---- Drain -----------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("redelivery.spark")
 

@@ -8,16 +8,15 @@ import pyarrow as pa
 
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.errors import RedeliveryError
-from redelivery_spark.executors.decoding import decoded
-from redelivery_spark.message_columns import message_column
-from redelivery_spark.schema import COLUMNS, ERROR, TEXT
+from redelivery_spark.executors.segment_reader import decoded
+from redelivery_spark.schema import COLUMNS, ERROR, TEXT, message_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery_spark.options.batch_options import ReadOptions
+    from redelivery_spark.options.source_options import ReadOptions
 
 __all__ = ["DEATH", "ROWS", "ShownColumns", "shown_schema"]
 

@@ -18,22 +18,28 @@ import stat
 import struct
 import tempfile
 import uuid
+import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark import TaskContext
 
 from redelivery_spark.wal.folder import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from redelivery_spark.executors.task_identity import TaskIdentity
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["CRUMBS", "DEATHS", "Crumb", "crumb_of", "died_over", "sweep"]
+__all__ = ["CRUMBS", "DEATHS", "Crumb", "TaskIdentity", "crumb_of", "died_over", "sweep", "this_task"]
+
+
+# ---- Crumbs ----------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("redelivery.spark")
 CRUMBS = "crumbs"
@@ -208,3 +214,37 @@ def _warn(where: str, error: OSError) -> None:
             where,
             error.strerror or error,
         )
+
+
+# ---- Task identity ---------------------------------------------------------------------------------------
+# Batch and run of the query to which the task of this process belongs, as reported by Spark.
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """Identity of a streaming query's task.
+
+    `batch`: Spark's number of the batch. `run`: a digest that differs for each start of the query, empty if Spark does
+    not report it. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the
+    same job, or runs at the same time.
+    """
+
+    batch: int
+    run: str = ""
+    stage: int = 0
+    partition: int = 0
+    retried: bool = False
+
+
+def this_task() -> TaskIdentity | None:
+    """Return the identity of this process's task, or None outside of a streaming query."""
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    if context is None or batch is None:
+        return None
+    # Spark names the job group of a query by the id of its run.
+    run = context.getLocalProperty("spark.jobGroup.id") or ""
+    digest = f"{zlib.crc32(run.encode()):08x}" if run else ""
+    return TaskIdentity(
+        int(batch), digest, context.stageId(), context.partitionId(), context.attemptNumber() > 0
+    )

@@ -5,6 +5,7 @@ Only the requested columns are made. The place, the times of the log and the bod
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from itertools import chain
@@ -16,15 +17,12 @@ from pyspark.sql.datasource import InputPartition
 
 from redelivery.driver.port import column_reader, restorer
 from redelivery.errors import RedeliveryError
-from redelivery_spark.executors.decoding import UndecodableBody, decoded
-from redelivery_spark.executors.task_identity import this_task
-from redelivery_spark.message_columns import message_column
-from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
-from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.executors.crumbs import this_task
+from redelivery_spark.schema import ERROR, PLACE, TEXT, message_column, stream_schema
 from redelivery_spark.wal.checked_file import damaged
 from redelivery_spark.wal.places import place, tag_of
 from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
-from redelivery_spark.wal.segment_schema import facts_of, segment_name
+from redelivery_spark.wal.segment_files import facts_of, read_table, segment_name
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
@@ -32,10 +30,47 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery.core.head_columns import HeadColumns
-    from redelivery_spark.wal.segment_schema import SegmentFacts
+    from redelivery_spark.wal.segment_files import SegmentFacts
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["DECODE_MARK", "SegmentPart", "SegmentSlice", "rows_of"]
+__all__ = ["DECODE_MARK", "SegmentPart", "SegmentSlice", "UndecodableBody", "decoded", "rows_of"]
+
+
+# ---- Decoding --------------------------------------------------------------------------------------------
+# Decoding of bodies to text, as the option `decode` asks for.
+
+
+class UndecodableBody(RedeliveryError):
+    """A body is not what `decode` asks for, and `onDecodeError=fail`. Another run of the batch would fail, too."""
+
+
+def decoded(body: bytes, decode: str) -> tuple[str | None, str | None]:
+    """Return a body as text, and the reason why it cannot be decoded; one of the two is None.
+
+    Args:
+        body: Body of the message.
+        decode: `text` (UTF-8), or `json` (which is checked, and stays text).
+    """
+    try:
+        text = body.decode()
+        if decode == "json":
+            json.loads(text)
+    # UnicodeDecodeError and JSONDecodeError are ValueErrors.
+    except (ValueError, RecursionError) as error:
+        return None, f"cannot be decoded as {decode}: {type(error).__name__}: {_where(error)}"
+    return text, None
+
+
+def _where(error: Exception) -> str:
+    """Return the place of the error, without quoting the body."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"{error.reason} at byte {error.start}"
+    return "nested too deeply" if isinstance(error, RecursionError) else "it has no meaning"
+
+
+# ---- Segment reader --------------------------------------------------------------------------------------
 
 logger = logging.getLogger("redelivery.spark")
 DECODE_MARK = "decode"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redelivery.classifier import Classifier
-    from redelivery_spark.executors.task_identity import TaskIdentity
+    from redelivery_spark.executors.crumbs import TaskIdentity
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.records import Records
 

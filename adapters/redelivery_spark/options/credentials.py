@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes, unknown
-from redelivery.uri.joining import with_options
+from redelivery.uri.syntax import with_options
 from redelivery_spark.options.option_mistakes import OptionMistakes
 
 if TYPE_CHECKING:

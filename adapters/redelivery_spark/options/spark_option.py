@@ -5,29 +5,184 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.option_table import MAP_PREFIXES, OPTIONS
-from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
+from redelivery_spark.options.credentials import PASSWORD, USER
 from redelivery_spark.options.option_mistakes import OptionMistakes
-from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
+from redelivery_spark.schema import ERROR, TEXT
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
 __all__ = [
     "LONGEST_DELAY",
+    "NEEDS",
     "READ",
     "STREAM",
     "TABLE",
     "WRITE",
     "Given",
     "SparkOption",
+    "chosen",
+    "duration_of",
     "missing",
     "named",
     "refuse_without_decode",
+    "shown_duration",
     "use_told",
 ]
+
+
+# ---- Quantities ------------------------------------------------------------------------------------------
+# Durations and sizes of options: `500ms`, `2s`, `30d`, `64m`; a plain number is milliseconds, or bytes.
+
+DURATIONS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+"""Milliseconds of each unit."""
+SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+"""Bytes of each unit, by powers of 1,024 as in Spark's own options."""
+_QUANTITY = re.compile(r"(\d{1,15})([a-z]*)", re.IGNORECASE)
+# Spellings of units that users bring from elsewhere, by the unit to use here.
+_LONG = {
+    "ms": re.compile(r"ms(ec)?s?|milli(second)?s?"),
+    "s": re.compile(r"s(ec(ond)?)?s?"),
+    "m": re.compile(r"m(in(ute)?)?s?"),
+    "h": re.compile(r"h(ou)?r?s?"),
+    "d": re.compile(r"d(ay)?s?"),
+}
+_LONG_SIZES = {
+    "k": re.compile(r"k(i?b|ilo(byte)?s?)"),
+    "m": re.compile(r"m(i?b|ega(byte)?s?)"),
+    "g": re.compile(r"g(i?b|iga(byte)?s?)"),
+}
+
+
+def duration_of(text: str) -> int | None:
+    """Return the milliseconds of a duration; None if the text is not a duration."""
+    return _quantity(text, DURATIONS)
+
+
+def size_of(text: str) -> int | None:
+    """Return the bytes of a size; None if the text is not a size."""
+    return _quantity(text, SIZES)
+
+
+def near_quantity(text: str, *, size: bool) -> str:
+    """Return `"; did you mean '5m'?"` for a quantity with another spelling of its unit, or an empty text."""
+    found = re.fullmatch(r"(\d{1,15})\s*([a-z]+)", text.strip().lower())
+    if found is None:
+        return ""
+    number, word = found.groups()
+    for unit, others in (_LONG_SIZES if size else _LONG).items():
+        if others.fullmatch(word):
+            return f"; did you mean '{number}{unit}'?"
+    return ""
+
+
+def shown_duration(milliseconds: int) -> str:
+    """Return a duration in the largest unit of which it is a whole number."""
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(milliseconds, DURATIONS[unit])
+        if count and not rest:
+            return f"{count}{unit}"
+    return f"{milliseconds}ms"
+
+
+def _quantity(text: str, units: dict[str, int]) -> int | None:
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, unit = found.groups()
+    factor = 1 if not unit else units.get(unit.lower())
+    return None if factor is None else int(number) * factor
+
+
+# ---- Foreign names ---------------------------------------------------------------------------------------
+# Names that are not options here, with an advice for each: removed ones, Spark's, Kafka's, and those of secrets.
+
+SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
+"""Spark hands these to the source as well."""
+OLD_NAMES = {"maxmessagespertrigger": ("maxMessagesPerTrigger", "maxRowsPerTrigger")}
+"""Old names that are still accepted: by the name in lower case, its spelling and its successor."""
+LOGIN = ("password", "user", "username", "userName", "passwd", "pwd")
+"""Names under which users look for an option of credentials."""
+
+
+class _Advice(NamedTuple):
+    """Names with the same advice."""
+
+    names: tuple[str, ...]
+    words: str
+
+
+_GONE = (
+    _Advice(("ack",), "no longer an option: a message is accepted when the write-ahead log has it, as with ack=wal; "
+           "remove it"),
+    _Advice(("consumers",), "no longer an option: the Spark driver consumes, over readers=N connections; remove it, or "
+           "use readers"),
+    _Advice(("maxWait",), "no longer an option; use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
+    _Advice(("isolateFanout",), "no longer an option: isolate=split makes at least 8 groups; remove it"),
+    _Advice(("pushFilters",), "no longer an option: Spark filters the rows itself; remove it"),
+)  # fmt: skip
+_KAFKAS = (
+    _Advice(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+            "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+           "no equivalent here: a queue has no offsets, and a stream takes all messages that the broker has; remove "
+           "it"),
+    _Advice(("failOnDataLoss",), "no equivalent here: a query always fails when a part of its walDir is missing; "
+           "remove it"),
+    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "called destination here; use "
+           "destination=queue://orders or destination=topic://prices"),
+    _Advice(("subscribePattern", "assign"), "no equivalent here; name the queues or topics in destination"),
+    _Advice(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
+           "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672"),
+    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "no equivalent here: queries on one queue share "
+           "its messages; subscription names a durable topic subscription"),
+    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "not an option here; did you mean "
+           "'maxRowsPerTrigger'?"),
+    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "not an option here; did you mean 'minRowsPerTrigger'?"),
+    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "not an option here; did you mean 'partitions'?"),
+    _Advice(("includeHeaders",), "no equivalent here: the column properties is always there; remove it"),
+)  # fmt: skip
+_FOREIGN = {name.lower(): (name, group.words) for group in (*_GONE, *_KAFKAS) for name in group.names}
+_KAFKA = (
+    "kafka.bootstrap.servers",
+    "part of the option url here; use url=stomp://broker:61613 or url=amqp://broker:5672",
+)
+
+
+def foreign(written: str) -> tuple[str, str] | None:
+    """Return the spelling of a name that is known but not an option, and the advice that follows it; or None."""
+    name = written.lower()
+    if name in map(str.lower, LOGIN):
+        return written, login()
+    if name == _KAFKA[0]:
+        return _KAFKA
+    found = _FOREIGN.get(name)
+    if found is None and name.startswith("kafka."):
+        return written, "an option of Kafka's client; here, options of the connection are part of the url"
+    return found
+
+
+def login() -> str:
+    """Return the advice for credentials."""
+    return (
+        "not an option, because Spark may show options; use credentialsFile, or set the variables "
+        f"{USER} and {PASSWORD} where the connection is made"
+    )
+
+
+def without_login(names: Iterable[str]) -> list[str]:
+    """Return the names to suggest for a misspelt one, without those of secrets: no secret belongs into an option."""
+    return [name for name in names if not name.lower().endswith((".password", ".username"))]
+
+
+# ---- Spark option ----------------------------------------------------------------------------------------
 
 STREAM, READ, WRITE = "readStream", "read", "write"
 _ALL = (STREAM, READ, WRITE)
@@ -274,3 +429,43 @@ def refuse_without_decode(found: Given) -> None:
 
 def _beyond(option: SparkOption, value: int) -> bool:
     return value < option.low or (option.high is not None and value > option.high)
+
+
+# ---- Column choice ---------------------------------------------------------------------------------------
+# Columns that a query asks for: `.schema("message_id string, body binary")` before `load()`.
+
+NEEDS = {TEXT: "decode=text or decode=json", ERROR: "decode and onDecodeError=permissive"}
+"""Columns that exist with other options only, and those options."""
+
+
+def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = NEEDS) -> list[str]:
+    """Return the names of the columns that a schema asks for, in its order.
+
+    Args:
+        schema: The schema that Spark hands to `reader` and `streamReader`: the query's own, or all columns.
+        available: Columns that exist with the given options.
+        needs: For columns of other options: the options that they need.
+
+    Raises:
+        ConfigurationError: Columns are unknown, of another type, or named twice; or there is none. It lists all.
+    """
+    there = {field.name: field.dataType for field in from_arrow_schema(available)}
+    mistakes, found = OptionMistakes(), list[str]()
+    for field in schema.fields:
+        name, kind = field.name, field.dataType.simpleString()
+        if name not in there:
+            hint = f"; it needs {needs[name]}" if name in needs else near_miss(name, there)
+            hint = hint or "; there are " + ", ".join(there)
+            mistakes.refuse("schema", f"schema: unknown column {name}{hint}")
+        elif kind != (right := there[name].simpleString()):
+            mistakes.refuse(
+                "schema", f"schema: column {name} {kind}: its type is {right}; use '{name} {right}'"
+            )
+        elif name in found:
+            mistakes.refuse("schema", f"schema: column {name} is named twice; name it once")
+        else:
+            found.append(name)
+    if not schema.fields:
+        mistakes.refuse("schema", "schema: no column is named; name at least one")
+    mistakes.check("the schema")
+    return found

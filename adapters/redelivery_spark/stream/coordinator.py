@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
-from redelivery_spark.stream.available_now import LAST_CALL, LONGEST_DRAIN, AvailableNow
-from redelivery_spark.stream.batch_composer import composed
-from redelivery_spark.stream.left_lanes import LeftLanes
-from redelivery_spark.stream.trigger_size import TriggerSize
+from redelivery_spark.stream.lanes import LeftLanes, composed
+from redelivery_spark.stream.trigger_size import LAST_CALL, LONGEST_DRAIN, AvailableNow, TriggerSize
 from redelivery_spark.wal.lane import REDELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.clock import Clock
-    from redelivery_spark.options.stream_options import SourceOptions
-    from redelivery_spark.stream.batch_composer import Composed
+    from redelivery_spark.options.source_options import SourceOptions
     from redelivery_spark.stream.journal import Journal
+    from redelivery_spark.stream.lanes import Composed
     from redelivery_spark.stream.readers import Readers
     from redelivery_spark.wal.lane import Segment, Vector
 

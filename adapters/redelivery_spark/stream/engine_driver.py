@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, assert_never
 
 from redelivery.clock import pass_time
 from redelivery.core.commands import (
@@ -34,6 +36,7 @@ from redelivery.core.commands import (
     TookBack,
     Unanswered,
 )
+from redelivery.core.delivery import BodyKind, Cause, Delivery, Record
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -51,26 +54,191 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery.core.printable import printable_id
-from redelivery_spark.stream.logged_delivery import CONSUMER, LOG_EPOCH, LoggedDelivery
+from redelivery.core.shown_values import printable_id
+from redelivery.driver.port import restorer
 from redelivery_spark.wal.records import DIED
+from redelivery_spark.wal.wal_state import Fact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command
-    from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
+    from redelivery.driver.port import Restore
     from redelivery.errors import RedeliveryError
     from redelivery_spark.wal.places import Place
-    from redelivery_spark.wal.wal_ledger import WalLedger
+    from redelivery_spark.wal.wal_state import WalLedger
 
+__all__ = ["EngineDriver", "LoggedDelivery", "StoredRow", "fact_of", "record_of", "restored"]
+
+
+# ---- Logged delivery -------------------------------------------------------------------------------------
+# Row of the log as the engine takes it: the original message, identified by its place in the log.
+
+LOG_EPOCH = 1
+"""Epoch of rows in the log: no connection is ever lost to it."""
+CONSUMER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """Row as stored in the log. `place`: its first place in the log; `count`: that of its last delivery.
+
+    `wire`: JSON by which the bytes are restored to a delivery; `arrived`: seconds since the Unix epoch.
+    """
+
+    place: Place
+    head: bytes
+    body: bytes | None
+    wire: str
+    arrived: float
+    count: int = 1
+
+
+@lru_cache(maxsize=64)
+def _restorer(wire: str) -> Restore:
+    return restorer(json.loads(wire))
+
+
+def restored(row: StoredRow) -> Delivery:
+    """Return the message of a row. Raises ConfigurationError: its protocol is not installed here."""
+    return _restorer(row.wire)(row.head, row.body, row.arrived)
+
+
+class LoggedDelivery(Delivery):
+    """One row. Only the log has its message: the broker has dropped it."""
+
+    __slots__ = ("delay", "message", "passed", "row")
+
+    def __init__(self, row: StoredRow) -> None:
+        self.message = restored(row)
+        super().__init__(CONSUMER, LOG_EPOCH, self.message.body)
+        self.row = row
+        # Its last delay, in seconds.
+        self.delay = 0.0
+        # Number of batches that had succeeded when it last failed as the only row of one.
+        self.passed: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """First place of the row in the log. No two rows have the same."""
+        return self.row.place
+
+    @property
+    def count(self) -> int:
+        """Count of its next delivery: 1 at first."""
+        return 1 + (0 if self.record is None else self.record.count)
+
+    @property
+    def original(self) -> bool:
+        return False
+
+    @property
+    def key(self) -> Place:
+        return self.row.place
+
+    @property
+    def strong(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> str | None:
+        return self.message.identity
+
+    @property
+    def destination(self) -> str:
+        return self.message.destination
+
+    @property
+    def origin(self) -> str | None:
+        return self.message.origin
+
+    @property
+    def moved(self) -> bool:
+        return self.message.moved
+
+    @property
+    def died_of(self) -> str | None:
+        return self.message.died_of
+
+    @property
+    def redelivered(self) -> bool:
+        return self.message.redelivered
+
+    @property
+    def expires_at(self) -> float | None:
+        return self.message.expires_at
+
+    @property
+    def group(self) -> str | None:
+        return self.message.group
+
+    @property
+    def persistent(self) -> bool:
+        return self.message.persistent
+
+    @property
+    def body_kind(self) -> BodyKind:
+        return self.message.body_kind
+
+    @property
+    def readable(self) -> bool:
+        return self.message.readable
+
+    @property
+    def message_id(self) -> str | None:
+        return self.message.message_id
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        return self.message.noted
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.message.headers
+
+    @property
+    def content_type(self) -> str | None:
+        return self.message.content_type
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.message.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        return self.message.reply_to
+
+    @property
+    def message_type(self) -> str | None:
+        return self.message.message_type
+
+    @property
+    def priority(self) -> int:
+        return self.message.priority
+
+    @property
+    def timestamp(self) -> datetime | None:
+        return self.message.timestamp
+
+    @property
+    def expiration(self) -> datetime | None:
+        return self.message.expiration
+
+    @property
+    def value(self) -> Any:
+        return self.message.value
+
+
+# ---- Engine driver ---------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
     Answer = Callable[[RedeliveryError | None], None]
 
-__all__ = ["EngineDriver"]
 
 logger = logging.getLogger("redelivery.spark")
 # Rows restored together: fewer than an engine remembers.
@@ -312,3 +480,33 @@ class EngineDriver:
         self.changed = True
         assert isinstance(delivery, LoggedDelivery)
         self.held.pop(delivery.place, None)
+
+
+# ---- Record codec ----------------------------------------------------------------------------------------
+# Conversion of a row's failure state: the engine's records and the log's facts.
+
+
+def record_of(fact: Fact, clock: Clock) -> Record:
+    """Return the engine's record of a row that was in the log.
+
+    No row waits for longer than its delay, wherever the clock stood when that was written.
+    """
+    record = Record()
+    now = clock.monotonic()
+    offset, entry = clock.time() - now, fact.entry
+    record.count, record.deferrals, record.exhausted = entry.count, fact.deferrals, fact.exhausted
+    record.cause = None if entry.cause is None else Cause(entry.cause)
+    record.first_failure = None if entry.first is None else entry.first - offset
+    record.last_failure = None if entry.last is None else entry.last - offset
+    record.poisoned = entry.poisoned
+    record.due = now if fact.due is None else min(fact.due - offset, now + fact.delay)
+    return record
+
+
+def fact_of(row: LoggedDelivery, ledger: WalLedger, clock: Clock) -> Fact:
+    """Return the facts of a row to be stored."""
+    entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
+    if record is None:
+        return Fact(row.place, entry, passed=row.passed)
+    due = None if record.due is None else record.due + clock.time() - clock.monotonic()
+    return Fact(row.place, entry, due, row.delay, record.deferrals, record.exhausted, row.passed)

@@ -7,17 +7,17 @@ import uuid
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
-from redelivery_spark.stream.available_now import GAP
+from redelivery_spark.stream.trigger_size import GAP
 from redelivery_spark.wal.lane import NumberTaken
-from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS, SegmentFacts, stored_table
+from redelivery_spark.wal.segment_files import MOST_BYTES, MOST_ROWS, SegmentFacts, stored_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.core.delivery import Delivery
-    from redelivery_spark.stream.available_now import AvailableNow
     from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
     from redelivery_spark.stream.source_connection import SourceConnection
+    from redelivery_spark.stream.trigger_size import AvailableNow
     from redelivery_spark.wal.lane import Lane
 
 __all__ = ["LaneReader"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from redelivery.clock import Clock
     from redelivery_spark.wal.lane import Segment, Vector
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["Lanes"]
+__all__ = ["Composed", "Lanes", "LeftLanes", "composed", "log_of", "offset_of", "vector_of"]
+
+
+# ---- Lanes -----------------------------------------------------------------------------------------------
 
 
 class Lanes:
@@ -117,3 +122,145 @@ class Lanes:
     def ahead(self) -> int:
         """Bytes of rows in the log that are not settled."""
         return sum(lane.ahead for lane in self._lanes.values())
+
+
+# ---- Left lanes ------------------------------------------------------------------------------------------
+# Lanes without a reader after a takeover: an older start that had more readers can still append to them.
+#
+# It does so until its readers see that the log belongs to another start. Only the runner checks these lanes.
+
+# Seconds between two checks, and seconds of all checks: an older reader checks each second whose the log is.
+EACH = 1.0
+LONGEST = 10.0
+
+
+class LeftLanes:
+    """Lanes of readers that this start does not have, checked in its first seconds."""
+
+    def __init__(self, lanes: Lanes, readers: int, clock: Clock) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        # Number of the last segment of each that was reported.
+        self._known = {number: lanes[number].last for number in range(readers + 1, LANES)}
+        now = clock.monotonic()
+        self._next, self._until = now + EACH, now + LONGEST
+        self._over = False
+
+    def look(self) -> set[tuple[int, str]]:
+        """Read what was appended; return its lanes and connections: those connections end with the older start."""
+        now = self._clock.monotonic()
+        if self._over or now < self._next:
+            return set()
+        self._next = now + EACH
+        # The last check is made after the end of this time, however long a batch takes.
+        self._over = now >= self._until
+        # Unused lanes are checked once: they are most, and each check is a request to the store.
+        found = set[tuple[int, str]]()
+        for number, known in self._known.items():
+            if self._over or self._lanes[number].last:
+                found |= {(number, each.connection) for each in self._lanes.look(number, known)}
+                self._known[number] = self._lanes[number].last
+        return found
+
+
+# ---- Offsets ---------------------------------------------------------------------------------------------
+# Offsets: the position of each lane. A batch is the range between two of them: its content never changes.
+
+LOG = "log"
+# Key of the first design's offsets: the number of a batch.
+OLD = "n"
+
+
+def offset_of(vector: Vector, log: str) -> dict[str, Any]:
+    """Return the offset that Spark stores: JSON, as `{"log": "…", "0": 3, "1": 42}`."""
+    return {LOG: log} | {str(lane): number for lane, number in sorted(vector.items()) if number}
+
+
+def vector_of(offset: Mapping[str, Any]) -> Vector:
+    """Return the position of each lane.
+
+    Raises:
+        ConfigurationError: The offset was written by a source of another kind.
+    """
+    if OLD in offset:
+        raise ConfigurationError(
+            "checkpointLocation: written by the first design of this source; drain its walDir with the version of "
+            "redelivery that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new "
+            "checkpoint",
+            option="checkpointLocation",
+        )
+    lanes = {name: number for name, number in offset.items() if name != LOG}
+    if not all(re.fullmatch(r"\d{1,2}", name) and type(number) is int for name, number in lanes.items()):
+        raise ConfigurationError(
+            "checkpointLocation: not written by this source; give the query its own checkpoint",
+            option="checkpointLocation",
+        )
+    return {int(name): number for name, number in lanes.items()}
+
+
+def log_of(offset: Mapping[str, Any]) -> str | None:
+    """Return the log to which an offset belongs; None: it is the offset before the first batch."""
+    found = offset.get(LOG)
+    return None if found is None else str(found)
+
+
+# ---- Batch composer --------------------------------------------------------------------------------------
+# Choice of the segments of each lane for the next batch. Pure.
+
+
+class Composed(NamedTuple):
+    """Batch: the position of each lane at its end, and its size. `complete`: nothing more fits, or may be added.
+
+    `alone`: its segment must be the only one of its batch.
+    """
+
+    end: Vector
+    rows: int
+    size: int
+    complete: bool = False
+    alone: bool = False
+
+
+def composed(
+    start: Vector,
+    waiting: Mapping[int, Sequence[Segment]],
+    most: int,
+    most_bytes: int,
+    *,
+    alone_first: bool,
+) -> Composed:
+    """Return the next batch: whole segments, up to the limits; the first segment is taken at any size.
+
+    Lanes take turns by their rows in the batch: none waits for another. A segment that must be alone is the only one of
+    its batch: at once if `alone_first`, else when no other lane has a segment.
+
+    Args:
+        start: Position of each lane at the start of the batch.
+        waiting: Segments of each lane after that position, in order.
+        most: Rows at most.
+        most_bytes: Bytes of segments at most.
+        alone_first: True if a segment that must be alone is next.
+    """
+    left = {lane: list(segments) for lane, segments in waiting.items() if segments}
+    suspect = next((segment for segment in left.get(REDELIVERIES, ()) if segment.rows), None)
+    if suspect is not None and suspect.alone and (alone_first or len(left) == 1):
+        end = {**start, REDELIVERIES: suspect.number}
+        return Composed(end, suspect.rows, suspect.size, complete=True, alone=True)
+    end, had = dict(start), dict.fromkeys(left, 0)
+    rows = size = 0
+    complete = False
+    while left:
+        lane = min(left, key=lambda each: (had[each], each))
+        segment = left[lane][0]
+        fits = not rows or (rows + segment.rows <= most and size + segment.size <= most_bytes)
+        if segment.alone or not fits:
+            complete = complete or not fits
+            del left[lane]
+            continue
+        end[lane] = segment.number
+        had[lane] += segment.rows
+        rows, size = rows + segment.rows, size + segment.size
+        del left[lane][0]
+        if not left[lane]:
+            del left[lane]
+    return Composed(end, rows, size, complete or rows >= most or size >= most_bytes)

@@ -15,11 +15,11 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from redelivery_spark.options.stream_options import SourceOptions, options_of
-from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.options.source_options import SourceOptions, options_of
 from redelivery_spark.stream.lane_reader import LaneReader
 from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
 from redelivery_spark.stream.source_connection import SourceConnection
+from redelivery_spark.stream.trigger_size import AvailableNow
 from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
 from redelivery_spark.wal.store import store_at
 from redelivery_spark.wal.wal_state import check_start

@@ -12,8 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.message_history import RETURN
-from redelivery_spark.stream.logged_delivery import restored
-from redelivery_spark.stream.stored_rows import rows_in
+from redelivery_spark.stream.engine_driver import restored
+from redelivery_spark.stream.journal import rows_in
 from redelivery_spark.wal.checked_file import FileMissing
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redelivery.core.dead_lettering.broker_marks import COPY_ID, never_copied
+from redelivery.core.dead_lettering.dead_letter_headers import COPY_ID, never_copied
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Poisoned
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.driver.port import ConsumerPort
     from redelivery.settings import Settings
-    from redelivery_spark.options.stream_options import SourceOptions
+    from redelivery_spark.options.source_options import SourceOptions
 
 __all__ = ["SourceConnection"]
 

@@ -6,18 +6,30 @@ import contextlib
 import errno
 import fcntl
 import os
+import socket
 import stat
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.wal.process_id import who
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-__all__ = ["Folder", "make_folder"]
+__all__ = ["Folder", "make_folder", "who"]
+
+
+# ---- Process id ------------------------------------------------------------------------------------------
+# Name of a process for others: in the lock file, and in errors.
+
+
+def who() -> str:
+    """Return a name for this process that says where to look for it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+# ---- Folder ----------------------------------------------------------------------------------------------
 
 _LOCK = "lock"
 _FILE, _FOLDER = 0o600, 0o700

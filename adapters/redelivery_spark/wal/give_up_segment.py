@@ -12,10 +12,16 @@ import time
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery_spark.wal.arrow_files import read_table, written
 from redelivery_spark.wal.checked_file import FileMissing, LogDamaged, publish_checked
 from redelivery_spark.wal.lane import LANES, REDELIVERIES
-from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
+from redelivery_spark.wal.segment_files import (
+    SegmentFacts,
+    folder_of,
+    read_table,
+    redelivered_table,
+    stored_table,
+    written,
+)
 from redelivery_spark.wal.store import store_at
 from redelivery_spark.wal.wal_state import States
 

@@ -13,9 +13,15 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from redelivery_spark.wal.arrow_files import number_of, read_table, written
 from redelivery_spark.wal.checked_file import FileMissing, publish_checked
-from redelivery_spark.wal.segment_schema import facts_of, folder_of, segment_name
+from redelivery_spark.wal.segment_files import (
+    facts_of,
+    folder_of,
+    number_of,
+    read_table,
+    segment_name,
+    written,
+)
 from redelivery_spark.wal.store import taken
 
 if TYPE_CHECKING:

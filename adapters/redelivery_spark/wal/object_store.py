@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.wal.process_id import who
+from redelivery_spark.wal.folder import who
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import TYPE_CHECKING
 
-__all__ = ["WIRE", "body_shown", "header_shown"]
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["WIRE", "body_shown", "header_shown", "values_of"]
+
+
+# ---- Wire log --------------------------------------------------------------------------------------------
 
 WIRE = logging.getLogger("redelivery.wire")
 if WIRE.level == logging.NOTSET:
@@ -37,3 +46,21 @@ def body_shown(body: bytes) -> str:
 
 def _plain(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+# ---- Wire values -----------------------------------------------------------------------------------------
+# Values of a wire description, from which an adapter restores deliveries.
+
+
+def values_of(wire: Mapping[str, str], *names: str) -> list[str]:
+    """Return the values of these names.
+
+    Raises:
+        ConfigurationError: one of them is missing.
+    """
+    missing = [name for name in names if name not in wire]
+    if missing:
+        raise ConfigurationError(
+            f"wire has no {', '.join(missing)}: give what `wire()` of this protocol's adapter returned"
+        )
+    return [wire[name] for name in names]

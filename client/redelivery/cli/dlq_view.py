@@ -14,16 +14,14 @@ import click
 
 from redelivery.cli.exit_codes import PARTLY, Failure
 from redelivery.cli.formatting import clean, duration, note, print_table, to_json
-from redelivery.dlq.export import row_of, written_value
-from redelivery.dlq.results import Redriven
-from redelivery.dlq.sent_lines import SUFFIX
+from redelivery.dlq.dead_letter import Redriven
+from redelivery.dlq.export import SUFFIX, row_of, written_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery.dlq.dead_letter import CauseGroup, CountedLetters, DeadLetter, Purged, Resent
     from redelivery.dlq.dead_letter_queue import DeadLetterQueue
-    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Resent
     from redelivery.errors import AdapterError
 
 __all__ = [

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 __all__ = [
     "FAILED",
     "HELD_UP",
@@ -14,7 +22,11 @@ __all__ = [
     "UNREACHABLE",
     "USAGE",
     "Failure",
+    "log_in_refused",
 ]
+
+
+# ---- Exit codes ------------------------------------------------------------------------------------------
 
 OK = 0
 FAILED = 1
@@ -41,3 +53,16 @@ class Failure(Exception):
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+# ---- Log in refused --------------------------------------------------------------------------------------
+# Exit code of a refused log-in, which is not that of a broker that is down.
+
+
+@contextmanager
+def log_in_refused() -> Generator[None]:
+    """Give a log-in that the broker refuses exit code 77: a supervisor need not try again."""
+    try:
+        yield
+    except AdapterError as error:
+        raise Failure(str(error), REFUSED) from None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redelivery.cli.credit_words import credit_words
+from redelivery.cli.formatting import credit_words
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE, Capabilities
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.policy.wildcards import is_pattern
 from redelivery.uri.java_options import COUNTERPARTS
 from redelivery.uri.option_table import JAVA_PORTS, SCHEMES
 

@@ -8,29 +8,52 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from redelivery.core.printable import printable as clean
+import redelivery
+from redelivery.cli.exit_codes import PARTLY, Failure
+from redelivery.core.credit import MOST_CREDIT, first_credit
+from redelivery.core.shown_values import printable as clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from rich.console import Console
 
+    from redelivery.core.destination import Destination
+    from redelivery.core.report import Report
+    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery.message import Message
+    from redelivery.settings import Settings
+
 __all__ = [
-    "body_fields",
+    "Printer",
+    "ProgressSteps",
     "clean",
     "console",
+    "counted",
+    "credit_words",
     "duration",
     "note",
     "print_table",
+    "progress",
+    "report_line",
     "sparkline",
     "speaks",
+    "stopping",
     "to_json",
 ]
+
+
+# ---- Formatting ------------------------------------------------------------------------------------------
 
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Columns without a terminal: in a pipe each row is one line.
@@ -143,3 +166,232 @@ def body_fields(body: bytes) -> dict[str, Any]:
         import base64  # noqa: PLC0415
 
         return {"body_base64": base64.b64encode(body).decode()}
+
+
+# ---- Printer ---------------------------------------------------------------------------------------------
+# Printer of messages on stdout: a growing table, or JSON.
+
+# Characters of a body where there is no terminal.
+PREVIEW = 60
+COLUMNS = f"{'TIME':<12}  {'DELIVERY':>8}  {'MESSAGE':<36}  BODY"
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """Return a message for JSON, without fields that it does not have."""
+    fields: dict[str, Any] = {
+        "message_id": message.message_id,
+        "destination": message.destination,
+        "delivery_count": message.delivery_count,
+        "redelivered": message.redelivered,
+        "timestamp": message.timestamp.isoformat() if message.timestamp else None,
+        "expiration": message.expiration.isoformat() if message.expiration else None,
+        "content_type": message.content_type,
+        "correlation_id": message.correlation_id,
+        "reply_to": message.reply_to,
+        "group": message.group,
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "headers": dict(message.headers),
+    }
+    return {k: v for k, v in fields.items() if v is not None} | body_fields(message.body)
+
+
+def report_line(report: Report) -> str:
+    """Return the report as text: counts that are not 0, and always `accepted`."""
+    counts = asdict(report)
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count or name == "accepted")
+
+
+class Printer:
+    """A handler that writes each message, flushed before it is accepted."""
+
+    def __init__(self, output: str, enough: Callable[[], None]) -> None:
+        """`enough` is called when the reader of stdout has gone."""
+        self._output = output
+        self._enough = enough
+        self._written = 0
+        self.closed = False
+
+    def __call__(self, message: Message) -> None:
+        """Write a message; release it if it cannot be written."""
+        try:
+            click.echo(self._text(message))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.closed = True
+            message.release()
+            self._enough()
+            return
+        self._written += 1
+
+    def _text(self, message: Message) -> str:
+        if self._output == "table":
+            row = self._row(message)
+            return row if self._written else f"{COLUMNS}\n{row}"
+        line = to_json(message_fields(message))
+        if self._output == "jsonl":
+            return line
+        return ('{"messages": [\n' if not self._written else ",\n") + line
+
+    @staticmethod
+    def _row(message: Message) -> str:
+        import shutil  # noqa: PLC0415
+
+        at = f"{message.timestamp.astimezone():%H:%M:%S.%f}"[:-3] if message.timestamp else "-"
+        head = f"{at:<12}  {message.delivery_count:>8}  {clean(message.message_id or '-'):<36}  "
+        room = PREVIEW
+        if sys.stdout.isatty():
+            room = max(10, shutil.get_terminal_size().columns - len(head))
+        text = clean(message.body[: room * 4].decode("utf-8", "replace"))
+        return head + (text if len(text) <= room else text[: room - 1] + "…")
+
+    def finish(self, report: Report) -> None:
+        """End the JSON, or write the report to stderr."""
+        if self._output == "json" and not self.closed:
+            start = '{"messages": [' if not self._written else ""
+            click.echo(f'{start}\n], "report": {to_json(asdict(report))}}}')
+        else:
+            note(f"report: {report_line(report)}")
+
+
+# ---- Progress --------------------------------------------------------------------------------------------
+# Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then.
+
+# Seconds between two lines where there is no terminal.
+EVERY = 10.0
+
+
+class ProgressSteps:
+    """Progress of one run. Call it with the number so far."""
+
+    def __init__(self, verb: str, *, live: bool) -> None:
+        self.verb = verb
+        self.live = live
+        """True if stderr is a terminal."""
+        self.done = 0
+        self._total: int | None = None
+        self._show: Callable[[int, int | None], None] | None = None
+        self._said = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """Report the number so far."""
+        self.done = done
+        if self._show is not None:
+            self._show(done, self._total)
+        elif not self.live and (now := time.monotonic()) - self._said >= EVERY:
+            self._said = now
+            of = "" if self._total is None else f" of {self._total}"
+            note(f"{done}{of} {self.verb} ...")
+
+    def expect(self, total: int) -> None:
+        """Set the total."""
+        self._total = total
+        if self._show is not None:
+            self._show(self.done, total)
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show a bar meanwhile, if stderr is a terminal."""
+        if not self.live:
+            yield
+            return
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        with Progress(*columns, console=console(err=True), redirect_stdout=False, transient=True) as bar:
+            task, began = bar.add_task(self.verb, total=None), time.monotonic()
+
+            def show(done: int, total: int | None) -> None:
+                took = time.monotonic() - began
+                text = f"{done} {self.verb}" if total is None else f"{done} of {total} {self.verb}"
+                if took >= 1 and done:
+                    text += f", {done / took:,.0f}/s"
+                    if total is not None:
+                        text += f", {duration(max(0, total - done) / done * took // 1 * 1000)} left"
+                bar.update(task, description=text, completed=cast("float", done), total=total)
+
+            self._show = show
+            try:
+                yield
+            finally:
+                self._show = None
+
+
+def progress(verb: str) -> ProgressSteps:
+    """Return a progress that is not shown yet."""
+    return ProgressSteps(verb, live=sys.stderr.isatty())
+
+
+class _EndedBySignal(KeyboardInterrupt):
+    """SIGTERM arrived: it ends the run as Ctrl-C does."""
+
+
+@contextmanager
+def _terminated() -> Generator[None]:
+    """Raise the first SIGTERM in the main thread; a second one has its usual effect."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        signal.signal(signal.SIGTERM, before)
+        raise _EndedBySignal
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def stopping(verb: str, *, whole: str | None = None) -> Generator[ProgressSteps]:
+    """Yield a progress. If a signal or an error ends the run after some were done, the failure says how many.
+
+    `whole`: File that is written whole or not: after an interruption nothing is done.
+    """
+    steps = progress(verb)
+    try:
+        with _terminated():
+            yield steps
+    except (redelivery.ConfigurationError, BrokenPipeError):
+        raise
+    except KeyboardInterrupt as error:
+        why = "terminated" if isinstance(error, _EndedBySignal) else "interrupted"
+        raise _broken_off(steps, why, whole) from None
+    except (redelivery.RedeliveryError, OSError) as error:
+        if not steps.done:
+            raise
+        raise _broken_off(steps, str(error), whole) from error
+
+
+def _broken_off(steps: ProgressSteps, why: str, whole: str | None) -> Failure:
+    if whole is not None:
+        return Failure(f"{whole} was not written, after {steps.done} dead letters: {why}")
+    if not steps.done:
+        return Failure(f"nothing {steps.verb}: {why}")
+    return Failure(f"{steps.done} {steps.verb}, then: {why}", PARTLY)
+
+
+def counted(letters: Iterable[DeadLetter], steps: ProgressSteps) -> Iterator[DeadLetter]:
+    """Yield dead letters, and report how many there were."""
+    for count, letter in enumerate(letters, 1):
+        steps(count)
+        yield letter
+
+
+# ---- Credit words ----------------------------------------------------------------------------------------
+# Credit of a consumer, in words.
+
+
+def credit_words(settings: Settings, destination: Destination | None) -> str:
+    """Return the credit of a plain consumer of a destination; None: of a queue."""
+    if destination is not None and destination.is_topic:
+        return f"{settings.topic_credit:,}"
+    if settings.credit is not None:
+        return f"{settings.credit:,}"
+    if destination is not None and destination.kind != "queue":
+        return f"{MOST_CREDIT:,}"
+    return f"auto, begins with {first_credit(1)} (one worker), at most {MOST_CREDIT:,}"

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import click
 
+from redelivery.cli.app import WrongValue
 from redelivery.cli.formatting import note
-from redelivery.cli.usage_errors import WrongValue
 from redelivery.errors import ConfigurationError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from redelivery.cli.systemd_notify import SystemdNotify
     from redelivery.events import Observer
-    from redelivery.health.probe_answers import HealthSource
+    from redelivery.health.probes import HealthSource
 
-__all__ = ["Supervision", "health_options"]
+__all__ = ["Supervision", "SystemdNotify", "health_options"]
+
+
+# ---- Health endpoint -------------------------------------------------------------------------------------
 
 # Seconds between two touches of the file: a probe that tolerates two late ones uses 15.
 TOUCH = 5.0
@@ -114,8 +118,6 @@ class Supervision(NamedTuple):
             if self.file is not None:
                 stack.enter_context(_repeated(HealthFile(connection, self.file).touch))
             if self.systemd:
-                from redelivery.cli.systemd_notify import SystemdNotify  # noqa: PLC0415 - for those who use it
-
                 stack.enter_context(_repeated(SystemdBeat(connection, SystemdNotify.from_environment()).beat))
             yield
 
@@ -198,3 +200,39 @@ def _repeated(beat: Callable[[], float | None]) -> Generator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+# ---- Systemd notify --------------------------------------------------------------------------------------
+# Notifications to systemd, as of sd_notify(3): datagrams to the socket of `NOTIFY_SOCKET`.
+
+
+class SystemdNotify:
+    """Sender of notifications; without a socket it sends none."""
+
+    def __init__(self, path: str, interval: float | None) -> None:
+        self._path = f"\0{path[1:]}" if path.startswith("@") else path
+        self.interval = interval
+        """Seconds between two beats for the watchdog: half of `WatchdogSec=`. None: there is no watchdog."""
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Return the sender of this process. It ignores a watchdog of another process."""
+        path, limit = os.environ.get("NOTIFY_SOCKET", ""), os.environ.get("WATCHDOG_USEC", "")
+        if not path:
+            logger.warning(
+                "--systemd: NOTIFY_SOCKET is not set; systemd is not notified (set Type=notify in the unit)"
+            )
+        mine = os.environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
+        return cls(path, int(limit) / 2e6 if path and mine and limit.isdecimal() and int(limit) else None)
+
+    def send(self, state: str) -> None:
+        """Send one state, such as `READY=1`. Failures are logged: the work goes on."""
+        if self._path:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                    # A reader that hangs must not stop the program.
+                    sender.settimeout(1.0)
+                    sender.connect(self._path)
+                    sender.sendall(state.encode())
+            except OSError as error:
+                logger.warning("--systemd: %s could not be sent: %s", state, error)

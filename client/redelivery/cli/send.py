@@ -10,11 +10,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 import redelivery
-from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
-from redelivery.cli.exit_codes import PARTLY, Failure
+from redelivery.cli.common_options import milliseconds, number, output_option, uri_and_rest, verbose_option
+from redelivery.cli.exit_codes import PARTLY, Failure, log_in_refused
 from redelivery.cli.formatting import clean, console, note, to_json
-from redelivery.cli.log_in_refused import log_in_refused
-from redelivery.cli.param_types import milliseconds, number
 from redelivery.driver.port import single
 
 if TYPE_CHECKING:

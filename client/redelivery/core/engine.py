@@ -11,6 +11,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, assert_never
 
+from redelivery.core.accepts_in_doubt import RecentAccepts
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.charge import charge
@@ -55,15 +56,10 @@ from redelivery.core.events import (
     Wanted,
 )  # fmt: skip
 from redelivery.core.message_history import ACCEPTED, DOUBLE, HANDLED, LOOK, RECALL, MessageHistory
-from redelivery.core.pending_confirms import PendingConfirms
-from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard
-from redelivery.core.policy.pre_dispatch import exceeded, seed
-from redelivery.core.recent_accepts import RecentAccepts
-from redelivery.core.released_here import ReleasedHere
+from redelivery.core.pending_confirms import PendingConfirms, SetAsides
+from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard, exceeded, seed
 from redelivery.core.report import Counters
-from redelivery.core.returns import Returns
-from redelivery.core.set_aside import SetAsides
-from redelivery.core.taken_back import Takeback
+from redelivery.core.returns import ReleasedHere, Returns, Takeback
 from redelivery.core.transitions import enter
 from redelivery.core.workload import Workload
 
@@ -74,12 +70,12 @@ if TYPE_CHECKING:
     from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.credit_pace import CreditPace
+    from redelivery.core.credit import CreditPace
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
+    from redelivery.core.dispatch_gate import Rate
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
-    from redelivery.core.rate import Rate
     from redelivery.core.report import Held
 
 __all__ = ["NOTHING", "Engine"]

@@ -13,9 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
-from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
 from redelivery.core.known_records import KnownRecords
-from redelivery.core.rescheduled import Rescheduled
 from redelivery.core.source_memory import SourceMemory
 from redelivery.core.transitions import enter
 
@@ -25,7 +23,176 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-__all__ = ["ACCEPTED", "DOUBLE", "HANDLED", "LOOK", "RECALL", "RETURN", "MessageHistory"]
+__all__ = [
+    "ACCEPTED",
+    "DOUBLE",
+    "HANDLED",
+    "LOOK",
+    "RECALL",
+    "RETURN",
+    "GivenBack",
+    "HeldAtLoss",
+    "MessageHistory",
+    "Rescheduled",
+]
+
+
+# ---- Held at loss ----------------------------------------------------------------------------------------
+# Deliveries that were unsettled when a connection was lost: they prove which messages were not accepted over it.
+#
+# The broker sends a message once over a connection, unless it was released. If it has sent two equal ones, and one
+# was accepted and the other was not, they are two messages, and neither may be taken for the other. The consumers
+# are notified of the loss one after the other, in any order.
+
+
+class HeldAtLoss:
+    """Unsettled deliveries by key, and by digest once that is needed. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._deliveries: dict[Hashable, list[Delivery]] = {}
+        self._digests: dict[Hashable, set[bytes]] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._deliveries
+
+    def add(self, delivery: Delivery) -> None:
+        """Add a delivery, until the next connection."""
+        self._deliveries.setdefault(delivery.key, []).append(delivery)
+
+    def digests(self, key: Hashable) -> Collection[bytes]:
+        """Return the digests of all deliveries with this key. May take long; each is computed once."""
+        known = self._digests.setdefault(key, set())
+        deliveries = self._deliveries.get(key, [])
+        known.update(delivery.digest() for delivery in deliveries)
+        deliveries.clear()
+        return known
+
+    def clear(self) -> None:
+        """Remove all: the broker redelivers them."""
+        self._deliveries.clear()
+        self._digests.clear()
+
+
+class GivenBack:
+    """Digests of deliveries released over each connection, by key, until another one is lost. Not thread-safe.
+
+    Above the limit every message accepted over that connection counts as released: it is handled again.
+    """
+
+    def __init__(self) -> None:
+        # By epoch; None: full.
+        self._digests: dict[int, dict[Hashable, set[bytes]] | None] = {}
+        self._many: dict[int, int] = {}
+
+    def add(self, key: Hashable, digest: bytes, epoch: int, limit: float) -> None:
+        """Add a digest."""
+        digests = self._digests.setdefault(epoch, {})
+        if digests is None or digest in digests.setdefault(key, set()):
+            return
+        digests[key].add(digest)
+        self._many[epoch] = self._many.get(epoch, 0) + 1
+        if self._many[epoch] > limit:
+            self._digests[epoch] = None
+
+    def digests(self, key: Hashable, epoch: int) -> Collection[bytes] | None:
+        """Return the digests with this key of one connection; None: full, any digest counts as released."""
+        digests = self._digests.get(epoch, {})
+        return None if digests is None else digests.get(key, ())
+
+    def lost(self, epoch: int) -> None:
+        """Remove the digests of the connections before this one, which is lost."""
+        for each in [each for each in self._digests if each < epoch]:
+            del self._digests[each]
+            self._many.pop(each, None)
+
+
+# ---- Rescheduled -----------------------------------------------------------------------------------------
+# Messages that the broker was asked to delay lately: if the connection is lost, it may not have read that.
+
+# Seconds after which a broker has read it; otherwise it misses its heart-beats.
+PATIENCE = 60.0
+
+
+class Rescheduled:
+    """Records by the proof of their messages, each with the time until which its settlement may be lost.
+
+    Shared by all consumers of a source: any of them may get the message next. `lock`: the one of their history.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self._lock = lock
+        # Oldest first; and by proof, because equal messages share one.
+        self._known: dict[Record, tuple[Hashable, Hashable, int, float]] = {}
+        self._equal: dict[Hashable, dict[Record, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, delivery: Delivery, record: Record, due: int, now: float) -> None:
+        """Remember a message that the broker is to delay; `due`: the due time noted on it."""
+        proof = delivery.proof
+        if proof is not None and record.digest is None:
+            record.digest, record.strong = delivery.digest(), delivery.strong
+        with self._lock:
+            while self._known and now >= self._known[oldest := next(iter(self._known))][3]:
+                self._drop(oldest)
+            if proof is not None:
+                self._drop(record)
+                self._known[record] = proof, delivery.key, due, now + PATIENCE
+                self._equal.setdefault(proof, {})[record] = None
+
+    def arrived(self, delivery: Delivery, due: int | None) -> Record | None:
+        """Note the arrival of a message with a noted due time, or without one.
+
+        The broker delayed it until that time; a later one than known here was noted by another consumer in between.
+        With an earlier one, or none, the broker had it back before it read that it was to wait: the record is
+        returned. A message that the broker sends for the first time is another one, even if equal in every byte.
+        """
+        if not self._known or (proof := delivery.proof) is None:
+            return None
+        with self._lock:
+            equal = self._equal.get(proof, {})
+            held = next((each for each in equal if due is not None and self._known[each][2] <= due), None)
+            if held is not None:
+                self._drop(held)
+                return None
+            found = next(iter(equal), None) if delivery.redelivered else None
+            if found is not None:
+                self._drop(found)
+            return found
+
+    def recalled(self, record: Record) -> Hashable | None:
+        """Remove a record, because the broker has not read its settlement; return its message's key, or None."""
+        with self._lock:
+            return self._drop(record)
+
+    def absorb(self, other: Rescheduled) -> None:
+        """Take over the records of consumers that have closed."""
+        with other._lock:
+            left = list(other._known.items())
+        with self._lock:
+            for record, (proof, key, due, until) in left:
+                self._known[record] = proof, key, due, until
+                self._equal.setdefault(proof, {})[record] = None
+
+    def lost(self, now: float) -> list[tuple[Hashable, Record]]:
+        """Remove and return the records that the broker may not have read: the connection is lost."""
+        with self._lock:
+            found = [(key, record) for record, (_, key, _, until) in self._known.items() if now < until]
+            self._known.clear()
+            self._equal.clear()
+        return found
+
+    def _drop(self, record: Record) -> Hashable | None:
+        proof, key, _, _ = self._known.pop(record, (None, None, 0, 0.0))
+        equal = self._equal.get(proof, {})
+        equal.pop(record, None)
+        if not equal:
+            self._equal.pop(proof, None)
+        return key
+
+
+# ---- Message history -------------------------------------------------------------------------------------
 
 # Number of messages remembered, in addition to the windows of the open consumers.
 RECALL = 8192

@@ -1,8 +1,10 @@
-"""Poison acknowledgements and delayed copies that the broker has not confirmed: retried until confirmed."""
+"""Poison acknowledgements and copies until the broker confirms them; back-off of their places; what is set aside."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import count
+from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.core.commands import (
@@ -12,15 +14,17 @@ from redelivery.core.commands import (
     Forward,
     Postponed,
     Refused,
+    Release,
     Reschedule,
     SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )
-from redelivery.core.copy_back_off import CopyBackOffs, Place, back_off
-from redelivery.core.delivery import EXPIRED, UNKNOWN
+from redelivery.core.delivery import EXPIRED, UNKNOWN, Record
+from redelivery.core.shown_values import move_command, printable_id
 from redelivery.core.transitions import enter
-from redelivery.errors import BrokerUnavailable, TransportError
+from redelivery.errors import AdapterError, BrokerUnavailable, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,14 +33,169 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.credit import CreditWindow
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
-    from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.delivery import Delivery
     from redelivery.core.events import Confirmed
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.report import Counters
-    from redelivery.core.set_aside import SetAsides
     from redelivery.errors import RedeliveryError
 
-__all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
+__all__ = ["ACKNOWLEDGED", "REMINDER", "STORED", "CopyBackOffs", "PendingConfirms", "SetAsides", "back_off"]
+
+
+# ---- Copy back off ---------------------------------------------------------------------------------------
+# Back-off of dead letters and delayed copies that the broker refuses, also over lost connections.
+#
+# Artemis closes a STOMP connection when it refuses a copy, and RabbitMQ when its queue is full. The broker
+# redelivers the poison message over the next connection; sent again at once, its copy would end each connection, and
+# no other message would be handled. For that reason a connection that was lost after a copy, with none confirmed,
+# delays the next copies to the same place: one place may be down (the queue of the dead letters, on a node of a
+# cluster) while another is well.
+
+Place = tuple[str, bool] | None
+"""Where copies go: a destination, and whether they are delayed there. None: the broker's own place of dead letters."""
+
+# Seconds between tries: doubled from the first to the last.
+FIRST, LAST = 1.0, 30.0
+# Lost connections in a row after which copies wait. The first may have been lost for any reason.
+LOSSES = 2
+# Seconds between reports of refusals: a full queue refuses each copy of each poison message.
+REPORT = 60.0
+
+
+def back_off(refusals: int) -> float:
+    """Return the seconds until the next try after this number of refusals in a row."""
+    return min(FIRST * 2.0 ** min(refusals - 1, 10), LAST)
+
+
+class CopyBackOffs:
+    """Refusals and losses of one consumer's copies, by place; kept over all its connections."""
+
+    def __init__(self) -> None:
+        self._places: dict[Place, CopyBackOff] = {}
+        # Place of each copy that has no answer.
+        self._unanswered: dict[Delivery, Place] = {}
+
+    def of(self, place: Place) -> CopyBackOff:
+        """Return those of one place."""
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = CopyBackOff()
+        return found
+
+    @property
+    def error(self) -> RedeliveryError | None:
+        """Why the last copy to a place is not confirmed; None: all places have confirmed theirs."""
+        return next((each.error for each in self._places.values() if each.error is not None), None)
+
+    def waits_until(self, place: Place, now: float) -> float | None:
+        """Return when a copy may be sent to a place; None: now.
+
+        A place that has refused the last one gets one copy at a time: each refusal may cost a connection.
+        """
+        state = self._places.get(place)
+        if state is None:
+            return None
+        until = state.waits_until(now)
+        if until is None and state.error is not None and place in self._unanswered.values():
+            return now + FIRST
+        return until
+
+    def sent(self, delivery: Delivery, place: Place) -> None:
+        """Note that a copy of this delivery, or its poison acknowledgement, is sent."""
+        self._unanswered[delivery] = place
+        self.of(place).sent()
+
+    def confirmed(self, delivery: Delivery) -> None:
+        """Note that the broker has confirmed a copy."""
+        # A place that takes copies needs no memory: there are as many as origins of redriven messages.
+        self._places.pop(self._unanswered.pop(delivery, None), None)
+
+    def refused(self, delivery: Delivery, error: RedeliveryError, now: float) -> CopyBackOff:
+        """Note that the broker has refused a copy; return the state of its place."""
+        state = self.of(self._unanswered.pop(delivery, None))
+        state.refused(error, now)
+        return state
+
+    def forget(self, delivery: Delivery) -> None:
+        """Forget a delivery that the broker has taken back."""
+        self._unanswered.pop(delivery, None)
+
+    def lost(self, now: float) -> list[tuple[Delivery, CopyBackOff]]:
+        """Note a lost connection; return one unanswered delivery for each place whose next copies wait."""
+        first: dict[Place, Delivery] = {}
+        for delivery, place in self._unanswered.items():
+            first.setdefault(place, delivery)
+        self._unanswered.clear()
+        waiting: list[tuple[Delivery, CopyBackOff]] = []
+        for place, state in self._places.items():
+            losses = state.lost(now)
+            if state.waits_until(now) is not None and place in first:
+                error = TransportError(f"{losses} connections in a row were lost before it was confirmed")
+                state.error = state.error or error
+                waiting.append((first[place], state))
+        return waiting
+
+    def closed(self) -> None:
+        """Note that the connection ends without being lost."""
+        self._unanswered.clear()
+        for state in self._places.values():
+            state.closed()
+
+
+class CopyBackOff:
+    """Refusals and losses of the copies to one place. Times are of any steady clock, in seconds."""
+
+    __slots__ = ("_losses", "_refusals", "_refused", "_reported", "_sent", "_until", "error")
+
+    def __init__(self) -> None:
+        # True if a copy was sent over this connection, and none was confirmed after it.
+        self._sent = self._refused = False
+        self._losses = self._refusals = 0
+        self._until = self._reported = -inf
+        # Why the last copy is not confirmed; None: the last answer was a confirmation.
+        self.error: RedeliveryError | None = None
+
+    def waits_until(self, now: float) -> float | None:
+        """Return when copies may be sent again; None: now."""
+        return self._until if now < self._until else None
+
+    def sent(self) -> None:
+        """Note that a copy is sent."""
+        self._sent = True
+
+    def refused(self, error: RedeliveryError, now: float) -> None:
+        """Note that the broker has refused one: if it closes the connection now, that is the reason."""
+        self._refused, self.error = True, error
+        # Many that were sent together are refused together: that is one try.
+        if now >= self._until:
+            self._refusals += 1
+            self._until = now + back_off(self._refusals)
+
+    def lost(self, now: float) -> int:
+        """Note a lost connection; return how many in a row were lost after a copy, 0 if copies need not wait."""
+        if not self._sent:
+            return 0
+        self._losses = max(self._losses + 1, LOSSES if self._refused else 1)
+        self._sent = self._refused = False
+        if self._losses < LOSSES:
+            return 0
+        self._until = now + back_off(self._losses - LOSSES + 1)
+        return self._losses
+
+    def closed(self) -> None:
+        """Note that the connection ends without being lost."""
+        self._sent = self._refused = False
+
+    def is_reported(self, now: float) -> bool:
+        """Return True if a refusal was reported a short time ago; otherwise note that one is reported now."""
+        if now < self._reported + REPORT:
+            return True
+        self._reported = now
+        return False
+
+
+# ---- Pending confirms ------------------------------------------------------------------------------------
+# Poison acknowledgements and delayed copies that the broker has not confirmed: retried until confirmed.
 
 # Seconds without a confirmation after which the log reports it.
 CONFIRM_TIMEOUT = 30.0
@@ -265,3 +424,158 @@ class PendingConfirms:
         enter(delivery, "settled")
         self.pending.discard(delivery)
         self._flow.settled += 1
+
+
+# ---- Set aside -------------------------------------------------------------------------------------------
+# Messages that are set aside: poison that cannot be dead-lettered, and messages that the broker cannot settle.
+#
+# They stay unacknowledged at the broker and are not dispatched. All other messages are handled.
+
+REMINDER = 3600.0
+"""Seconds after which the log reports a message again that is set aside."""
+
+
+class SetAsides:
+    """Messages that one consumer has set aside on its connection: at most `maximum`; one more stops the consumer.
+
+    A message is recognised by its record, as poison is: over any number of connections it is counted and reported once.
+    """
+
+    def __init__(
+        self, maximum: int, max_parked: int, history: MessageHistory, counts: Counters, flow: CreditWindow
+    ) -> None:
+        self._maximum = maximum
+        self._max_parked = max_parked
+        self._history = history
+        self._counts = counts
+        self._flow = flow
+        self._held: dict[Delivery, RedeliveryError] = {}
+        # Time, a number, True if the delivery is then released (otherwise: reported again), and the delivery.
+        self._alarms: list[tuple[float, int, bool, Delivery]] = []
+        self._numbers = count()
+        self._capabilities: Capabilities | None = None
+        self.sorts = False
+        """True if deliveries may arrive that cannot be settled."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def share(self, history: MessageHistory) -> None:
+        """Share the memory of all consumers of the source."""
+        self._history = history
+
+    def connected(self, capabilities: Capabilities) -> None:
+        """Note the capabilities of the broker."""
+        self._capabilities = capabilities
+        self.sorts = capabilities.unsettleable
+
+    @property
+    def most_parked(self) -> int:
+        """Number of messages that may also be parked, where all unsettled messages share one window.
+
+        A window that does not grow has a fixed size, and so has a limit of the broker.
+        """
+        able = self._capabilities
+        if not self._held or able is None:
+            return self._max_parked
+        shared = able.max_unacknowledged is not None or not (able.flow or able.grows)
+        return max(1, self._max_parked - len(self._held)) if shared else self._max_parked
+
+    def sorted_out(
+        self, deliveries: Sequence[Delivery], epoch: int, age: float
+    ) -> tuple[Sequence[Delivery], Sequence[tuple[SetAside, Record]]]:
+        """Return the deliveries that can be settled; and commands, with records, that set the others aside.
+
+        `epoch`, `age`: of the connection; the age as in `MessageHistory.known`.
+        """
+        able = self._capabilities
+        found = [delivery for delivery in deliveries if delivery.settleable or delivery.epoch != epoch]
+        if able is None or len(found) == len(deliveries):
+            return deliveries, ()
+        others = [each for each in deliveries if not each.settleable and each.epoch == epoch]
+        self._flow.arrived += len(others)
+        return found, [(_unsettleable(each, able.broker), self._recalled(each, age)) for each in others]
+
+    def _recalled(self, delivery: Delivery, age: float) -> Record:
+        record = self._history.known(delivery, age)
+        if record is not None and record.copy is delivery:
+            # A handler has the message from a lost connection. This delivery cannot be accepted for it.
+            self._history.let_wait(record)
+            record = None
+        delivery.record = record or Record()
+        return delivery.record
+
+    def take(self, command: SetAside, record: Record, now: float) -> Sequence[Command]:
+        """Set a delivery aside; above the maximum return `Stop` instead."""
+        delivery, held = command.delivery, len(self._held)
+        if held >= self._maximum:
+            many = f"; {held} others are set aside already (redelivery.maximumSetAside)" if held else ""
+            return (Stop(AdapterError(f"{command.error}{many}")),)
+        enter(delivery, "aside")
+        self._held[delivery] = command.error
+        self._flow.set_aside(1)
+        again = record.aside is not None
+        if record.aside is None:
+            self._counts.set_aside += 1
+            record.aside = now + REMINDER
+        self._alarm(record.aside, delivery)
+        able = self._capabilities
+        if able is not None and able.release and able.most_delay is not None:
+            # Otherwise the broker would close the connection over it, or the channel with all its unsettled messages.
+            self._alarm(now + max(0.0, able.most_delay - record.held), delivery, release=True)
+        return (SetAside(delivery, command.error, again),)
+
+    def tick(self, now: float) -> list[Command]:
+        """Return the due commands: reminders for the log, and releases of messages that must not stay any longer."""
+        commands: list[Command] = []
+        while self._alarms and self._alarms[0][0] <= now:
+            at, _, release, delivery = heappop(self._alarms)
+            error, record = self._held.get(delivery), delivery.record
+            if error is None or record is None:
+                continue
+            if not release:
+                record.aside = max(at, now - REMINDER) + REMINDER
+                self._alarm(record.aside, delivery)
+                commands.append(StillAside(delivery, error))
+                continue
+            # The broker redelivers it at once, as another delivery, and it is set aside again by its record.
+            del self._held[delivery]
+            self._flow.set_aside(-1)
+            self._history.gave_back(delivery, record)
+            enter(delivery, "settled")
+            commands.append(Release((delivery,)))
+        return commands
+
+    def next_alarm(self) -> float | None:
+        """Return when `tick` is due; None: no alarm is set."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Remove a delivery that the broker has taken back; return True if it was set aside."""
+        if self._held.pop(delivery, None) is None:
+            return False
+        self._flow.set_aside(-1)
+        return True
+
+    def lost(self) -> list[Delivery]:
+        """Remove and return all deliveries: the connection is gone."""
+        held = list(self._held)
+        self._held.clear()
+        self._alarms.clear()
+        return held
+
+    def _alarm(self, at: float, delivery: Delivery, *, release: bool = False) -> None:
+        heappush(self._alarms, (at, next(self._numbers), release, delivery))
+
+
+def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
+    """Return the command for a delivery that the broker cannot settle."""
+    named = printable_id(delivery.message_id)
+    return SetAside(
+        delivery,
+        AdapterError(
+            f"{broker} cannot settle a message from {delivery.destination} over this protocol, because its producer "
+            f"gave it an id ({named}). It stays on the broker, unacknowledged: consume this destination over AMQP, "
+            f"or move the message: {move_command(delivery.destination, delivery.message_id)}"
+        ),
+    )

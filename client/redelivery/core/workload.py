@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Cause, Delivery, Record
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
-    from redelivery.core.pending_confirms import PendingConfirms
-    from redelivery.core.released_here import ReleasedHere
-    from redelivery.core.set_aside import SetAsides
+    from redelivery.core.pending_confirms import PendingConfirms, SetAsides
+    from redelivery.core.returns import ReleasedHere
     from redelivery.errors import RedeliveryError
 
 __all__ = ["Workload"]

@@ -12,17 +12,12 @@ from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_plac
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
-from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.core.policy.wildcards import is_pattern
 from redelivery.dlq import export
-from redelivery.dlq.dead_letter_places import DeadLetterPlaces
-from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.dlq.ledger_causes import LedgerCauses
-from redelivery.dlq.queue_browser import IDLE, QueueBrowser
-from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
-from redelivery.dlq.resend_run import ResendPlan, resend
-from redelivery.dlq.results import (
+from redelivery.dlq.dead_letter import (
     CauseGroup,
     CountedLetters,
+    LedgerCauses,
     Purged,
     Redriven,
     Resent,
@@ -30,6 +25,10 @@ from redelivery.dlq.results import (
     summarise,
     together,
 )
+from redelivery.dlq.dead_letter_places import DeadLetterPlaces
+from redelivery.dlq.dlq_connection import IDLE, DeadLetterConnection, QueueBrowser
+from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
+from redelivery.dlq.resend_run import ResendPlan, resend
 from redelivery.dlq.second_letters import SecondLetters
 from redelivery.dlq.selection import EVERYTHING, Filters, Selection
 from redelivery.driver.port import single
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.clock import Clock
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
     from redelivery.core.delivery import Delivery
-    from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.ledger_causes import CauseOf
+    from redelivery.dlq.dead_letter import CauseOf, DeadLetter
     from redelivery.ledger import Ledger
 
     Progress = Callable[[int], None]

@@ -8,31 +8,153 @@ from typing import TYPE_CHECKING, Self
 
 from redelivery.core.capabilities import cannot_browse, cannot_spare
 from redelivery.core.dead_lettering.redrive import Redrive
-from redelivery.core.queue_wildcards import names_queues, refuse_wildcard
-from redelivery.dlq.dead_letter_places import dead_letter_places
-from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
-from redelivery.dlq.matching_queues import queues_matching
-from redelivery.dlq.own_dead_letter_queues import own_dead_letter_queues
-from redelivery.dlq.reached_queues import ReachedQueues
-from redelivery.driver.port import ConnectionPort, single
+from redelivery.core.delivery import Cause
+from redelivery.core.destination import Destination
+from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
+from redelivery.core.policy.wildcards import is_pattern, names_queues, refuse_wildcard
+from redelivery.dlq.dead_letter import DeadLetter, read_letter
+from redelivery.dlq.dead_letter_places import (
+    ReachedQueues,
+    dead_letter_places,
+    own_dead_letter_queues,
+    queues_matching,
+)
+from redelivery.driver.port import ConnectionPort, ConsumerHooks, single
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from types import TracebackType
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
-    from redelivery.dlq.dead_letter_places import DeadLetterPlaces
-    from redelivery.dlq.reached_queues import Reached
-    from redelivery.driver.port import PendingSend
+    from redelivery.dlq.dead_letter import LedgerCauses
+    from redelivery.dlq.dead_letter_places import DeadLetterPlaces, Reached
+    from redelivery.dlq.selection import Selection
+    from redelivery.driver.port import ConsumerPort, PendingSend
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
-__all__ = ["DeadLetterConnection"]
+__all__ = ["IDLE", "DeadLetterConnection", "DeadLetterConsumer", "QueueBrowser"]
+
+
+# ---- Dlq consumer ----------------------------------------------------------------------------------------
+# Consumer of dead letters: each is kept until the end, redriven, or purged.
+
+# Dead letters kept at once, at most: RabbitMQ's prefetch ends at 65,535.
+HELD = 60_000
+# Bytes of their bodies, about; the broker has them in its memory as well.
+HELD_BYTES = 256 * 1024 * 1024
+# Dead letters kept at first where a window is given once, because all of it is sent at once; then so many times more.
+FIRST, WIDER = 1000, 8
+# Seconds. Longer than any run: kept dead letters are released at its end.
+LONG = 7 * 86400.0
+_KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
+
+
+class DeadLetterConsumer:
+    """Takes dead letters one by one. `most`: number it can keep."""
+
+    def __init__(self, redrive: Redrive, most: int = HELD) -> None:
+        self.redrive = redrive
+        self.most = most
+        self.held = 0
+        self.held_bytes = 0
+        self.confirmed: Callable[[Delivery], None] | None = None
+        """Callback for each message whose copy the broker has confirmed; runs on the adapter's thread."""
+        self._consumer: ConsumerPort | None = None
+
+    def hooks(self, *, keeps_history: bool) -> ConsumerHooks:
+        """Return the hooks in which it differs from an application's consumer.
+
+        Expired dead letters are read as well. History is neither taken over from other runs nor left to them. The
+        report has the number of redriven messages; the log has no line for each.
+        """
+        return ConsumerHooks(
+            shares_history=False,
+            keeps_history=keeps_history,
+            logs_results=False,
+            expires=False,
+            confirmed=self.answered,
+        )
+
+    def started(self, consumer: ConsumerPort) -> None:
+        """Use the consumer that was started with these hooks."""
+        self._consumer = consumer
+
+    @property
+    def port(self) -> ConsumerPort:
+        """Port of the consumer."""
+        assert self._consumer is not None, "started"
+        return self._consumer
+
+    def answered(self, event: Confirmed) -> None:
+        """Handle the broker's answer to a copy."""
+        if event.error is not None:
+            self.redrive.refusal = event.error
+        elif self.confirmed is not None:
+            self.confirmed(event.delivery)
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """Capabilities of the broker for the queue."""
+        return self.port.engine.capabilities
+
+    @property
+    def release_limit(self) -> int | None:
+        """Releases after which the broker drops a message of the queue; None: no limit."""
+        able = self.capabilities
+        return None if able is None else able.release_limit
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of copies that the broker has not confirmed."""
+        return self.port.engine.load.unconfirmed
+
+    def take(self, timeout: float) -> Delivery | None:
+        """Return the next dead letter; None after `timeout` seconds. Raises what stopped the consumer."""
+        return self.port.take(None, timeout)
+
+    def keep(self, delivery: Delivery) -> None:
+        """Keep it until the consumer closes, which releases it."""
+        self.held += 1
+        self.held_bytes += len(delivery.body)
+        self.port.settle(delivery, Deferred(delivery, LONG, _KEEP))
+
+    @property
+    def full(self) -> str | None:
+        """Reason why it can keep no more; None: it can."""
+        if self.held < self.most and self.held_bytes < HELD_BYTES:
+            return None
+        return f"{self.held} dead letters ({self.held_bytes / 1024**2:.1f} MiB) that stay are kept in memory"
+
+    def wider(self) -> int:
+        """Return how many the next consumer can keep: more, if this one was full and they were not too large."""
+        if self.held < self.most:
+            return self.most
+        return min(HELD, self.most * WIDER, HELD_BYTES // max(1, self.held_bytes // self.held))
+
+    def send_on(self, deliveries: Sequence[Delivery], *, together: bool) -> list[Delivery]:
+        """Send copies of them to their destinations, `together` in one transaction; a retry sends each by itself.
+
+        Return them without those whose connection was lost before: the broker redelivers these.
+        """
+        self.port.settle_many([Poisoned(delivery, _SEND) for delivery in deliveries], together=together)
+        return [delivery for delivery in deliveries if delivery.outcome != "stale"]
+
+    def drop(self, delivery: Delivery) -> bool:
+        """Accept it. False if the connection was lost before: the broker redelivers it."""
+        return self.port.settle(delivery, Discarded(delivery, _DROP)) != "stale"
+
+    def wait_below(self, pending: int) -> None:
+        """Wait until fewer than so many copies are unconfirmed. Raises what ended the consumer."""
+        self.port.wait_unconfirmed(pending)
+
+
+# ---- Dlq connection --------------------------------------------------------------------------------------
 
 # Brokers of which each node of a cluster, or network, has queues of its own.
 APART = ("artemis", "activemq")
@@ -245,3 +367,90 @@ class DeadLetterConnection:
         with self._port.consume(plan, taker.hooks(keeps_history=recalls)) as consumer:
             taker.started(consumer)
             yield taker
+
+
+# ---- Queue browser ---------------------------------------------------------------------------------------
+# Reader of the messages on a queue, which stay there: for `list`, `summary`, `export`, and Spark's browse.
+
+IDLE = 2.0
+"""Seconds without a message after which a queue counts as empty, where the broker does not report its end."""
+
+
+class QueueBrowser:
+    """Shows the messages of a queue, which stay there.
+
+    With `take` it receives and releases them, until no message has arrived for `idle` seconds.
+    """
+
+    def __init__(
+        self,
+        connection: DeadLetterConnection,
+        queue: str | None,
+        causes: LedgerCauses,
+        *,
+        take: bool = False,
+        idle: float = IDLE,
+    ) -> None:
+        self._connection = connection
+        self._given = None if queue is None else str(single(queue))
+        self._causes = causes
+        self._take = take
+        self._idle = idle
+        self._limit: str | None = None
+
+    @property
+    def queue(self) -> str:
+        """Queue, qualified; where none was given, the dead-letter queue of the URI or the broker's own."""
+        own = self._given or self._connection.settings.dead_letters.default.destination
+        return own or self._connection.capabilities.dead_letter_destination
+
+    @property
+    def takes_nothing(self) -> bool:
+        """True if the broker shows messages without giving them. Only when connected."""
+        return self._connection.capabilities.browse and not self._take
+
+    @property
+    def limit(self) -> str | None:
+        """Reason why the last look may not have shown everything; None: it has."""
+        return self._limit
+
+    def look(self, selection: Selection, *, take: bool = False) -> Generator[tuple[Delivery, DeadLetter]]:
+        """Yield the messages that match, in the broker's order. `take`: receive them where they cannot be shown.
+
+        Raises:
+            ConfigurationError: The broker cannot show a queue without taking from it, and `take` was not given.
+            AdapterError: The broker refuses the queue.
+            TransportError: The connection was lost.
+        """
+        connection, queue, now = self._connection, self.queue, self._connection.clock.time()
+        self._limit, count = None, 0
+        if selection.nothing:
+            return
+        self._causes.refresh()
+        takes_nothing = self.takes_nothing
+        takes = self._take or (take and not takes_nothing)
+        shown = connection.taken(queue, self._idle) if takes else connection.shown(queue)
+        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last one counts
+            letter = self.read(delivery)
+            if selection.matches(letter, now):
+                yield delivery, letter
+        self._note_limit(count, takes_nothing=takes_nothing)
+
+    def read(self, delivery: Delivery) -> DeadLetter:
+        """Return a message as a dead letter, with cause and origin as far as they are known."""
+        vouched = self._connection.settings.empty_body == "forward"
+        # Of a pattern the message's own queue.
+        queue = delivery.destination if is_pattern(Destination.parse(self.queue)) else self.queue
+        return read_letter(delivery, queue, self._causes, empty_is_whole=vouched)
+
+    def _note_limit(self, count: int, *, takes_nothing: bool) -> None:
+        able = self._connection.capabilities
+        if not takes_nothing and self._connection.full is not None:
+            self._limit = f"{self._connection.full}, which is the limit: there may be more of them"
+            return
+        most = able.browse_limit if takes_nothing else able.max_unacknowledged
+        if most is not None and count >= most:
+            self._limit = (
+                f"{able.broker} shows no more than {most} dead letters at a time: there may be more; redrive or purge "
+                "these, and it shows the next"
+            )

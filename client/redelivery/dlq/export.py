@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import json
 import math
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
+from redelivery.core.dead_lettering.dead_letter_headers import time_in
+from redelivery.core.option_values import shown
+from redelivery.dlq.dead_letter import UNKNOWN, DeadLetter
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from datetime import datetime
 
-    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery.core.delivery import BodyKind
 
-__all__ = ["FORMATS", "check", "published", "row_of", "write", "written_value"]
+__all__ = [
+    "FORMATS",
+    "SUFFIX",
+    "ExportedLine",
+    "LineError",
+    "SentLines",
+    "check",
+    "exported",
+    "lines_of",
+    "published",
+    "row_of",
+    "write",
+    "written_value",
+]
+
+
+# ---- Export ----------------------------------------------------------------------------------------------
 
 FORMATS = ("jsonl", "parquet")
 _NEW = (
@@ -231,3 +254,214 @@ def _text(value: object) -> str:
         value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(written_value(value))
     )
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+# ---- Exported --------------------------------------------------------------------------------------------
+# Lines of an export read back as dead letters. The file is not trusted: anyone may have edited it.
+
+LONGEST = 512 * 1024 * 1024
+"""Bytes of a line: more than the largest message that a connection takes by default, in base64."""
+_KINDS = frozenset({"text", "bytes", "partial", "unknown", "unknown-bytes"})
+
+
+class LineError(ValueError):
+    """A line is no dead letter that can be sent; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLine:
+    """One line of a file. `number`: counted from 1. `whole`: False if it is longer than is read."""
+
+    number: int
+    raw: bytes
+    whole: bool = True
+
+
+def lines_of(file: IO[bytes]) -> Iterator[ExportedLine]:
+    """Yield the lines of a file that are not blank; of a line that is too long only the beginning."""
+    number, raw = 0, b""
+    while raw := file.readline(LONGEST):
+        number += 1
+        whole = raw.endswith(b"\n") or len(raw) < LONGEST
+        if raw.strip():
+            yield ExportedLine(number, raw.rstrip(b"\r\n"), whole)
+        while not raw.endswith(b"\n") and len(raw) == LONGEST:
+            raw = file.readline(LONGEST)
+
+
+def exported(line: ExportedLine) -> DeadLetter:
+    """Return the dead letter of a line. Raises LineError."""
+    if not line.whole:
+        raise LineError(f"it is longer than {LONGEST:,} bytes")
+    try:
+        row = json.loads(line.raw)
+    # Bytes that are no UTF-8, a number of thousands of digits, or nested too deep.
+    except (ValueError, RecursionError):
+        raise LineError("it is no JSON; dlq export writes one object in each line") from None
+    if not isinstance(row, dict):
+        raise LineError("it is no JSON object; dlq export writes one in each line")
+    return _letter(cast("Mapping[str, Any]", row))
+
+
+def _letter(row: Mapping[str, Any]) -> DeadLetter:
+    body, kind = _body(row)
+    headers = _of(row, "headers", dict, {})
+    return DeadLetter(
+        message_id=_of(row, "message_id", str),
+        original_id=_of(row, "original_id", str),
+        queue=_of(row, "queue", str, ""),
+        original_destination=_of(row, "original_destination", str),
+        cause=_of(row, "cause", str, UNKNOWN),
+        first_failure=_time(row, "first_failure"),
+        died_at=_time(row, "died_at"),
+        redelivery_count=_of(row, "redelivery_count", int),
+        redrives=_of(row, "redrives", int, 0),
+        whole=_of(row, "whole", bool, True),  # noqa: FBT003 - the value of a row without the field
+        headers=cast("Mapping[str, Any]", headers),
+        body=body,
+        content_type=_of(row, "content_type", str),
+        correlation_id=_of(row, "correlation_id", str),
+        message_type=_of(row, "type", str),
+        priority=_of(row, "priority", int, 4),
+        persistent=_of(row, "persistent", bool, True),  # noqa: FBT003 - as above
+        body_kind=kind,
+        reply_to=_of(row, "reply_to", str),
+        group=_of(row, "group", str),
+        lossy=_of(row, "lossy", str, ""),
+    )
+
+
+def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyKind]:
+    """Return the body and its type; an export of an earlier version has no type."""
+    text, encoded = _of(row, "body", str), _of(row, "body_base64", str)
+    if (text is None) == (encoded is None):
+        raise LineError("it must have one of body and body_base64")
+    kind = _of(row, "body_kind", str, "bytes" if text is None else "text")
+    if kind not in _KINDS:
+        raise LineError(f"body_kind must be text or bytes, not {shown(kind)}")
+    try:
+        body = base64.b64decode(encoded, validate=True) if encoded is not None else str(text).encode()
+    except UnicodeEncodeError:
+        raise LineError("body has a lone surrogate, which is no text; write body_base64") from None
+    except ValueError:
+        raise LineError("body_base64 is no base64") from None
+    return body, cast("BodyKind", kind)
+
+
+def _of(row: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    """Return a field; `default` if it is missing or null. Raises LineError for another type."""
+    value = row.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise LineError(f"{name} must be {_NAMES[kind]}, not {shown(value)}")
+    return value
+
+
+_NAMES: Mapping[type, str] = {str: "text", int: "a whole number", bool: "true or false", dict: "an object"}
+
+
+def _time(row: Mapping[str, Any], name: str) -> datetime | None:
+    if _of(row, name, str) is None:
+        return None
+    if (at := time_in(row, name)) is None:
+        raise LineError(f"{name} must be an ISO 8601 time, not {shown(row[name])}")
+    return at
+
+
+# ---- Sent lines ------------------------------------------------------------------------------------------
+# File of progress beside an export: the lines that a broker has confirmed, so that a second run leaves them out.
+#
+# It exists from the first confirmed line until no line is left. A line is known by a digest of its text and its
+# destination, not by its number: lines may be corrected, added and removed between two runs.
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+SUFFIX = ".sent"
+# Bytes of a digest: two lines never have the same.
+DIGEST = 16
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class SentLines:
+    """The lines of one export that were sent, by this run or an earlier one. Use it as a context manager."""
+
+    def __init__(self, export: str | os.PathLike[str] | None, *, reads_only: bool = False) -> None:
+        """Do nothing yet.
+
+        `export`: name of the export; None: it has none, and nothing is written down. `reads_only`: nothing is written.
+        """
+        self._reads_only = reads_only
+        self._path = None if export is None else Path(f"{os.fspath(export)}{SUFFIX}")
+        self._file: int | None = None
+        self._known: Counter[bytes] = Counter()
+        self._left = True
+
+    def __enter__(self) -> Self:
+        """Read what earlier runs have sent. Raises OSError, with the file's name."""
+        if self._path is None or (self._reads_only and not self._path.exists()):
+            return self
+        try:
+            self._file = os.open(self._path, _OPEN, 0o600)
+            self._check(self._file)
+        except OSError as error:
+            self.__exit__()
+            raise OSError(
+                error.errno, f"no progress can be kept: {error.strerror}", str(self._path)
+            ) from None
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            lines = file.readlines()
+        self._known.update(line[:-1] for line in lines if len(line) == 2 * DIGEST + 1)
+        if lines and not lines[-1].endswith(b"\n") and not self._reads_only:
+            # A kill has cut it off: its message is sent once more, and the next line must not be joined to it.
+            os.ftruncate(self._file, sum(map(len, lines[:-1])))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file if no line is left, or none was sent."""
+        if self._file is None:
+            return
+        done = not self._left or not os.fstat(self._file).st_size
+        if self._path is not None and done and not self._reads_only:
+            with suppress(OSError):
+                self._path.unlink()
+        os.close(self._file)
+        self._file = None
+
+    def take(self, line: ExportedLine, destination: str) -> bool:
+        """Return True if the line was sent before; of two equal lines each counts once."""
+        digest = _digest(line, destination)
+        if not self._known[digest]:
+            return False
+        self._known[digest] -= 1
+        return True
+
+    def add(self, line: ExportedLine, destination: str) -> None:
+        """Write down that the line was sent. Raises OSError."""
+        if self._file is not None:
+            # One write: after a kill the line is there or not.
+            os.write(self._file, _digest(line, destination) + b"\n")
+
+    def finish(self) -> None:
+        """Note that no line is left: the next run begins anew."""
+        self._left = False
+
+    def _check(self, file: int) -> None:
+        """Raise OSError if the file is another user's, who could have a line left out, or if another run uses it."""
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+            raise PermissionError(errno.EACCES, "it is another user's, or no file")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another run is sending this export") from None
+
+
+def _digest(line: ExportedLine, destination: str) -> bytes:
+    text = b"\0".join((destination.encode(), line.raw))
+    return hashlib.blake2b(text, digest_size=DIGEST).hexdigest().encode()

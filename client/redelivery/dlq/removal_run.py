@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
-from redelivery.core.dead_lettering.origin import overruled
+from redelivery.core.dead_lettering.dead_letter_headers import overruled
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN, Redrive
-from redelivery.dlq.reached_queues import Reached
-from redelivery.dlq.results import Purged, Redriven
+from redelivery.dlq.dead_letter import Purged, Redriven
+from redelivery.dlq.dead_letter_places import Reached
 from redelivery.dlq.second_letters import SecondLetters
 from redelivery.errors import AdapterError, ConfigurationError
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.dlq_connection import DeadLetterConnection
-    from redelivery.dlq.dlq_consumer import DeadLetterConsumer
+    from redelivery.dlq.dlq_connection import DeadLetterConnection, DeadLetterConsumer
     from redelivery.dlq.selection import Selection
 
 __all__ = ["RemovalPlan", "RemovalRun"]

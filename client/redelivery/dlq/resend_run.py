@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from redelivery.clock import pass_time
-from redelivery.core.dead_lettering.broker_marks import never_copied
-from redelivery.core.dead_lettering.origin import readable_origin
+from redelivery.core.dead_lettering.dead_letter_headers import never_copied, readable_origin
 from redelivery.core.dead_lettering.redrive import sent_back
-from redelivery.dlq.exported import LineError, exported, lines_of
-from redelivery.dlq.results import LineProblem, Resent
-from redelivery.dlq.sent_lines import SentLines
+from redelivery.dlq.dead_letter import LineProblem, Resent
+from redelivery.dlq.export import LineError, SentLines, exported, lines_of
 from redelivery.driver.port import checked_headers, outgoing
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.dlq_connection import DeadLetterConnection
-    from redelivery.dlq.exported import ExportedLine
+    from redelivery.dlq.export import ExportedLine
     from redelivery.dlq.selection import Selection
     from redelivery.driver.port import PendingSend
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
 
 from redelivery.classifier import checked_errors
-from redelivery.core.async_callable import is_async_callable
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import dead_letter_place
+from redelivery.core.application_functions import is_async_callable
+from redelivery.core.breaker import Breaker
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, dead_letter_place
 from redelivery.core.destination import Destination
-from redelivery.core.option_values import seconds
-from redelivery.core.policy.classic_wildcards import check_wildcards
+from redelivery.core.dispatch_gate import Rate
+from redelivery.core.option_values import refuse, seconds, shown
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-from redelivery.driver.gate_arguments import checked_breaker, checked_rate
+from redelivery.core.policy.wildcards import check_wildcards
 from redelivery.driver.observers import checked_observers
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.dead_letter_options import check_subscribers
+from redelivery.uri.options_reader import check_subscribers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
     from redelivery.classifier import Classifier
     from redelivery.clock import Clock
-    from redelivery.core.breaker import Breaker
     from redelivery.core.dispatch_order import Ordering
-    from redelivery.core.rate import Rate
     from redelivery.events import Death, Event, Observer, Retry
     from redelivery.ledger import Ledger
     from redelivery.message import Message
@@ -45,11 +44,80 @@ __all__ = [
     "checked_listener",
     "checked_on_stopped",
     "checked_policies",
+    "checked_rate",
     "checked_send_timeout",
+    "connection_breaker",
     "known",
     "patience",
+    "session_breaker",
+    "shows",
     "single",
 ]
+
+
+# ---- Gate arguments --------------------------------------------------------------------------------------
+# Checks of the arguments `breaker=` and `rate=`, which limit dispatching; before any I/O.
+
+
+class HasMode(Protocol):
+    """Interface of a session that has a mode."""
+
+    @property
+    def mode(self) -> str:
+        """Acknowledgement mode of the session."""
+        ...
+
+
+def checked_rate(rate: object, option: str) -> Rate | None:
+    """Return a rate limit, given as a `Rate` or as messages a second. Raises ConfigurationError."""
+    if rate is None or isinstance(rate, Rate):
+        return rate
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf:
+        raise refuse(option, rate, "a redelivery.Rate, or a number of messages a second of more than 0")
+    return Rate(rate)
+
+
+def checked_breaker(options: Mapping[str, object], otherwise: Breaker | None) -> Breaker | None:
+    """Return the breaker of `breaker=`; `otherwise` if it is not given. Raises ConfigurationError."""
+    given = options.get("breaker", otherwise)
+    if given is not None and not isinstance(given, Breaker):
+        hint = "; did you mean redelivery.Breaker()?" if given is Breaker else ""
+        raise ConfigurationError(
+            f"breaker= must be a redelivery.Breaker, or None for no breaker, not {shown(given)}{hint}",
+            option="breaker",
+        )
+    return given
+
+
+def connection_breaker(options: Mapping[str, object], settings: Settings) -> Breaker | None:
+    """Return the breaker of a connection: that of `breaker=`, or of the URI. Raises ConfigurationError."""
+    if "breaker" in options and settings.has_breaker:
+        raise ConfigurationError(
+            "breaker= and redelivery.breaker options in the URI: give one of them", option="breaker"
+        )
+    return checked_breaker(options, settings.breaker)
+
+
+def session_breaker(
+    options: Mapping[str, object], session: HasMode | None, otherwise: Breaker | None
+) -> Breaker | None:
+    """Return the breaker of a consumer: None in a session in which failures are not charged one by one.
+
+    Raises:
+        ConfigurationError: `breaker=` cannot work in this session, or is not a `Breaker`.
+    """
+    mode = None if session is None else session.mode
+    if mode not in ("client", "transacted"):
+        return checked_breaker(options, otherwise)
+    if options.get("breaker") is not None:
+        raise ConfigurationError(
+            f"breaker=: in a session of mode {mode!r} the application settles by itself; use mode='individual'",
+            option="breaker",
+        )
+    return None
+
+
+# ---- Arguments -------------------------------------------------------------------------------------------
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -353,3 +421,31 @@ def _check_workers(workers: object, ordering: Ordering) -> None:
             "ordering='per_group' or 'non_blocking'",
             option="workers",
         )
+
+
+# ---- Shown arguments -------------------------------------------------------------------------------------
+# Signatures for `help` and `inspect.signature` with the keyword arguments of a TypedDict.
+
+
+def shows(kind: type) -> Callable[[Function], Function]:
+    """Return a decorator: `help` shows the keyword arguments of a TypedDict instead of `**options`.
+
+    Their default is None, except for `breaker`: there None means no breaker.
+    """
+
+    def decorate(function: Function) -> Function:
+        plain = inspect.signature(function)
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=Breaker() if name == "breaker" else None,
+                annotation=getattr(annotation, "__forward_arg__", annotation),
+            )
+            for name, annotation in kind.__annotations__.items()
+        ]
+        first = [p for p in plain.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        cast("Any", function).__signature__ = plain.replace(parameters=[*first, *named])
+        return function
+
+    return decorate

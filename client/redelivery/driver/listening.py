@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+from redelivery.driver.connection.connection_end import RunnerT
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.driver.arguments import ListenOptions
+    from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
+    from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
 
-__all__ = ["Listening"]
+__all__ = ["HandlerRegistration", "Listening", "RunnerT"]
+
+
+# ---- Listening -------------------------------------------------------------------------------------------
 
 Handler = TypeVar("Handler", bound="Callable[[Message], Any]")
 
@@ -96,3 +104,24 @@ def _refuse_handler(destination: object) -> None:
             f'listen needs a destination: write @connection.listen("orders") above {name}',
             option="destination",
         )
+
+
+# ---- Handler registration --------------------------------------------------------------------------------
+# A handler that `listen` has registered, before and after its start.
+
+
+@dataclass(slots=True)
+class HandlerRegistration(Generic[RunnerT]):
+    """A handler that is registered; once it is started, its dispatcher and the threads or tasks that run it."""
+
+    destination: str
+    handler: Callable[[Message], Any]
+    workers: int
+    options: ConsumerOptions
+    deadline: HandlerDeadline | None = None
+    session_state: SessionState | None = None
+    """State of the session that the listener belongs to; None: of no session."""
+    ended: bool = False
+    """True if its session was closed."""
+    dispatcher: Dispatcher | None = None
+    runners: list[RunnerT] = field(default_factory=list[RunnerT])

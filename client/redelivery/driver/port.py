@@ -12,11 +12,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from redelivery.adapter import Restore
+from redelivery.adapter import Restore, Restoring
 from redelivery.core.commands import Subscribe
-from redelivery.core.queue_wildcards import refuse_wildcard
+from redelivery.core.head_columns import ColumnReading
+from redelivery.core.policy.wildcards import refuse_wildcard
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
@@ -24,41 +25,42 @@ from redelivery.driver.arguments import (
     check_handler,
     known,
     single,
-)  # fmt: skip
+)
 from redelivery.driver.connection.browser import Browser
-from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
-from redelivery.driver.connection.connection_parts import connection_parts, not_open
-from redelivery.driver.connection.plain_passwords import is_loopback
+from redelivery.driver.connection.connection_base import connection_parts, not_open
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT, is_loopback
 from redelivery.driver.connection.queue_look import capabilities_of
-from redelivery.driver.connection.send_request import (
+from redelivery.driver.connection.sends import (
     SendOptions,
     checked_headers,
     connection_limit,
     outgoing,
     send_limit,
-)  # fmt: skip
+)
 from redelivery.driver.consumer.bulk_intake import BulkIntake
+from redelivery.driver.consumer.consumer_events import result_log
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
 from redelivery.driver.consumer.plan import dead_letters_of, planned
 from redelivery.driver.consumer.port_dispatcher import PortDispatcher
-from redelivery.driver.consumer.result_log import result_log
-from redelivery.driver.consumer_port import ConsumerPort
-from redelivery.driver.restoring import column_reader, restorer, wire_of
-from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.driver.waiting import await_confirmed, await_connected, await_subscription
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 from redelivery.log import brief
+from redelivery.registry import adapter_for
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
+    from redelivery.adapter import Adapter
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
-    from redelivery.core.delivery import Delivery
+    from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.engine import Engine
+    from redelivery.core.events import Event
+    from redelivery.core.head_columns import ReadColumns
     from redelivery.core.outgoing import Outgoing
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
@@ -69,7 +71,6 @@ __all__ = [
     "ConnectionPort",
     "ConsumerHooks",
     "ConsumerOptions",
-    "ConsumerPlan",
     "ConsumerPort",
     "ListenOptions",
     "PendingSend",
@@ -87,6 +88,130 @@ __all__ = [
     "result_log",
     "single",
 ]
+
+
+# ---- Consumer port ---------------------------------------------------------------------------------------
+# Interface of a port's consumer for its owner.
+
+
+class ConsumerPort(Protocol):
+    """A consumer that a port has started; `PortDispatcher` implements it."""
+
+    error: RedeliveryError | None
+    """Error that stopped the consumer, or None."""
+
+    @property
+    def engine(self) -> Engine:
+        """Engine of the consumer; read it only."""
+        ...
+
+    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+        """Return the next delivery; None after `timeout` seconds, or at the end. Raises the consumer's error."""
+        ...
+
+    def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
+        """Return all ready deliveries within limits, after waiting up to `timeout` seconds for the first one."""
+        ...
+
+    def settle(self, delivery: Delivery, event: Event) -> Outcome:
+        """Feed the result of a dispatch, and return its outcome. Raises AlreadySettled."""
+        ...
+
+    def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
+        """Feed results and write their settlements at once; `together`: send dead-letter copies in one transaction."""
+
+    def wait_unconfirmed(self, below: int) -> None:
+        """Wait until fewer than `below` poison acknowledgements are unconfirmed. Raises the consumer's error."""
+
+    def accept_bulk(self, deliveries: Sequence[Delivery], *, more: int = 0) -> None:
+        """Accept deliveries that the consumer's `BulkIntake` has returned, and grant the credit that they used up.
+
+        All in one write. Deliveries of a lost connection, and those that were accepted before, are left out. `more`:
+        messages of additional credit, if any credit is granted; below 0: less credit.
+        """
+
+    def wire(self) -> Mapping[str, str]:
+        """Return how the deliveries of the current connection are read, for `restorer`.
+
+        Call it after `BulkIntake.take`. If `BulkIntake.epoch` is then still that of the deliveries, the result is for
+        them. It does not change when the connection is lost.
+
+        Returns:
+            Names and values for JSON, with the key "scheme"; without secrets.
+
+        Raises:
+            ConfigurationError: The adapter cannot restore deliveries.
+            TransportError: Not connected yet.
+        """
+        ...
+
+
+# ---- Restoring -------------------------------------------------------------------------------------------
+# Restoring of deliveries from stored bytes, by the adapter that received them, without a connection.
+
+SCHEME = "scheme"
+"""Key of a wire whose value names the adapter."""
+
+
+def wire_of(adapter: Adapter, scheme: str, destination: str) -> dict[str, str]:
+    """Return how the deliveries of a subscription on the open connection are read.
+
+    Raises:
+        ConfigurationError: The adapter cannot restore deliveries.
+        TransportError: There is no connection.
+    """
+    found = _restoring(adapter, scheme).wire(destination)
+    if found is None:
+        raise TransportError(f"not connected: how {destination} is read is not known yet")
+    return {SCHEME: scheme, **found}
+
+
+def restorer(wire: Mapping[str, str]) -> Restore:
+    """Return a function that makes deliveries from the result of `Delivery.stored`. No I/O, no connection.
+
+    The function takes the head, the body (None: it is in the head) and the time of the arrival in seconds since the
+    Unix epoch. A restored delivery has all properties of the original, but `epoch` 0 and `consumer` 0: it cannot be
+    settled at a broker.
+
+    Args:
+        wire: The result of `ConsumerPort.wire`.
+
+    Raises:
+        ConfigurationError: The scheme's package is missing, or the wire is not of its adapter.
+    """
+    scheme = _scheme(wire)
+    return _restoring(adapter_for(scheme), scheme).restorer(wire)
+
+
+def column_reader(wire: Mapping[str, str]) -> ReadColumns | None:
+    """Return a function that reads the heads of many deliveries at once; None: the adapter has none. No I/O.
+
+    Args:
+        wire: The result of `ConsumerPort.wire`.
+
+    Raises:
+        ConfigurationError: The scheme's package is missing, or the wire is not of its adapter.
+    """
+    adapter = adapter_for(_scheme(wire))
+    return adapter.column_reader(wire) if isinstance(adapter, ColumnReading) else None
+
+
+def _scheme(wire: Mapping[str, str]) -> str:
+    scheme = wire.get(SCHEME)
+    if scheme is None:
+        raise ConfigurationError(f"a wire without {SCHEME!r}: it was not made by ConsumerPort.wire()")
+    return scheme
+
+
+def _restoring(adapter: Adapter, scheme: str) -> Restoring:
+    if not isinstance(adapter, Restoring):
+        raise ConfigurationError(
+            f"the adapter for {scheme}:// cannot restore deliveries: it has no wire() and restorer()"
+        )
+    return adapter
+
+
+# ---- Port ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

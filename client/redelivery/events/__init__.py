@@ -10,28 +10,32 @@ are not frozen, because freezing costs 0.4 µs for each message.
 
 from __future__ import annotations
 
-from redelivery.events.event import ConsumerEvent, Event, MessageEvent
-from redelivery.events.observed_connection import ObservedConnection
-from redelivery.events.observer import (
-    Observer,
-)
-from redelivery.events.of_connection import (
+from redelivery.events.event import (
+    BreakerChanged,
     Connected,
     ConnectionLost,
-    DrainBegun,
-    Drained,
-    GivenUp,
-    ManyDropped,
-    Sent,
-    Unaccounted,
-)
-from redelivery.events.of_consumer import (
-    BreakerChanged,
+    ConsumerEvent,
     ConsumerRefused,
     ConsumerStarted,
     ConsumerStopped,
     CreditSpent,
+    DeadLettered,
+    DeadLetterFailed,
+    DeadLettering,
+    Death,
+    Deduplicated,
+    DrainBegun,
+    Drained,
+    Dropped,
+    Event,
+    Finished,
+    GivenUp,
+    HandlerOverdue,
+    ManyDropped,
     ManyLosses,
+    MessageEvent,
+    NextStep,
+    Parked,
     ParkingFull,
     Paused,
     PolicyFault,
@@ -40,27 +44,20 @@ from redelivery.events.of_consumer import (
     Received,
     ResultStale,
     Resumed,
+    Retry,
+    Sent,
+    SetAside,
+    Started,
     TakenBack,
+    Unaccounted,
+    Unanswered,
+    Verdict,
     WorkerEnded,
 )
-from redelivery.events.of_handling import (
-    Finished,
-    NextStep,
-    Started,
-    Verdict,
+from redelivery.events.observer import (
+    ObservedConnection,
+    Observer,
 )
-from redelivery.events.of_message import (
-    DeadLettered,
-    DeadLetterFailed,
-    DeadLettering,
-    Deduplicated,
-    Dropped,
-    HandlerOverdue,
-    Parked,
-    SetAside,
-    Unanswered,
-)
-from redelivery.events.retry_and_death import Death, Retry
 
 __all__ = [
     "BreakerChanged",

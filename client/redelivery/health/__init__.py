@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.health.snapshot import ConnectionHealth, ConsumerHealth, ConsumerState, Health, ReadyWhen
 
 if TYPE_CHECKING:
-    from redelivery.health.probe_app import asgi
-    from redelivery.health.probe_server import HealthServer, serve
+    from redelivery.health.probes import HealthServer, asgi, serve
 
 __all__ = [
     "ConnectionHealth",
@@ -29,7 +28,7 @@ __all__ = [
     "serve",
 ]
 
-_HOMES = {"HealthServer": "probe_server", "asgi": "probe_app", "serve": "probe_server"}
+_HOMES = {"HealthServer": "probes", "asgi": "probes", "serve": "probes"}
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,7 @@ def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
             policies, dead_letters = read_brokerj(decoded(data, file), notes)
         case "toml":
             _expect("TOML", kind, file)
-            from redelivery.importers.toml_reader import read_toml  # noqa: PLC0415
+            from redelivery.importers.toml_policies import read_toml  # noqa: PLC0415
 
             is_kind = "TOML"
             policies, dead_letters = read_toml(decoded(data, file), file)
@@ -67,7 +67,7 @@ def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
     """
     import logging  # noqa: PLC0415
 
-    from redelivery.uri.joining import option_text  # noqa: PLC0415
+    from redelivery.uri.syntax import option_text  # noqa: PLC0415
 
     imported = read(path, kind)
     log = logging.getLogger("redelivery")
@@ -89,7 +89,7 @@ def _read_xml(
 ) -> tuple[Kind, RedeliveryPolicyMap, dict[str, str], ClientSettings]:
     from redelivery.importers.activemq_xml import is_classic, read_classic  # noqa: PLC0415
     from redelivery.importers.artemis_xml import is_artemis, read_artemis  # noqa: PLC0415
-    from redelivery.importers.xml_positions import parse_xml  # noqa: PLC0415
+    from redelivery.importers.file_syntax import parse_xml  # noqa: PLC0415
 
     root = parse_xml(data, notes.file)
     if is_artemis(root):

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
-from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.wildcards import AddressMatch, ArtemisWildcards
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.importers.dead_letter_uri import Strategy, mapped
+from redelivery.importers.file_syntax import settled
 from redelivery.importers.imported import Value
-from redelivery.importers.overlaps import MOST, with_overlaps
-from redelivery.importers.setting_values import settled
-from redelivery.importers.uri_writer import classic_entries
+from redelivery.importers.uri_writer import MOST, classic_entries, with_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from redelivery.importers.file_syntax import Element
     from redelivery.importers.imported import Notes
-    from redelivery.importers.xml_positions import Element
 
 __all__ = ["is_artemis", "read_artemis"]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import overlap
+from redelivery.core.policy.wildcards import overlap
 from redelivery.errors import ConfigurationError
 from redelivery.importers.imported import Value
-from redelivery.uri.dead_letter_options import of_a_pattern
-from redelivery.uri.joining import shortest, with_options
 from redelivery.uri.option_table import DEAD_LETTER_MAP_PREFIX, OPTIONS
+from redelivery.uri.options_reader import of_a_pattern
 from redelivery.uri.sorted_options import near_option
+from redelivery.uri.syntax import shortest, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 __all__ = ["ClientSettings", "Imported", "Kind", "Note", "Notes", "Prefetch", "Value", "at_line"]
@@ -94,8 +94,8 @@ class Imported:
 
         Options of a connection as a whole, such as `redelivery.fallbackToDeadLetter`, are in `dead_letters` only.
         """
-        from redelivery.uri.joining import with_options  # noqa: PLC0415
         from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - the only reader of these options
+        from redelivery.uri.syntax import with_options  # noqa: PLC0415
 
         settings = parse_uri(with_options("memory://file", self.dead_letters))
         return settings.dead_letters if settings.has_dead_letters else None

@@ -5,27 +5,69 @@ A URI has the Java client's policy, with Classic's wildcards.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from redelivery.core.destination import Destination
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
-from redelivery.core.policy.artemis_wildcards import AddressMatch
-from redelivery.core.policy.delay_list import DelayListPolicy
 from redelivery.core.policy.policy_guard import elapsed_of
-from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.importers.overlaps import with_overlaps
-from redelivery.importers.toml_writer import ELAPSED
-from redelivery.uri.joining import option_text, shortest
+from redelivery.core.policy.redelivery_policy import DelayListPolicy, RedeliveryPolicy
+from redelivery.core.policy.wildcards import ARTEMIS, AddressMatch, ArtemisWildcards
+from redelivery.importers.toml_policies import ELAPSED
 from redelivery.uri.option_table import MAP_PREFIX, OUR_MAP_PREFIX, OUR_POLICY, POLICY
+from redelivery.uri.syntax import option_text, shortest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from redelivery.core.policy.artemis_wildcards import ArtemisWildcards
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["UriOptions", "classic_entries", "to_uri_options"]
+__all__ = ["MOST", "UriOptions", "classic_entries", "to_uri_options", "with_overlaps"]
+
+
+# ---- Overlaps --------------------------------------------------------------------------------------------
+# Overlaps of address-setting matches, as matches of their own.
+#
+# Artemis merges all settings that cover an address. A policy map takes one whole entry. For two matches that
+# overlap (`a.*` and `*.b`) an entry is made for what both cover (`a.b`), with the merged settings.
+
+MOST = 1000
+"""Most matches with wildcards, overlaps included.
+
+Some hundred matches may overlap in more ways than can be listed.
+"""
+
+
+def with_overlaps(
+    matches: list[str], wildcards: ArtemisWildcards = ARTEMIS
+) -> tuple[list[AddressMatch], bool]:
+    """Return the matches and all their overlaps, general ones first; and True if these are all.
+
+    A match without wildcards has no overlap but itself.
+    """
+    found = {text: AddressMatch(text, wildcards=wildcards) for text in matches}
+    newest = [match for match in found.values() if match.wildcard]
+    known = list(newest)
+    while newest and len(known) <= MOST:
+        made: dict[str, AddressMatch] = {}
+        pairs = combinations(known, 2) if newest == known else ((old, new) for new in newest for old in known)
+        for one, other in pairs:
+            both = one.overlap(other)
+            if both is not None and both.text not in found:
+                found[both.text] = made[both.text] = both
+            if len(found) > len(matches) + MOST:
+                return _general_first(found), False
+        newest = [match for match in made.values() if match.wildcard]
+        known += newest
+    return _general_first(found), not newest
+
+
+def _general_first(found: dict[str, AddressMatch]) -> list[AddressMatch]:
+    return sorted(found.values(), key=lambda match: (len(match.words), -match.tail, match.rank))
+
+
+# ---- Uri writer ------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

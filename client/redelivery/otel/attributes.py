@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from redelivery.core.destination import KINDS, Destination
-from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.core.policy.wildcards import is_pattern
 
 if TYPE_CHECKING:
     from redelivery.events import DeadLettered, Finished

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from redelivery import registry
-from redelivery.core.credit_pace import MOST_CREDIT
+from redelivery.core.credit import MOST_CREDIT
 from redelivery.errors import ConfigurationError
 from redelivery.settings import Endpoint, Secret, Settings
-from redelivery.uri.breaker_options import breaker
-from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
-from redelivery.uri.mistakes import Mistakes
+from redelivery.uri.java_uris import Rewritten, rewritten
 from redelivery.uri.option_table import JAVA_PORTS, OPTIONS
 from redelivery.uri.options_reader import (
+    OUTCOME,
+    Mistakes,
     OptionsReader,
+    breaker,
+    dead_letters,
     failover,
+    given_policies,
     ledger,
     of_rabbitmq,
     ordering,
@@ -22,15 +25,13 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
-from redelivery.uri.policy_options import given_policies
-from redelivery.uri.rewriting import Rewritten, rewritten
 from redelivery.uri.sorted_options import family_of, java_only, sorted_out
 from redelivery.uri.syntax import redact_uri, split_uri
 
 if TYPE_CHECKING:
-    from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-    from redelivery.core.queue_wildcards import Wildcards
-    from redelivery.uri.rewriting import Protocol
+    from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
+    from redelivery.core.policy.wildcards import Wildcards
+    from redelivery.uri.java_uris import Protocol
     from redelivery.uri.sorted_options import SortedOptions
     from redelivery.uri.syntax import UriParts
 

@@ -6,9 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.destination import Destination
-from redelivery.core.policy.classic_wildcards import check_wildcards
+from redelivery.core.policy.wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.dead_letter_options import OUTCOME, mapped_strategy_option
 from redelivery.uri.java_options import (
     ARTEMIS_NAMES,
     COUNTERPARTS,
@@ -26,8 +25,8 @@ from redelivery.uri.option_table import (
     SCHEMES,
     map_prefix_of,
 )
-from redelivery.uri.policy_options import mapped_option
-from redelivery.uri.repeatable import (
+from redelivery.uri.options_reader import OUTCOME, mapped_option, mapped_strategy_option
+from redelivery.uri.syntax import (
     java_name_repeats,
     may_stand_for,
     name_repeats,
@@ -38,7 +37,7 @@ from redelivery.uri.repeatable import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery.uri.mistakes import Mistakes
+    from redelivery.uri.options_reader import Mistakes
     from redelivery.uri.syntax import UriParts
 
 __all__ = ["SortedOptions", "canonical", "family_of", "java_only", "near_option", "sorted_out"]

@@ -7,15 +7,28 @@ No error of this module repeats a part of the URI that could belong to a passwor
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
-from redelivery.errors import ConfigurationError
+from redelivery.core.destination import Destination
+from redelivery.errors import ConfigurationError, near_miss
 from redelivery.registry import schemes
-from redelivery.uri.java_options import is_artemis, is_java_only, is_qpid_only
+from redelivery.uri.java_options import (
+    DESTINATION_OPTIONS,
+    JAVA_NAMES,
+    JAVA_PREFIXES,
+    QPID_NAMES,
+    is_artemis,
+    is_java_only,
+    is_qpid_only,
+)
 from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import (
+    DEAD_LETTER_MAP_PREFIX,
     JAVA_PORTS,
+    MAP_PREFIX,
     OPTIONS,
+    OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
     SCHEMES,
@@ -23,9 +36,123 @@ from redelivery.uri.option_table import (
     STRATEGY_NAMES,
     map_prefix_of,
 )
-from redelivery.uri.repeatable import java_name_repeats, shown_value
 
-__all__ = ["PLAIN", "Address", "UriParts", "redact_uri", "shown_address", "split_uri"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "PLAIN",
+    "Address",
+    "UriParts",
+    "java_name_repeats",
+    "may_stand_for",
+    "name_repeats",
+    "option_text",
+    "redact_uri",
+    "shortest",
+    "shown_address",
+    "shown_value",
+    "split_uri",
+    "value_to_show",
+    "with_options",
+]
+
+
+# ---- Repeatable ------------------------------------------------------------------------------------------
+# Rules for the parts of a connection URI that an error may repeat: those that cannot be a misplaced credential.
+#
+# A password is often pasted behind the wrong option's `=`, or a `&` in it cuts it in two, and its second half reads
+# as an option's name. Errors go to logs and tickets.
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
+_LIST_OF_NUMBERS = re.compile(r"[0-9.,_ -]{1,500}|")
+_NOT_A_NUMBER = ("nan", "inf", "infinity")
+_WORD = re.compile(r"[A-Za-z]{1,20}(?:[_-][A-Za-z]{1,20}){0,3}")
+# Words that people write for true and false, or for no value.
+_WORDS = ("true", "false", "yes", "no", "on", "off", "none", "null", "never", "auto", "default")
+_NAME = re.compile(r"[A-Za-z]{1,40}(?:[._-][A-Za-z]{1,40}){0,8}")
+_QUIET_NAME = re.compile(r"(?:jms|redelivery|failover)\.[A-Za-z.]{1,60}")
+# Options whose errors explain the text itself.
+_EXPLAINED = frozenset({
+    "redelivery.discard", "redelivery.queuePrefix", "redelivery.queueSuffix", "redelivery.topicPrefix",
+    "redelivery.topicSuffix",
+})  # fmt: skip
+_ARGUMENTS = re.compile(r"x-[a-z:,-][a-z0-9:,-]{0,200}")
+_LETTERS = re.compile(r"[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
+_SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
+# Names that people write for the options of the credentials; a password is not cut into one of them.
+_CREDENTIALS = ("userName", "username", "jms.user")
+_TELLING_NAME = re.compile(rf"{_SECRET_NAME.pattern}|key|auth", re.IGNORECASE)
+_PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
+
+
+class Masked(str):
+    """Value that errors must not repeat: it can be a secret, or a part of one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show three stars, as errors do."""
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        """Show three stars in a formatted text, too."""
+        return "***"
+
+
+def value_to_show(name: str, value: str, *, quiet: bool) -> str:
+    """Return the value of an option, `Masked` where it could be a credential. `quiet`: the URI can hold one anywhere.
+
+    Errors repeat numbers, and words near one that the option takes. They repeat another text where the option takes
+    such texts.
+    """
+    for prefix, plain in ((MAP_PREFIX, POLICY), (OUR_MAP_PREFIX, OUR_POLICY)):
+        if name.startswith(prefix):
+            name = plain + name.rpartition(".")[2]
+    if name.startswith(DEAD_LETTER_MAP_PREFIX):
+        name = STRATEGY_NAMES.get(name.rpartition(".")[2], name)
+    option = OPTIONS.get(name)
+    if _NUMBER.fullmatch(value) or value.lower().lstrip("+-") in _NOT_A_NUMBER:
+        return value
+    if option is not None and option.kind == "list of milliseconds" and _LIST_OF_NUMBERS.fullmatch(value):
+        return value
+    taken = (*_WORDS, *option.choices) if option is not None else _WORDS
+    if _WORD.fullmatch(value) and near_miss(value, taken):
+        return value
+    open_to_see = option is not None and (option.kind == "destination" or name in _EXPLAINED)
+    open_to_see = open_to_see or (name == "redelivery.ledger" and _PLACE.fullmatch(value) is not None)
+    open_to_see = open_to_see or (name.endswith("Arguments") and _ARGUMENTS.fullmatch(value) is not None)
+    return value if open_to_see and not quiet else Masked(value)
+
+
+def name_repeats(name: str, *, quiet: bool) -> bool:
+    """True if an error may repeat a text in the place of an option's name."""
+    return (_QUIET_NAME if quiet else _NAME).fullmatch(name) is not None
+
+
+def java_name_repeats(name: str) -> bool:
+    """True if an error may repeat the name of an option of the Java client: it is known, or begins like one."""
+    if name.removeprefix("jms.") in JAVA_NAMES or name in _CREDENTIALS:
+        return True
+    if name in DESTINATION_OPTIONS or name in QPID_NAMES:
+        return True
+    # Behind `socket.` and the like any name is one.
+    return (name.startswith(JAVA_PREFIXES) or is_qpid_only(name)) and _LETTERS.fullmatch(name) is not None
+
+
+def may_stand_for(name: str, option: str) -> bool:
+    """True if the value of an unknown option can be shown as that of a known one: no secret gets an open name."""
+    words = {word.lower() for word in _TELLING_NAME.findall(name)}
+    return OPTIONS[option].kind == "secret" or words <= {w.lower() for w in _TELLING_NAME.findall(option)}
+
+
+def shown_value(name: str, value: str, *, quiet: bool) -> str:
+    """Return the value of an option of the Java client, or `***` where it could be a secret."""
+    masked = isinstance(value_to_show(name, value, quiet=quiet), Masked)
+    return "***" if masked or _SECRET_NAME.search(name) else value
+
+
+# ---- Syntax ----------------------------------------------------------------------------------------------
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
 _HOST = re.compile(
@@ -293,3 +420,35 @@ def _shown_option(name: str, value: str, *, failover: bool, quiet: bool) -> str:
     open_to_see = mapped or (option is not None and option.kind != "secret")
     plain = PLAIN.fullmatch(value) or _NUMBERS.fullmatch(value)
     return f"{name}={value}" if open_to_see and plain else f"{name}=***"
+
+
+# ---- Joining ---------------------------------------------------------------------------------------------
+# Writer of a connection URI's options, with `?`, `&` and escapes.
+
+# These need no escape in our URIs.
+_PLAIN = "/:*>,-_.~"
+
+
+def option_text(options: Mapping[str, str]) -> str:
+    """Return options as text for behind the `?` of a connection URI."""
+    return "&".join(
+        f"{quote(name, safe=_PLAIN)}={quote(value, safe=_PLAIN)}" for name, value in options.items()
+    )
+
+
+def shortest(pattern: str) -> str:
+    """Return a qualified pattern as briefly as `Destination.parse` reads it: a queue needs no `queue://`."""
+    parsed = Destination.parse(pattern)
+    return parsed.name if Destination.parse(parsed.name) == parsed else pattern
+
+
+def with_options(uri: str, options: Mapping[str, str]) -> str:
+    """Return a connection URI with more options."""
+    if not options:
+        return uri
+    # The ? behind a failover list: its members can have options of their own.
+    head, question, query = uri.rpartition("?")
+    if not question or ")" in query:
+        return f"{uri}?{option_text(options)}"
+    query = query.rstrip("&")
+    return f"{head}?{query}{'&' if query else ''}{option_text(options)}"

@@ -80,7 +80,7 @@ def _read(found: Any) -> None:
 def _check(data: bytes) -> None:
     """Read a message, make its copy for each broker, and read that."""
     from redelivery.core.commands import Forward, Subscribe  # noqa: PLC0415 - without proton there is no adapter
-    from redelivery.core.dead_lettering.origin import readable_origin  # noqa: PLC0415
+    from redelivery.core.dead_lettering.dead_letter_headers import readable_origin  # noqa: PLC0415
     from redelivery.core.dead_lettering.routing import copy_of, told_of  # noqa: PLC0415
     from redelivery.core.delivery import Cause, Record  # noqa: PLC0415
     from redelivery.core.destination import Destination  # noqa: PLC0415

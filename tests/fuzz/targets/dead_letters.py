@@ -15,8 +15,7 @@ from tests.fuzz.target import Target
 from redelivery.core.commands import Forward, Stop
 from redelivery.core.dead_lettering.redrive import Redrive, redrives_of
 from redelivery.core.delivery import Delivery, Record
-from redelivery.dlq.dead_letter import read_letter
-from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.dead_letter import LedgerCauses, read_letter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,7 @@ from tests.fuzz.target import Target
 
 from redelivery.errors import ConfigurationError
 from redelivery.importers import Imported, read, to_uri_options
-from redelivery.importers.toml_reader import read_toml
-from redelivery.importers.toml_writer import to_toml
+from redelivery.importers.toml_policies import read_toml, to_toml
 from redelivery.uri.parser import parse_uri
 
 __all__ = ["TARGETS"]

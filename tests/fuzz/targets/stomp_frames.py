@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.fuzz.target import Target
 
 from redelivery.core.commands import Subscribe
-from redelivery.core.dead_lettering.origin import readable_origin
+from redelivery.core.dead_lettering.dead_letter_headers import readable_origin
 from redelivery.core.destination import Destination
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.disconnect_cause import said

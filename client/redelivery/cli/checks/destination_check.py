@@ -14,16 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.cli.checks.finding import fail, note, ok, warn
-from redelivery.cli.checks.log_in import NAMES
-from redelivery.cli.checks.own_dead_letters import beside, followed, unasked
-from redelivery.cli.checks.schedule import schedule
+from redelivery.cli.checks.network import NAMES
 from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
-from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.cli.formatting import duration
+from redelivery.core.dead_lettering.artemis_places import rights
+from redelivery.core.policy.policy_guard import elapsed_of, limit_of
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.core.printable import move_command
-from redelivery.core.queue_wildcards import names_queues
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy, bounded
+from redelivery.core.policy.wildcards import is_pattern, names_queues
 from redelivery.core.quorum_options import QUORUM_OPTIONS
+from redelivery.core.shown_values import move_command
 from redelivery.driver.port import dead_letters_of, planned, single
 from redelivery.errors import ConfigurationError, TransportError
 
@@ -35,10 +35,134 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.core.destination import Destination
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.errors import RedeliveryError
     from redelivery.settings import Settings
 
-__all__ = ["look_at"]
+__all__ = ["look_at", "schedule"]
+
+
+# ---- Own dead letters ------------------------------------------------------------------------------------
+# The broker's own settings for dead letters, beside the options: which of the two decides the place, and why.
+
+# Number of the consumer that asks for the broker's own place.
+ASKING = 10**6 + 1
+_CONVERT = "`redelivery policy convert` makes options of that file"
+# Settings of a broker for its own dead-lettering, which it does not report: a copy goes where the URI says.
+_UNASKED = {
+    "activemq": "a copy goes past the broker's own dead-letter strategies and plugins (activemq.xml), for which no "
+    f"client can ask; {_CONVERT}; redelivery.deadLetter=ack leaves the place to the broker",
+    "qpid-broker-j": f"the broker does not report this queue's alternateBinding, and a copy goes past it; {_CONVERT}",
+}
+_UNJUDGED = (
+    "Artemis confirms a dead letter that no queue there takes, for example by its filter, and drops it; whether one "
+    "takes each"
+)
+
+
+def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Finding]:
+    """Yield where the broker's own settings put the dead letters of a queue, and whether they can go there."""
+    told, error = _told_by_broker(asked, visit)
+    found = told or able
+    if isinstance(error, TransportError):
+        yield fail("dead letters", f"{error}: run it again, and look at the broker's log", UNREACHABLE)
+    elif error is not None:
+        yield fail(
+            "dead letters", f"poison could not leave; set another redelivery.deadLetterDestination: {error}"
+        )
+    elif found.caution:
+        yield warn("dead letters", found.caution)
+    elif found.own_dead_letters:
+        yield ok(
+            "dead letters",
+            f"go to {found.dead_letter_destination}, by {found.own_dead_letters}; it takes messages of this user",
+        )
+    else:
+        place = found.dead_letter_destination
+        yield note(
+            "dead letters", f"go to {place}: this queue has no dead-letter-address; its own would be dropped"
+        )
+
+
+def beside(
+    asked: Subscribe,
+    targets: tuple[str, ...],
+    reported: Capabilities | None,
+    able: Capabilities,
+    visit: Visit,
+) -> Iterator[Finding]:
+    """Yield what the broker's own settings say, where the options decide; `reported`: by the broker, of the queue."""
+    if able.tells_dead_letters:
+        reported, _ = _told_by_broker(asked, visit)
+        own = "" if reported is None else reported.own_dead_letters
+        if reported is not None and own and reported.dead_letter_destination not in targets:
+            yield note(
+                "dead letters",
+                f"the options win; without them they would go to {reported.dead_letter_destination}, by {own}",
+            )
+        if reported is not None and reported.caution and able.management_address is not None:
+            needs = rights(able.management_address)
+            yield note("dead letters", f"{_UNJUDGED} is asked only if this user has {needs}")
+    elif reported is not None and reported.own_dead_letters:
+        poison = "a copy wins, for it carries the cause"
+        if reported.poison_persistent:
+            poison = "poison goes there too, unless an option names a place"
+        yield note(
+            "dead letters", f"{reported.own_dead_letters} gets what the broker itself gives up; {poison}"
+        )
+    elif reported is None:
+        yield from unasked(targets, able)
+
+
+def _told_by_broker(asked: Subscribe, visit: Visit) -> tuple[Capabilities | None, RedeliveryError | None]:
+    """Return what a consumer that asks for the broker's own place gets: its capabilities, or the error."""
+    error = visit.subscribe(replace(asked, consumer=ASKING, own_place=True))
+    told = visit.of_queue
+    visit.unsubscribe(ASKING)
+    return told, error
+
+
+def unasked(targets: tuple[str, ...], able: Capabilities) -> Iterator[Finding]:
+    """Yield which settings of the broker a copy goes past, where no client can ask for them."""
+    if not able.tells_dead_letters and able.broker in _UNASKED and able.dead_letter_destination in targets:
+        yield note("dead letters", _UNASKED[able.broker])
+
+
+# ---- Schedule --------------------------------------------------------------------------------------------
+# Finding on a policy: how long it parks a message, and when the message is dead. No I/O.
+
+# Milliseconds. A database restarts in about a minute: a policy that ends sooner makes dead letters of its messages.
+OUTAGE = 60_000
+
+
+def schedule(policy: Policy, able: Capabilities) -> Finding:
+    """Return how long a policy parks a message here, and after how many deliveries the message is dead."""
+    maximum, limit = limit_of(policy)[0], elapsed_of(policy)[0]
+    worst = bounded(policy.worst_case_ms(), limit)
+    if worst is None:
+        return note(
+            "policy",
+            "redelivers for ever: a message that always fails is tried until it expires; give maximumRedeliveries, or "
+            "redelivery.policy.maximumElapsed",
+        )
+    if not maximum:
+        return note("policy", "one delivery, and no redelivery: each failure is a dead letter")
+    times = f"dead after {duration(worst)}" if maximum < 0 else f"dead after {maximum + 1} deliveries"
+    held = f"holds a message for up to {duration(worst)}, {times}"
+    if able.most_delay is not None:
+        held += f"; {able.broker} lets it be held for {duration(able.most_delay * 1000)}"
+    if worst < OUTAGE:
+        # No warning: only the program knows whether its classifier names them.
+        return note(
+            "policy",
+            f"{held}: if a service is down for longer, its messages become dead letters, unless the breaker opens, "
+            "which takes many of them; name its exceptions by Classifier().trip(), or use back-off "
+            "(jms.redeliveryPolicy.useExponentialBackOff=true)",
+        )
+    return ok("policy", held)
+
+
+# ---- Destination check -----------------------------------------------------------------------------------
 
 # A selector that matches no message.
 NOTHING = "1=0"

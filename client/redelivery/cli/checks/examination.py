@@ -9,14 +9,15 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from redelivery.cli.checks import network, network_findings, surroundings
+from redelivery.cli.checks import network, surroundings
+from redelivery.cli.checks import network as network_findings
 from redelivery.cli.checks.destination_check import look_at
 from redelivery.cli.checks.finding import Finding, fail, note, ok
-from redelivery.cli.checks.log_in import logged_in, refused
+from redelivery.cli.checks.network import logged_in, refused
 from redelivery.cli.checks.probe import message_and_back
 from redelivery.cli.checks.visit import Visit
-from redelivery.cli.credit_words import credit_words
 from redelivery.cli.exit_codes import INTERNAL, MISCONFIGURED
+from redelivery.cli.formatting import credit_words
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:

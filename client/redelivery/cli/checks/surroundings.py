@@ -12,8 +12,8 @@ from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.exit_codes import MISCONFIGURED
 from redelivery.errors import ConfigurationError, LedgerError
 from redelivery.ledger import ledger_at
-from redelivery.ledger.filesystems import check_local
-from redelivery.ledger.readonly import look
+from redelivery.ledger.files import check_local
+from redelivery.ledger.sqlite_ledger import look
 from redelivery.registry import adapter_for
 
 if TYPE_CHECKING:

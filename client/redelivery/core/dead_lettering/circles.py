@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.policy.classic_wildcards import is_pattern, overlap
+from redelivery.core.policy.wildcards import is_pattern, overlap
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.commands import Forward, Stop
-from redelivery.core.dead_lettering.header_values import count_in, text_in
-from redelivery.core.dead_lettering.origin import origin_of
+from redelivery.core.dead_lettering.dead_letter_headers import count_in, origin_of, text_in
 from redelivery.core.dead_lettering.routing import OWN_HEADERS, copy_of
 from redelivery.core.delivery import Cause
 from redelivery.errors import AdapterError

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
-from redelivery.core.dead_lettering.dead_letter_map import DeadLetterMap
-from redelivery.core.dead_lettering.dead_letter_strategy import follows_broker
-from redelivery.core.dead_lettering.origin import CONTROLS, comes_with_origin
+from redelivery.core.dead_lettering.dead_letter_headers import CONTROLS, comes_with_origin
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap, follows_broker
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
-from redelivery.core.policy.classic_wildcards import covers, is_pattern
+from redelivery.core.policy.wildcards import covers, is_pattern
+from redelivery.core.shown_values import LAST, calendar_time
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:

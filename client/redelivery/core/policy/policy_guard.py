@@ -11,21 +11,23 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from redelivery.core.commands import PolicyFault
-from redelivery.core.delivery import Cause
+from redelivery.core.delivery import Cause, Record
 from redelivery.core.option_values import shown
-from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.core.policy.time_limit import mark_late, outlasted
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy, mark_late, outlasted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
     from redelivery.core.commands import Command
-    from redelivery.core.delivery import Record
+    from redelivery.core.delivery import Delivery
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["LONGEST", "PolicyGuard", "delay_of", "elapsed_of", "limit_of", "would_exhaust"]
+__all__ = ["LONGEST", "PolicyGuard", "elapsed_of", "exceeded", "limit_of", "seed", "would_exhaust"]
+
+
+# ---- Policy guard ----------------------------------------------------------------------------------------
 
 LONGEST = 1e11
 """Longest delay in seconds: 3,168 years. A later date has more than four digits for its year, and no adapter could
@@ -191,3 +193,37 @@ def _seconds(answer: object) -> float | None:
     if ms is None or not 0 <= ms < float("inf"):
         return None
     return min(ms, LONGEST * 1000) / 1000
+
+
+# ---- Pre dispatch ----------------------------------------------------------------------------------------
+# Pre-dispatch check of the Java client: a message whose broker count exceeds the maximum is poison, undelivered.
+#
+# It applies in transacted sessions only. It does not apply if the policy disables it, or if the broker itself has
+# redelivered the message: its redelivery plugin marks that with a property.
+
+BY_THE_BROKER = "redeliveryDelay"
+
+
+def seed(count: int, delivery: Delivery, policy: Policy, maximum: int, *, transacted: bool) -> int:
+    """Return the count to start from: the broker's; without the check, at most one that does not poison yet.
+
+    Brokers also count closed connections, kills and prefetched messages. `maximum`: the policy's; below 0: no limit.
+    """
+    if maximum < 0 or count <= maximum:
+        return count
+    checks = not isinstance(policy, RedeliveryPolicy) or policy.pre_dispatch_check
+    return count if transacted and checks and BY_THE_BROKER not in delivery.headers else maximum
+
+
+def exceeded(delivery: Delivery, policies: PolicyGuard) -> Record | None:
+    """Return the record of a message that must not be dispatched any more, with its cause; otherwise None."""
+    record = delivery.record
+    # With a cause it was charged here, and its own policy has decided.
+    if record is None or record.cause is not None:
+        return None
+    maximum = policies.limit(policies.policy_for(delivery.destination))
+    if not 0 <= maximum < record.count:
+        return None
+    record.exhausted = True
+    record.cause = Cause(f"Dispatch[{record.count}] exceeds the redelivery policy's limit of {maximum}")
+    return record

@@ -18,8 +18,8 @@ from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
-from redelivery.core.policy.classic_wildcards import is_pattern
-from redelivery.driver.connection.pending_sends import end
+from redelivery.core.policy.wildcards import is_pattern
+from redelivery.driver.connection.sends import end
 from redelivery.errors import (
     AdapterError,
     BrokerUnavailable,

@@ -2,55 +2,270 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from abc import abstractmethod
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from redelivery.core.async_callable import is_async_callable
-from redelivery.core.events import Drained
+from redelivery.classifier import Classifier, checked_errors
+from redelivery.clock import Clock, SystemClock
+from redelivery.core.application_functions import is_async_callable
+from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
+from redelivery.core.events import Continued, Drained, Paused
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
+    check_drops,
+    checked_consumer,
+    checked_dead_letters,
+    checked_ledger,
     checked_listener,
+    checked_on_stopped,
+    checked_policies,
+    checked_rate,
+    checked_send_timeout,
+    connection_breaker,
+    known,
+    session_breaker,
+    single,
 )
-from redelivery.driver.connection.connection_end import ConnectionEnd, in_a_thread
-from redelivery.driver.connection.connection_parts import connection_parts, not_open
-from redelivery.driver.connection.drain_watch import DrainWatch
+from redelivery.driver.connection.connection_driver import ConnectionDriver
+from redelivery.driver.connection.connection_end import ConnectionEnd, DrainWatch, IdleWatch, in_a_thread
+from redelivery.driver.connection.connection_ledger import ConnectionLedger
 from redelivery.driver.connection.forked import in_another_process
-from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.health_check import HealthCheck
-from redelivery.driver.connection.hook_thread import HookThread
-from redelivery.driver.connection.new_dispatcher import new_dispatcher
 from redelivery.driver.connection.observing import observed_connection
-from redelivery.driver.connection.pauses import Pauses
-from redelivery.driver.connection.send_request import connection_limit
-from redelivery.driver.connection.stop_when_idle import IdleWatch
+from redelivery.driver.connection.sends import connection_limit
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_run import HandlerRun
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.handler_watch import HandlerWatch, log_long
-from redelivery.driver.consumer.listener_hooks import HookCalls, add_hooks, check_hooks
-from redelivery.driver.consumer.worker_end import stop_consumer
-from redelivery.driver.listening import Listening
-from redelivery.errors import ConfigurationError, TransportError
+from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
+from redelivery.driver.consumer.plan import planned
+from redelivery.driver.consumer.worker import stop_consumer
+from redelivery.driver.event_log import EventLog
+from redelivery.driver.listener_hooks import HookCalls, HookThread, add_hooks, check_hooks, start_hooks
+from redelivery.driver.listening import HandlerRegistration, Listening, RunnerT
+from redelivery.driver.observers import Observers, checked_observers
+from redelivery.errors import ConfigurationError, TransportError, near_miss
 from redelivery.events import Unaccounted
 from redelivery.log import logger
+from redelivery.registry import adapter_for
+from redelivery.uri.parser import parse_to_connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from redelivery.adapter import Adapter
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
     from redelivery.health import Health, ReadyWhen
+    from redelivery.ledger import Ledger
     from redelivery.message import Message
-    from redelivery.settings import Settings
+    from redelivery.settings import Endpoint, Settings
 
-__all__ = ["ConnectionBase"]
+__all__ = ["ConnectionBase", "connection_parts", "not_open"]
+
+
+# ---- Connection parts ------------------------------------------------------------------------------------
+# Parts of a connection, made from its URI and its keyword arguments. No I/O.
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionParts:
+    """The parts of one connection."""
+
+    settings: Settings
+    adapter: Adapter
+    errors: Classifier
+    clock: Clock
+    observers: Observers
+    ledger: Ledger | None
+    connection_ledger: ConnectionLedger | None
+    """The ledger, if it counts the attempts of this connection; else None."""
+    driver: ConnectionDriver
+    on_stopped: Callable[[BaseException], object] | None
+    numbers: Iterator[int]
+    """Numbers of consumers; several threads may take one at the same time."""
+
+
+def connection_parts(
+    uri: str, options: ConnectOptions, *, counts: bool = True, groups: bool = True, quiet: bool = False
+) -> ConnectionParts:
+    """Return the parts of a connection.
+
+    Args:
+        uri: The broker's URI, with options.
+        options: Keyword arguments of `connect`.
+        counts: True: the ledger counts attempts. False: it is only read.
+        groups: True: log lines may be grouped; the connection must then call `observers.look` regularly.
+        quiet: True: nothing is logged.
+
+    Raises:
+        ConfigurationError: An option of the URI, or an argument, is unknown or cannot be used.
+    """
+    known(options, ConnectOptions)
+    errors = checked_errors(options.get("errors")) or Classifier()
+    places = options.get("dead_letters")
+    parsed = parse_to_connect(uri, places if isinstance(places, DeadLetterMap) else None)
+    settings = replace(
+        parsed,
+        policies=checked_policies(options.get("policies"), parsed),
+        dead_letters=checked_dead_letters(options.get("dead_letters"), parsed),
+        breaker=connection_breaker(options, parsed),
+        send_timeout=checked_send_timeout(options.get("send_timeout"), parsed),
+    )
+    check_drops(settings)
+    adapter = adapter_for(settings.scheme)
+    clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
+    log = EventLog(clock if groups and not settings.log_each else None, quiet=quiet)
+    observers = Observers(checked_observers(options.get("observers")), log)
+    ledger = checked_ledger(options.get("ledger"), settings)
+    connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
+    driver = ConnectionDriver(settings, adapter, clock, connection_ledger, observers)
+    on_stopped = checked_on_stopped(options.get("on_stopped"))
+    return ConnectionParts(
+        settings,
+        adapter,
+        errors,
+        clock,
+        observers,
+        ledger,
+        connection_ledger,
+        driver,
+        on_stopped,
+        itertools.count(1),
+    )
+
+
+def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
+    """Return the clock of a broker inside this process, or None: broker and connection must use the same clock."""
+    clock_at: Callable[[Endpoint], Clock | None] | None = getattr(adapter, "clock_at", None)
+    found = None if clock_at is None else (clock_at(endpoint) for endpoint in settings.endpoints)
+    return None if found is None else next((clock for clock in found if clock is not None), None)
+
+
+def not_open(*, closed: bool, made_by: str, awaits: bool = False) -> ConfigurationError:
+    """Return the error for a call that needs an open connection. `made_by`: the function that makes the connection."""
+    inside = f"use it inside `{'async ' if awaits else ''}with {made_by}(...)`"
+    if closed:
+        return ConfigurationError(
+            f"the connection is closed; {inside}, which makes a new one: each opens only once"
+        )
+    return ConfigurationError(f"the connection is not open yet; {inside}")
+
+
+# ---- New dispatcher --------------------------------------------------------------------------------------
+# Making of a dispatcher from the arguments of a consumer, after checking them.
+
+
+def new_dispatcher(
+    parts: ConnectionParts,
+    destination: str,
+    options: ConsumerOptions,
+    session_state: SessionState | None = None,
+    workers: int = 0,
+) -> Dispatcher:
+    """Return the dispatcher of a new consumer of a connection.
+
+    Args:
+        parts: Parts of the connection.
+        destination: Name of the destination.
+        options: Keyword arguments of the consumer.
+        session_state: State of the consumer's session; None: it has none.
+        workers: Number of workers of its listener; 0: the application pulls from it.
+
+    Raises:
+        ConfigurationError: An argument is unknown or cannot be used.
+        TransportError: The connection has never been up.
+    """
+    known(options, ConsumerOptions)
+    settings, connection_ledger = parts.settings, parts.connection_ledger
+    parsed = checked_consumer(settings, destination, options)
+    capabilities = parts.driver.capabilities
+    if capabilities is None:
+        raise TransportError(f"not connected yet: {destination} cannot be consumed")
+    number = next(parts.numbers)
+    errors = checked_errors(options.get("errors")) or parts.errors
+    transacted = session_state is not None and session_state.mode == "transacted"
+    if transacted and options.get("errors") is not None:
+        raise ConfigurationError(
+            "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
+            option="errors",
+        )
+    rate = checked_rate(options.get("rate"), "rate") or settings.rate
+    subscribe, engine = planned(
+        number, parsed, {**options, "errors": errors, "rate": rate}, settings, capabilities,
+        transacted=transacted, counted=connection_ledger is not None,
+        breaker=session_breaker(options, session_state, settings.breaker),
+        workers=workers if session_state is None else None, alone=False,
+    )  # fmt: skip
+    own = checked_observers(options.get("observers"))
+    common = subscribe, engine, parts.driver, parts.clock, settings.policies, parts.observers.also(own)
+    dispatcher = (
+        Dispatcher(*common) if connection_ledger is None else LedgerDispatcher(*common, connection_ledger)
+    )
+    start_hooks(own, dispatcher)
+    dispatcher.session_state = session_state
+    dispatcher.errors = errors
+    return dispatcher
+
+
+# ---- Pauses ----------------------------------------------------------------------------------------------
+# Pauses of a connection's consumers, also of those that start later.
+
+
+class Pauses:
+    """Destinations that are paused. Called from the application's threads, without a lock."""
+
+    def __init__(self, dispatchers: Sequence[Dispatcher]) -> None:
+        self._dispatchers = dispatchers
+        self._all = False
+        self._paused: set[str] = set()
+
+    def change(self, destination: str | None, listeners: Iterable[str], *, paused: bool) -> None:
+        """Pause or resume the consumers of a destination; None: all, and all that start later.
+
+        `listeners`: destinations of listeners that may not be started yet.
+
+        Raises:
+            ConfigurationError: No consumer and no listener has this destination.
+        """
+        if destination is None:
+            self._all = paused
+            self._paused.clear()
+            chosen = list(self._dispatchers)
+        else:
+            name = str(single(destination))
+            chosen = [each for each in list(self._dispatchers) if each.subscribe.destination == name]
+            known = {str(single(each)) for each in listeners}
+            known |= {each.subscribe.destination for each in list(self._dispatchers)}
+            if name not in known:
+                what = "pause" if paused else "resume"
+                raise ConfigurationError(
+                    f"{what}({destination!r}): nothing consumes from {name}{near_miss(name, known)}",
+                    option="destination",
+                )
+            if paused:
+                self._paused.add(name)
+            else:
+                self._paused.discard(name)
+        for dispatcher in chosen:
+            dispatcher.feed(Paused() if paused else Continued())
+
+    def begin(self, dispatcher: Dispatcher) -> None:
+        """Pause a consumer that is about to start, if its destination is paused."""
+        if self._all or dispatcher.subscribe.destination in self._paused:
+            dispatcher.feed(Paused())
+
+
+# ---- Connection base -------------------------------------------------------------------------------------
 
 
 class ConnectionBase(Listening, Generic[RunnerT]):

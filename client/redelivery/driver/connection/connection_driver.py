@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from math import inf
 from typing import TYPE_CHECKING, assert_never
 
@@ -28,14 +29,12 @@ from redelivery.driver.connection.browser import Browsers
 from redelivery.driver.connection.failover import FailoverAddresses, retrying, starting
 from redelivery.driver.connection.forked import ForkedAdapter, orphaned_by_forks
 from redelivery.driver.connection.open_consumers import OpenConsumers
-from redelivery.driver.connection.pending_sends import PendingSends, closed, end
-from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.refused_consumers import RefusedConsumers
+from redelivery.driver.connection.sends import PendingSends, closed, end
 from redelivery.driver.connection.shared_history import SharedHistory
-from redelivery.driver.connection.standing import Standing
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT
 from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep, nudge
-from redelivery.driver.consumer.drops import Drops
+from redelivery.driver.consumer.consumer_events import Drops
 from redelivery.driver.observers import Observers
 from redelivery.errors import (
     AdapterError,
@@ -47,7 +46,7 @@ from redelivery.errors import (
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from redelivery.adapter import Adapter, Agreed
     from redelivery.clock import Clock
@@ -59,7 +58,98 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["CLOSE_TIMEOUT", "ConnectionDriver"]
+__all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "PlainPasswords", "is_loopback"]
+
+
+# ---- Standing --------------------------------------------------------------------------------------------
+# Futures of calls that wait until a connection is up: sends, commits, a start in the background.
+
+
+class Standing:
+    """Futures that end when the connection is up, for any thread. No foreign code is called with the lock held."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[Future[None]] = set()
+        # Error of every new future: waiting is not possible any more.
+        self._refusal: RedeliveryError | None = None
+
+    def __len__(self) -> int:
+        """Return the number of waiting futures."""
+        return len(self._waiting)
+
+    def wait(self, found: Callable[[], tuple[bool, RedeliveryError | None]]) -> Future[None]:
+        """Return a future that ends when the connection is up, or with an error when it will not be up again.
+
+        `found`: returns True if the connection is up now, and the error if it will never be, or None.
+        """
+        future: Future[None] = Future()
+        with self._lock:
+            self._waiting.add(future)
+            refusal = self._refusal
+        # Also if the caller cancels it.
+        future.add_done_callback(self._drop)
+        # After it was added: a connection that begins in between ends the future, too.
+        up, error = found()
+        if up or error is not None or refusal is not None:
+            end(future, None if up else error or refusal)
+        return future
+
+    def end(self, error: RedeliveryError | None) -> None:
+        """End all futures: the connection is up (None), or never will be (the error)."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            end(future, error)
+
+    def refuse(self, error: RedeliveryError) -> None:
+        """End all futures with an error, and from now on each new one."""
+        with self._lock:
+            self._refusal = error
+        self.end(error)
+
+    def _drop(self, future: Future[None]) -> None:
+        with self._lock:
+            self._waiting.discard(future)
+
+
+# ---- Plain passwords -------------------------------------------------------------------------------------
+# Warning before a password leaves this host unencrypted, in STOMP's CONNECT or AMQP's SASL PLAIN.
+
+# Scheme of a URI that encrypts the same protocol. Protocols of other adapters are not known here.
+_ENCRYPTED = {"stomp": "stomp+ssl", "amqp": "amqps"}
+
+
+def is_loopback(host: str) -> bool:
+    """True if data for this host does not leave this machine. No name is looked up."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        name = host.lower().rstrip(".")
+        return name == "localhost" or name.endswith(".localhost")
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address.is_loopback or (mapped is not None and mapped.is_loopback)
+
+
+class PlainPasswords:
+    """Warnings of one connection: one for each name, whichever of its addresses is used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._has_password = settings.password is not None
+        self._warned: set[Endpoint] = set()
+
+    def before(self, endpoint: Endpoint) -> None:
+        """Log a warning before the password is first sent to this name; never the user name or the password."""
+        encrypted, name = _ENCRYPTED.get(endpoint.scheme), endpoint.name
+        if not self._has_password or encrypted is None or name in self._warned or is_loopback(endpoint.host):
+            return
+        self._warned.add(name)
+        logger.warning(
+            "%s: the password is sent unencrypted, readable on the network; use %s://", name, encrypted
+        )
+
+
+# ---- Connection driver -----------------------------------------------------------------------------------
 
 MANY = 1000  # more threads than ever wait
 # Seconds. Closing waits at least this long for commands that another thread is writing: a write ends quickly.

@@ -8,9 +8,9 @@ from math import inf
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from redelivery.core.ledger_engine import SuspectIsolation
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import RETURN
-from redelivery.core.suspect_isolation import SuspectIsolation
 from redelivery.errors import LedgerError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination
-from redelivery.driver.connection.pulse import SILENT
+from redelivery.driver.connection.vital_signs import SILENT
 from redelivery.errors import ConfigurationError, HandlerTimeout, near_miss
 from redelivery.health import ConsumerHealth, Health
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.connection.drain_watch import Runner
-    from redelivery.driver.connection.handler_registration import HandlerRegistration
+    from redelivery.driver.connection.connection_end import Runner
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.listening import HandlerRegistration
     from redelivery.health import ConsumerState, ReadyWhen
 
 __all__ = ["HealthCheck"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
 
 from redelivery.events import ObservedConnection
-from redelivery.events.observed_connection import Healthy
+from redelivery.events.observer import Healthy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

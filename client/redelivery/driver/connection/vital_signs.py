@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redelivery.clock import SystemClock
-from redelivery.driver.connection.pulse import Pulse
 from redelivery.health import ConnectionHealth
 
 if TYPE_CHECKING:
@@ -17,7 +16,36 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.errors import RedeliveryError
 
-__all__ = ["DriverHooks", "VitalSigns", "longest_sleep", "nudge"]
+__all__ = ["SILENT", "DriverHooks", "Pulse", "VitalSigns", "longest_sleep", "nudge"]
+
+
+# ---- Pulse -----------------------------------------------------------------------------------------------
+# Pulse of a thread or an event loop: a question that it answers when it turns, to find out if it still does.
+
+# Seconds without an answer after which the thread or loop counts as dead in `health()`.
+SILENT = 30.0
+
+
+class Pulse:
+    """One open question at most, and when it was asked. No lock: each step is one assignment."""
+
+    def __init__(self) -> None:
+        self._asked: float | None = None
+
+    def answer(self) -> None:
+        """Answer the question: called by the watched thread or loop, whenever it turns."""
+        self._asked = None
+
+    def ask(self, now: float) -> float:
+        """Ask, unless a question is open; return the seconds since the open one was asked, else 0."""
+        asked = self._asked
+        if asked is None:
+            self._asked = now
+            return 0.0
+        return now - asked
+
+
+# ---- Vital signs -----------------------------------------------------------------------------------------
 
 # Seconds of the machine's clock that the driver's thread sleeps at most: it logs handlers that run for long.
 BEAT = 10.0

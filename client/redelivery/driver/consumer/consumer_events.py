@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery import events as public
@@ -28,6 +29,7 @@ from redelivery.core.commands import (
     SetAside,
     StillAside,
     Stop,
+    Subscribe,
     TookBack,
     Unanswered,
 )
@@ -46,24 +48,76 @@ from redelivery.core.events import (
     Succeeded,
 )
 from redelivery.core.policy.policy_guard import limit_of
-from redelivery.driver.consumer.next_step import next_step
 from redelivery.driver.consumer.observation import Observation
-from redelivery.events.of_handling import ResultDetails
+from redelivery.driver.observers import Observers
+from redelivery.events.event import ResultDetails
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.commands import Command, Subscribe
+    from redelivery.core.commands import Command
     from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event, Result
     from redelivery.core.events import Event as Fed
-    from redelivery.core.events import Result
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.consumer.observation import ObservedRun
-    from redelivery.driver.observers import Observers
+    from redelivery.events import NextStep
 
-__all__ = ["ConsumerEvents"]
+__all__ = ["ConsumerEvents", "Drops", "result_log"]
+
+
+# ---- Next step -------------------------------------------------------------------------------------------
+# The next step after the result of a delivery, as the log names it, from the engine's commands.
+
+
+def next_step(  # noqa: C901, PLR0911, PLR0912 - the table of commands
+    commands: Sequence[Command],
+) -> tuple[NextStep, float | None, str | None]:
+    """Return the next step after a result, its delay in seconds, and the destination of a dead-letter copy."""
+    for command in commands:
+        match command:
+            case Hold():
+                return "redelivery", command.delay, None
+            case Forward() if command.delayed:
+                return "delayed copy", command.copy.delay, None
+            case Reschedule():
+                return "delayed by the broker", command.delay, None
+            case Forward():
+                return "dead-letter copy", None, command.copy.destination
+            case PoisonAck():
+                return "poison acknowledgement", None, None
+            case Accept():
+                return "drop", None, None
+            case Postponed():
+                return next_step([command.command])
+            case Stop():
+                return "stop", None, None
+            case SetAside():
+                return "set aside", None, None
+            case (
+                AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
+            ):
+                pass
+            case (
+                LookUp()
+                | Mark()
+                | Clear()
+                | Bury()
+                | StillAside()
+                | BreakerChanged()
+                | TookBack()
+                | LossesCounted()
+                | Refused()
+            ):
+                pass
+            case _:
+                assert_never(command)
+    return "none", None, None
+
+
+# ---- Consumer events -------------------------------------------------------------------------------------
 
 # Verdict of each result, and the prefix that its cause's text has.
 _VERDICTS: dict[type, tuple[public.Verdict, str]] = {
@@ -359,3 +413,40 @@ def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
     else:
         charged = isinstance(event, Failed | Poisoned) and outcome != "spared"
     return max(1, record.count if charged else record.count + 1)
+
+
+# ---- Result log ------------------------------------------------------------------------------------------
+# Log of results of an engine that has no dispatcher: the Spark source feeds it.
+
+
+def result_log(
+    destination: str, policies: RedeliveryPolicyMap, clock: Clock
+) -> Callable[[Event, Sequence[Command]], None]:
+    """Return a function that logs a result, with the commands that follow, of an engine that the caller feeds."""
+    events = ConsumerEvents(Subscribe(0, destination, 0), clock, policies, Observers())
+
+    def log(event: Event, commands: Sequence[Command]) -> None:
+        events.result(event, commands)
+        events.observers.emit(events.take())
+
+    return log
+
+
+# ---- Drops -----------------------------------------------------------------------------------------------
+# Count of messages that a connection has dropped instead of dead-lettering them.
+
+
+class Drops:
+    """Number of dead letters that a connection has dropped; reported at each multiple of `interval`, 0: never."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> int | None:
+        """Count one more; return the number to report, or None."""
+        with self._lock:
+            self._dropped += 1
+            dropped = self._dropped
+        return None if not self._interval or dropped % self._interval else dropped

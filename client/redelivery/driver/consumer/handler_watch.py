@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.clock import join_within
-from redelivery.core.printable import printable_id
+from redelivery.core.shown_values import printable_id
 from redelivery.driver.consumer.handler_run import stack_of
 from redelivery.errors import LedgerError
 from redelivery.events import HandlerOverdue

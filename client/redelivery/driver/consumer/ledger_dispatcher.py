@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
-    from redelivery.driver.consumer.dispatcher_ports import DriverPort
+    from redelivery.driver.consumer.dispatcher import DriverPort
     from redelivery.driver.consumer.observation import Observation
     from redelivery.driver.observers import Observers
     from redelivery.errors import RedeliveryError

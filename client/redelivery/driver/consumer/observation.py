@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redelivery.events import Finished
-from redelivery.events.of_handling import ResultDetails
+from redelivery.events.event import ResultDetails
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Delivery, Outcome
-    from redelivery.driver.observers import Observers
-    from redelivery.driver.watcher import Watcher
+    from redelivery.driver.observers import Observers, Watcher
     from redelivery.events import Event, Verdict
     from redelivery.message import Message
 

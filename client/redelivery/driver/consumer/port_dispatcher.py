@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Connected, Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.driver.consumer.dispatcher_ports import DriverPort
+    from redelivery.driver.consumer.dispatcher import DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
     from redelivery.driver.observers import Observers
     from redelivery.errors import RedeliveryError

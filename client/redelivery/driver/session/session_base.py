@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed
 from redelivery.core.option_values import seconds
-from redelivery.driver.connection.observed_send import observed_send
-from redelivery.driver.connection.pending_sends import end
-from redelivery.driver.connection.send_request import outgoing, time_limit
+from redelivery.driver.connection.sends import end, observed_send, outgoing, time_limit
 from redelivery.driver.listening import Listening
 from redelivery.driver.session.session_state import KEPT, SessionState, checked_mode, in_doubt
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
@@ -26,12 +24,11 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
     from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.connection.handler_registration import HandlerRegistration
-    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.connection.sends import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.listening import HandlerRegistration
     from redelivery.driver.session.activity import Busy
-    from redelivery.driver.session.session_message import SessionMessage
-    from redelivery.driver.session.session_state import Mode
+    from redelivery.driver.session.session_state import Mode, SessionMessage
     from redelivery.message import Message
     from redelivery.settings import Settings
 
