@@ -16,7 +16,7 @@ and so on. It needs pytest.
 
 from __future__ import annotations
 
-from redelivery.testing.conformance.bench import Bench, Gate, Suite
+from redelivery.testing.conformance.bench import Bench, Suite
 from redelivery.testing.conformance.bodies import Bodies
 from redelivery.testing.conformance.broker_under_test import (
     FEATURES,
@@ -64,7 +64,6 @@ __all__ = [
     "Expiry",
     "Feature",
     "Found",
-    "Gate",
     "Holding",
     "Kind",
     "Orders",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.testing.conformance.broker_under_test import BrokerUnderTest, Found
 
-__all__ = ["GIVEN_AGAIN", "PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
+__all__ = ["GIVEN_AGAIN", "PATIENCE", "QUICK", "QUIET", "Bench", "Suite", "as_text", "refused"]
 
 T = TypeVar("T")
 # Seconds to wait for an event that must happen. A broker may pause for ten (Artemis, after a cut connection).
@@ -40,27 +41,6 @@ QUICK = redelivery.RedeliveryPolicy(
 )
 
 
-class Gate:
-    """Gate that a handler waits at until the test opens it. Unlike an event, a manual clock sees the wait."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._clock = bench.clock
-        self._changed = threading.Condition()
-        self._open = False
-
-    def open(self) -> None:
-        """Open it for all waits, now and later."""
-        with self._changed:
-            self._open = True
-            self._clock.notify(self._changed, 1000)
-
-    def wait(self) -> None:
-        """Wait until it is open."""
-        with self._changed:
-            while not self._open:
-                self._clock.wait(self._changed, None)
-
-
 class Bench:
     """Workplace of one test with a pair. Connections that it makes are closed at its end."""
 
@@ -73,7 +53,6 @@ class Bench:
         self.queue = f"{broker.prefix}conformance.{stem}.{self.run}"
         self.dead_letter_queue = broker.capabilities.dead_letter_destination.partition("://")[2]
         self._connections: list[Connection] = []
-        self._gates: list[Gate] = []
         self._found: dict[str, list[Found]] = {}
 
     def __enter__(self) -> Self:
@@ -115,8 +94,6 @@ class Bench:
 
     def leave(self) -> None:
         """Close all connections. No command of the library is on its way afterwards."""
-        for gate in self._gates:
-            gate.open()
         while self._connections:
             self._connections.pop().close()
 
@@ -145,11 +122,6 @@ class Bench:
             return connection.connected and all(e.epoch not in (-1, old) for e, old in before.items())
 
         self.eventually(again, "the connection stands again")
-
-    def gate(self) -> Gate:
-        """Return a gate. The end of the test opens it."""
-        self._gates.append(Gate(self))
-        return self._gates[-1]
 
     # By the other client.
 
@@ -221,6 +193,13 @@ class Bench:
         while not (found := predicate()) and self.clock.monotonic() < deadline:
             self.pass_time(POLL)
         return bool(found)
+
+    def really(self, predicate: Callable[[], bool], timeout: float = PATIENCE) -> bool:
+        """Wait for `predicate` in real time, also on a manual clock; return True if it became true."""
+        deadline = time.monotonic() + timeout
+        while not (found := predicate()) and time.monotonic() < deadline:
+            time.sleep(POLL)
+        return found
 
     def pass_time(self, seconds: float) -> None:
         """Wait: on a real clock as long as it takes, on a manual one at once."""
