@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.mutants import trial
-from tests.mutants.faults import AREAS, ROOT, Area, Fault, faults
+from tests.mutants.faults import AREAS, ROOT, Area, Fault, faults, lines_of
 from tests.mutants.trial import Tree
 
 if TYPE_CHECKING:
@@ -23,6 +23,37 @@ def test_a_fault_fits_the_code(fault: Fault) -> None:
     planted = fault.planted(text)
     assert planted != text
     compile(planted, fault.file, "exec", dont_inherit=True)
+
+
+def test_a_fault_is_found_by_name() -> None:
+    """The file of a fault is that of its function; the text is looked for there only, decorators included."""
+    fault = Fault("C99", "core", "Engine.feed", "", "What it is.", ((" = 1", " = 2"),))
+    assert fault.file == "client/redelivery/core/engine.py"
+    text = (
+        "x = 1\n\nclass Engine:\n    y = 1\n\n    @cache\n    def feed(self):\n        z = 1\n\n    a = 1\n"
+    )
+    first, last = lines_of(text, "Engine.feed")
+    assert text[first:last] == "    @cache\n    def feed(self):\n        z = 1\n"
+    assert fault.planted(text) == text.replace("z = 1", "z = 2")
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "message"),
+    [
+        (
+            "Engine.feed",
+            "class Engine:\n    def feed(self):\n        pass\n",
+            "Engine.feed .* has the old text 0 times",
+        ),
+        ("Engine.feed", "class Engine:\n    pass\n", "the file has no Engine.feed"),
+        ("Engine.fed", "", "Engine.fed is in 0 files, not in one"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_told(at: str, text: str, message: str) -> None:
+    """A name that is nowhere, or whose code has no such text, is an error that says which."""
+    fault = Fault("C99", "core", at, "", "What it is.", ((" = 1", " = 2"),))
+    with pytest.raises(ValueError, match=message):
+        _ = fault.file, fault.planted(text)
 
 
 def test_each_fault_has_its_own_id() -> None:
@@ -55,7 +86,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 def planted(new: str) -> Fault:
     """Return a fault of that project."""
-    return Fault("C99", "core", "double.py", "What it is.", (("number + number", new),))
+    return Fault("C99", "core", "double", "double.py", "What it is.", (("number + number", new),))
 
 
 def test_a_trial(tree: Tree) -> None:
