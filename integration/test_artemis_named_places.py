@@ -21,7 +21,7 @@ from integration.test_artemis_own_places import allow, each_protocol, fail, lett
 from integration.test_dead_letters import NO_RETRY
 from integration.test_doctor import Diagnosis
 from redelivery import Classifier, events
-from redelivery.core.tested_versions import numbers
+from redelivery.brokers.facts import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from integration.eventually import eventually, gathered
 from integration.raw_amqp import AmqpError, RawAmqp, proton
 from integration.test_dead_letters import NO_RETRY
 from redelivery import events
-from redelivery.core.tested_versions import numbers
+from redelivery.brokers.facts import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redelivery.core.capabilities import Capabilities
+from redelivery.brokers.artemis import ARTEMIS
+from redelivery.brokers.broker_j import BROKER_J
+from redelivery.brokers.classic import CLASSIC
+from redelivery.brokers.facts import numbers
 from redelivery.core.dead_lettering.artemis_places import ORIGIN as FILTERED
 from redelivery.core.dead_lettering.dead_letter_headers import ORIGIN, moved_by_classic
-from redelivery.core.tested_versions import numbers
 from redelivery.errors import ConfigurationError
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4
@@ -17,6 +19,7 @@ from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.settings import BrokerName, Settings
     from redelivery_amqp.queue_facts import QueueFacts
@@ -39,9 +42,8 @@ _LIMIT = "maximumDeliveryAttempts"
 class AmqpClassic(AmqpProfile):
     """ActiveMQ Classic: a rejected durable message is dead-lettered at once, a rejected non-durable one is dropped."""
 
-    capabilities = Capabilities(
-        broker="activemq",
-        poison_persistent=True,
+    capabilities = replace(
+        CLASSIC.always,
         # Of the messages with one id it keeps one dead letter, and over AMQP nothing shows that other queues have the
         # message (docs/measured/activemq-fan-out.md). Each body arrives whole: all can be copied.
         own_poison="asked",
@@ -51,19 +53,9 @@ class AmqpClassic(AmqpProfile):
             "individualDeadLetterStrategy of the broker"
         ),
         forward="atomic",
-        transactions=True,
         flow=True,
         release=True,
         counts=True,
-        # maxPageSize: the queue stalls at this number of unacknowledged messages.
-        max_unacknowledged=200,
-        dead_letter_destination="queue://ActiveMQ.DLQ",
-        browse=True,
-        browse_limit=400,  # maxBrowsePageSize
-        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
-        # Not atomic: the broker hands a delayed message to its scheduler after it has written the commit.
-        reschedule="confirmed",
-        reschedule_needs="schedulerSupport=true in its configuration",
     )
     delay_prolongs = True
     delay = "x-opt-delivery-delay"
@@ -89,9 +81,8 @@ class AmqpClassic(AmqpProfile):
 class AmqpArtemis(AmqpProfile):
     """ActiveMQ Artemis: without a capability an address becomes a topic."""
 
-    capabilities = Capabilities(
-        broker="artemis",
-        duplicate_property="_AMQ_DUPL_ID",
+    capabilities = replace(
+        ARTEMIS.always,
         # A rejected message goes to the dead-letter address, if there is one.
         poison_on_request=True,
         ack_caution=(
@@ -103,12 +94,6 @@ class AmqpArtemis(AmqpProfile):
         flow=True,
         release=True,
         counts=True,
-        # Of 20 messages on a link that ended by FIN, not by RST, none was marked.
-        marks=False,
-        copies_by_wildcard=True,
-        management_address="activemq.management",
-        tells_dead_letters=True,
-        dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
     )
@@ -161,22 +146,17 @@ class AmqpArtemis(AmqpProfile):
 class AmqpBrokerJ(AmqpProfile):
     """Qpid Broker-J: a rejection only raises the count. A poison message is dead-lettered in a transaction."""
 
-    capabilities = Capabilities(
-        broker="qpid-broker-j",
+    capabilities = replace(
+        BROKER_J.always,
         forward="atomic",
         transactions=True,
         flow=True,
         release=True,
         counts=True,
-        # messageGroupType of a queue is NONE by default.
-        binds_groups=False,
-        queue_wildcards=False,
-        dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
         # Held until the broker's housekeeping runs: every 30 s by default.
         reschedule_proof="held",
-        reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
     )
     delay = "x-opt-delivery-time"
     delay_is_time = True

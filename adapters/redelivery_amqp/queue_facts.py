@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from redelivery.core.capabilities import DELIVERY_LIMIT
+from redelivery.brokers.rabbitmq import DELIVERY_LIMIT
 
 __all__ = ["QueueFacts"]
 

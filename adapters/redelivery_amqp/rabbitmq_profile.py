@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, DELIVERY_LIMIT, HOLDABLE, Capabilities
+from redelivery.brokers.rabbitmq import CONSUMER_TIMEOUT, DELIVERY_LIMIT, QUORUM_OPTIONS, RABBITMQ
+from redelivery.core.capabilities import HOLDABLE, Capabilities
 from redelivery.core.dead_lettering.dead_letter_headers import ORIGIN
 from redelivery.core.destination import no_such_kind
-from redelivery.core.quorum_options import QUORUM_OPTIONS
 from redelivery_amqp.message_encoding import NULL
 from redelivery_amqp.notes import noted
 from redelivery_amqp.profile_base import AmqpProfile
@@ -35,30 +35,13 @@ _MILLISECONDS = 10**11
 class AmqpRabbitMQ(AmqpProfile):
     """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
 
-    capabilities = Capabilities(
-        broker="rabbitmq",
+    capabilities = replace(
+        RABBITMQ.always,
         forward="confirmed",
         flow=True,
         release=True,
-        # True for quorum queues, up to their delivery limit; over this protocol the type of a queue is not known.
-        release_counts=True,
-        counts=False,
-        # The broker echoes the filter, and sends every message.
-        selectors=False,
-        # The group of a message is a property like any other.
-        binds_groups=False,
         # The link of a durable subscription is attached, and gets no messages.
         subscriptions=False,
-        queue_wildcards=False,
-        # A rejected message goes to the dead-letter exchange; without one it is dropped.
-        poison_on_request=True,
-        ack_caution=(
-            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; "
-            "give the queue one, or use auto"
-        ),
-        # consumer_timeout: after it the broker ends the session, and the messages are on the queue again.
-        max_hold=CONSUMER_TIMEOUT,
-        dead_letter_destination="queue://DLQ",
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
         not_delivered="all headers of AMQP 0.9.1 and STOMP producers, with their type, app-id and user-id",
     )

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from redelivery_stomp.ports import StompIo
     from redelivery_stomp.receipts import Answer
 
-__all__ = ["CLASSIC", "CLASSIC_SAYS", "RABBITMQ", "FrameTooLarge", "LearnedLimits"]
+__all__ = ["CLASSIC_LIMITS", "CLASSIC_SAYS", "RABBITMQ_LIMITS", "FrameTooLarge", "LearnedLimits"]
 
 # docs/measured/rabbitmq-stomp-errors.md, "Frames that are too large".
 # Headers: 4.2.6, 4.3.0 and later. Bytes: 3.12.2 and later.
-RABBITMQ = (
+RABBITMQ_LIMITS = (
     FrameLimit("headers", 100, "use fewer headers"),
     FrameLimit("bytes", 4 * 1024 * 1024, "raise stomp.max_frame_size there and restart this program"),
 )
 # `StompWireFormat`, 6.1.7 and 6.3.1. Bytes: of the configuration that it is shipped with since 5.19.9 and 6.2.8.
-CLASSIC = (
+CLASSIC_LIMITS = (
     FrameLimit("headers", 1001, "use fewer headers"),
     FrameLimit("bytes in one header", 10 * 1024 + 1, "shorten it"),
     FrameLimit(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from redelivery.core.capabilities import Capabilities
+from redelivery.brokers.artemis import ARTEMIS
+from redelivery.brokers.classic import CLASSIC
 from redelivery.core.dead_lettering.dead_letter_headers import COPY_ID, ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.wildcards import is_pattern, names_queues
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.byte_windows import UNIT, CountedWindow, GrowingWindow, MessageWindow, SampledWindow
 from redelivery_stomp.delivery import ArtemisDelivery, ClassicDelivery, kind_on_artemis
-from redelivery_stomp.frame_limits import CLASSIC, CLASSIC_SAYS
+from redelivery_stomp.frame_limits import CLASSIC_LIMITS, CLASSIC_SAYS
 from redelivery_stomp.frames import is_text
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
@@ -47,35 +49,23 @@ SMALL, SMALLEST = 32, 320
 class StompClassic(StompProfile):
     """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one."""
 
-    capabilities = Capabilities(
-        broker="activemq",
+    capabilities = replace(
+        CLASSIC.always,
         # A STOMP consumer never gets JMSXGroupID.
         groups=False,
-        poison_persistent=True,
         # A copy has the cause. The NACK also keeps what does not arrive whole: a Map, an Object, an empty body. A
         # producer that gives its own non-persistent message a property `persistent` has it dropped.
         own_poison="last",
         # Not in a transaction: 6.1.7 keeps each message that was acknowledged in one, and goes through all of them at
         # each COMMIT (`StompSubscription.transactedMessages`). A second copy after a crash does less harm.
         forward="confirmed",
-        transactions=True,
         unsettleable=True,
         grows=True,
-        # maxPageSize: the queue stalls at this number of unacknowledged messages.
-        max_unacknowledged=200,
-        dead_letter_destination="queue://ActiveMQ.DLQ",
-        browse=True,
-        # maxBrowsePageSize.
-        browse_limit=400,
-        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
-        # Not in a transaction: a delayed message goes to the scheduler after the commit was written.
-        reschedule="confirmed",
-        reschedule_needs="schedulerSupport=true in its configuration",
     )
     # ActiveMQ Classic 6.1.7: ACK of an unknown message (docs/measured/activemq-stomp.md, "ERROR frames").
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
-    frame_limits = CLASSIC
+    frame_limits = CLASSIC_LIMITS
     frame_error = CLASSIC_SAYS
     # 6.1.7: a property replaces the header of its name, and its name is not escaped.
     forgeable = True
@@ -178,19 +168,13 @@ class StompClassic(StompProfile):
 class StompArtemis(StompProfile):
     """ActiveMQ Artemis: NACK discards; an ACK in a transaction takes effect at once. A copy is confirmed first."""
 
-    capabilities = Capabilities(
-        broker="artemis",
+    capabilities = replace(
+        ARTEMIS.always,
         forward="confirmed",
         drops_second_copy=True,
-        duplicate_property="_AMQ_DUPL_ID",
-        # After a connection ended by FIN, not by RST, Artemis sets the redelivered flag of 1 in 20 messages.
-        marks=False,
         grows=True,
         window_in_bytes=True,
-        copies_by_wildcard=True,
-        management_address="activemq.management",
-        tells_dead_letters=True,
-        dead_letter_destination="queue://DLQ",
+        browse_over="AMQP",
         reschedule="confirmed",
     )
     # Artemis 2.40.0: missing heart-beats (AMQ229014); the acknowledgement of a message that it does not have

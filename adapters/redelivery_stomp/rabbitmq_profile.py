@@ -14,13 +14,13 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, DELIVERY_LIMIT, Capabilities
+from redelivery.brokers.facts import numbers
+from redelivery.brokers.rabbitmq import DELIVERY_LIMIT, RABBITMQ
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
-from redelivery.core.tested_versions import numbers
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import ColumnRule, StompDelivery, Subscription
-from redelivery_stomp.frame_limits import RABBITMQ
+from redelivery_stomp.frame_limits import RABBITMQ_LIMITS
 from redelivery_stomp.frames import NEVER, number, unescape
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.receipts import REQUEST
@@ -29,6 +29,7 @@ from redelivery_stomp.windows import SlotWindow
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.delivery import BodyKind
     from redelivery.core.outgoing import Outgoing
@@ -181,25 +182,11 @@ class StompRabbitMQ(StompProfile):
     A dead letter is confirmed before its message is acknowledged.
     """
 
-    capabilities = Capabilities(
-        broker="rabbitmq",
-        # NACK goes to the dead-letter exchange; without one the message is dropped.
-        poison_on_request=True,
-        ack_caution=(
-            "redelivery.deadLetter=ack: RabbitMQ drops a poison message of a queue without a dead-letter exchange; "
-            "give the queue one, or use auto"
-        ),
+    capabilities = replace(
+        RABBITMQ.always,
         forward="confirmed",
         release=True,
-        # Quorum queues count releases, up to their delivery limit.
-        release_counts=True,
         grows=True,
-        # RabbitMQ ignores selectors and groups: every message arrives, at any consumer.
-        selectors=False,
-        binds_groups=False,
-        queue_wildcards=False,
-        # consumer_timeout: after it RabbitMQ closes the connection, which releases the messages.
-        max_hold=CONSUMER_TIMEOUT,
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,
@@ -213,7 +200,7 @@ class StompRabbitMQ(StompProfile):
         "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"
         "Server cancelled subscription"
     )
-    frame_limits = RABBITMQ
+    frame_limits = RABBITMQ_LIMITS
     group_header = "JMSXGroupID"
     # RabbitMQ closes the connection after most ERRORs. After the others this library does: no ERROR names the request
     # that was refused.

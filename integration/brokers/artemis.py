@@ -10,7 +10,7 @@ from integration.brokers.base import Broker
 from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution
 from integration.brokers.versions import version
-from redelivery.core.tested_versions import numbers
+from redelivery.brokers.facts import numbers
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place

@@ -19,7 +19,7 @@ from integration.brokers.process import ServerProcess
 from integration.brokers.toolchain import BrokerError, fetch, missing, missing_java, progress
 from integration.eventually import eventually
 from integration.running import Running
-from redelivery.core.tested_versions import numbers
+from redelivery.brokers.facts import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

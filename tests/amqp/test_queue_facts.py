@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from redelivery import parse_uri
+from redelivery.brokers.facts import numbers
 from redelivery.core.commands import Subscribe
-from redelivery.core.tested_versions import numbers
 from redelivery_amqp.queue_facts import QueueFacts
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ4, queue_address
 

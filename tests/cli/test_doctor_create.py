@@ -9,8 +9,8 @@ import pytest
 from tests.cli.doctor_script import AMQP, RABBIT, STOMP, URI, levels
 
 from redelivery import AdapterError
+from redelivery.brokers.rabbitmq import QUORUM_OPTIONS
 from redelivery.core.commands import Send, Subscribe
-from redelivery.core.quorum_options import QUORUM_OPTIONS
 
 if TYPE_CHECKING:
     from tests.cli.doctor_script import Script

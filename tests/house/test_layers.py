@@ -37,7 +37,7 @@ LAYERS = [
     {"errors", "clock", "log"},
     # tenacity_policy belongs to the policies. It is outside of core/ because it loads tenacity.
     {"core", "tenacity_policy"},
-    {"adapter", "adapter_support", "ledger", "handler_exceptions", "classifier"},
+    {"adapter", "adapter_support", "brokers", "ledger", "handler_exceptions", "classifier"},
     {"settings", "uri", "registry"},
     {"message", "failure_log", "health", "events", "logs"},
     {"driver"},
@@ -48,7 +48,7 @@ LAYERS = [
     {"cli", "testing", "otel", "__main__"},
 ]
 """The folders and modules of `redelivery`, lowest first: each imports its own layer and those below."""
-FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapter_support"}
+FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapter_support", "brokers"}
 # Spark uses the library's tools and options, and its driver through the port only.
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",

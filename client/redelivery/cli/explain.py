@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redelivery.brokers.rabbitmq import CONSUMER_TIMEOUT
 from redelivery.cli.formatting import credit_words
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE, Capabilities
+from redelivery.core.capabilities import HOLDABLE, Capabilities
 from redelivery.core.destination import Destination
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
-    "CONSUMER_TIMEOUT",
-    "DELIVERY_LIMIT",
     "HOLDABLE",
     "STREAM",
     "Capabilities",
@@ -15,10 +13,6 @@ __all__ = [
     "cannot_spare",
 ]
 
-# Seconds. RabbitMQ's default `consumer_timeout`: a consumer may keep a message unsettled for so long.
-CONSUMER_TIMEOUT = 1800.0
-# Default delivery limit of a quorum queue of RabbitMQ 4.
-DELIVERY_LIMIT = 20
 # Share of a broker's limits that parked messages may use; the rest is for prefetched messages and handlers.
 HOLDABLE = 0.8
 STREAM = (
@@ -79,6 +73,7 @@ class Capabilities:
         management_address: Address at which the broker answers requests in Artemis' format, to users with the right.
             None: there is none.
         browse: The broker can show the messages of a queue without delivering them.
+        browse_over: The protocol over which it can, if it cannot over this one; empty: none.
         browse_limit: Most messages that a browse shows; a consumer with a selector finds matches among so many only.
             None: no limit.
         transactions: Deliveries can be accepted, and messages sent, in one transaction (`Commit`).
@@ -135,6 +130,7 @@ class Capabilities:
     copies_by_wildcard: bool = False
     management_address: str | None = None
     browse: bool = False
+    browse_over: str = ""
     browse_limit: int | None = None
     transactions: bool = False
     reschedule: Literal["none", "atomic", "confirmed", "native"] = "none"
@@ -171,8 +167,7 @@ class Capabilities:
 
 def cannot_browse(capabilities: Capabilities) -> str:
     """Return the error message that refuses a browse."""
-    # RabbitMQ, the other one, cannot over any protocol.
-    other = ", or AMQP, over which it can" if capabilities.broker == "artemis" else ""
+    other = f", or {capabilities.browse_over}, over which it can" if capabilities.browse_over else ""
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
         f"use dead_letters(uri, take=True) or --take, which receives and releases them{other}"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redelivery.brokers import untested
 from redelivery.core.delivery import Cause
 from redelivery.core.shown_values import NO_ID, printable
-from redelivery.core.tested_versions import untested
 from redelivery.events import (
     BreakerChanged,
     Connected,

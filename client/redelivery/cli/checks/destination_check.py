@@ -13,6 +13,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redelivery.brokers.rabbitmq import QUORUM_OPTIONS
 from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.checks.network import NAMES
 from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
@@ -22,7 +23,6 @@ from redelivery.core.policy.policy_guard import elapsed_of, limit_of
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy, bounded
 from redelivery.core.policy.wildcards import is_pattern, names_queues
-from redelivery.core.quorum_options import QUORUM_OPTIONS
 from redelivery.core.shown_values import move_command
 from redelivery.driver.port import dead_letters_of, planned, single
 from redelivery.errors import ConfigurationError, TransportError

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.adapter_support.sockets import client_context
+from redelivery.brokers import untested
 from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.exit_codes import MISCONFIGURED, REFUSED, UNREACHABLE
 from redelivery.cli.formatting import duration
 from redelivery.clock import capped
-from redelivery.core.tested_versions import untested
 from redelivery.driver.port import is_loopback
 from redelivery.errors import AdapterError
 from redelivery.settings import TlsSettings

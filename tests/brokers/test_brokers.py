@@ -1,12 +1,22 @@
-"""Description of a broker's version that no integration test has covered."""
+"""Facts of the brokers; the description of a version that no integration test has covered."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.tested_versions import TESTED, numbers, untested
+from redelivery.brokers import BROKERS, untested
+from redelivery.brokers.facts import numbers
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
+
+if TYPE_CHECKING:
+    from redelivery_amqp.profile_base import AmqpProfile
+    from redelivery_stomp.profile_base import StompProfile
 
 
 @pytest.mark.parametrize(
@@ -34,7 +44,7 @@ def test_nothing_is_said_of_a_broker_that_is_not_known() -> None:
     assert untested("memory", "1.0") is None
 
 
-@given(st.sampled_from(sorted(TESTED)), st.text(max_size=20))
+@given(st.sampled_from(sorted(BROKERS)), st.text(max_size=20))
 def test_every_version_has_an_answer(broker: str, version: str) -> None:
     """Every text that a broker reports as its version has a description, or none is needed."""
     assert (
@@ -44,7 +54,22 @@ def test_every_version_has_an_answer(broker: str, version: str) -> None:
     )
 
 
-@pytest.mark.parametrize("broker", sorted(TESTED))
+@pytest.mark.parametrize("broker", sorted(BROKERS))
 def test_the_tested_versions_are_listed_oldest_first(broker: str) -> None:
     """The last version is the one that an unknown one is treated as."""
-    assert sorted(TESTED[broker], key=numbers) == [*TESTED[broker]]
+    assert sorted(BROKERS[broker].tested, key=numbers) == [*BROKERS[broker].tested]
+
+
+PROFILES = (
+    AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ, AmqpRabbitMQ4((4, 0)), AmqpRabbitMQ4((4, 3)), StompArtemis,
+    StompClassic, StompRabbitMQ,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=[f"{n}" for n in range(len(PROFILES))])
+def test_each_profile_has_the_facts_of_its_broker(profile: AmqpProfile | StompProfile) -> None:
+    """A profile adds what its protocol can: what the record says of names and places holds over each."""
+    able = profile.capabilities
+    always = BROKERS[able.broker].always
+    names = ("dead_letter_destination", "individual_prefixes", "duplicate_property", "management_address")
+    assert [getattr(able, name) for name in names] == [getattr(always, name) for name in names]
