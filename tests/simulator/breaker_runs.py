@@ -189,7 +189,13 @@ def _bound(run: BreakerRun, on: _World) -> float:
     parked = [result for result in run.bad.values() if result in PARKED]
     fits = len(parked) <= run.most_parked
     bound = MINUTE if fits else ELEVEN
-    if not fits and 2 * parked.count("outage") >= run.most_parked:
+    named, policy = parked.count("outage"), run.rest["policy"]
+    room = run.most_parked if fits else max(1, run.most_parked - named)
+    if not fits:
+        # Named ones keep their part of the room when the others are charged: these pass in more groups than without.
+        groups = ceil((len(parked) - named) / room) - ceil(len(parked) / run.most_parked)
+        bound += max(0, groups) * policy["maximumRedeliveries"] * policy["redeliveryDelay"]
+    if not fits and 2 * named >= run.most_parked:
         # The user's word that a service is down: its messages may keep most of the room, for `maximum_open`; and those
         # that come later again, if it has been closed for ten minutes since a success.
         bound += run.rest["breaker"]["maximum_open"] * sum(names.startswith("b") for _, names in run.batches)
@@ -197,7 +203,7 @@ def _bound(run: BreakerRun, on: _World) -> float:
     # once more than without a breaker; those that do not fit, once more again when failures are charged.
     bound += (ROUNDS + (1 if fits else 2) * len(parked) / run.at_once) * run.seconds
     # A message is deferred for a second, a hundred times; the room may be full of such messages several times.
-    bound += 100.0 * ceil(parked.count("defer") / run.most_parked)
+    bound += 100.0 * ceil(parked.count("defer") / room)
     # Each run of a slow handler may keep a round until its patience ends; or the last free worker, or the whole credit.
     free = run.at_once > len(run.slow) and run.rest["consumer"]["ordering"] == "non_blocking"
     return bound + (PATIENCE if free else SLOW) * sum(on.calls[name] for name in run.slow)
