@@ -3,7 +3,8 @@
 A worker asks when free and `next_due` is reached; a handler takes its seconds; dead letters are confirmed at once.
 A released message goes to the end of the broker's queue. Credit takes effect at once, unless the scenario has `late`:
 these messages are on their way when credit is first withdrawn, and arrive a hundredth of a second later. With `renews`,
-a new consumer takes the place of the old one after so many results, as in a program that has one for each request.
+a new consumer takes the place of the old one after so many results, as in a program that has one for each request; the
+driver's own `SharedHistory` carries over what is known.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from redelivery.core.commands import (
     PoisonAck,
     Release,
     Stop,
+    Subscribe,
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause, Delivery
@@ -44,9 +46,9 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
-from redelivery.core.message_history import MessageHistory
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ __all__ = ["BreakerWorld", "names"]
 WEIGHTS = ("outage", "maybe", "own")
 # Attempts at one moment in which the engine dispatches nothing although it reported a due message.
 HOT = 5
+SOURCE = Subscribe(1, "queue://orders", 1000, room=1000)
 
 
 class Mail(Delivery):
@@ -121,8 +124,9 @@ class BreakerWorld:
         self.scenario = scenario
         able = {"poison_persistent": True, "poison_non_persistent": True, **scenario.get("capabilities", {})}
         self.able = Capabilities(broker="none", groups=True, **able)
-        self.history = MessageHistory()
         self.engine = self._engine(scenario)
+        self.shared = SharedHistory()
+        self.history = self.shared.opened(SOURCE)
         self.engine.share(self.history)
         # Results that each consumer still takes.
         self.results_left: float = scenario.get("renews", inf)
@@ -192,6 +196,8 @@ class BreakerWorld:
         self.feed(ConnectionLost(self.epoch, TransportError("closed"), closed=True))
         self.queue = [*((str(each.message_id), each.group) for each in held), *self.queue]
         self.returned.update(str(each.message_id) for each in held)
+        self.shared.closed(SOURCE, self.history)
+        self.history = self.shared.opened(SOURCE)
         self.engine, self.granted = self._engine(self.scenario), 0
         self.engine.share(self.history)
         self.results_left = self.scenario["renews"]

@@ -188,4 +188,4 @@ def test_a_message_that_fails_at_once_again_and_again_does_not_keep_the_others_o
         if delivery is first:
             schedule.park(first, 0.0)
 
-    assert order == [first, second, first, third, first]
+    assert order == [second, first, third, first, first]

@@ -139,6 +139,7 @@ AREAS = {
     "breaker": Area(
         (
             "tests/core/test_breaker.py",
+            "tests/core/test_breaker_long.py",
             "tests/core/test_dispatch_gate.py",
             "tests/core/test_suspects.py",
             "tests/core/test_rate.py",

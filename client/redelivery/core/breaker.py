@@ -32,8 +32,8 @@ The rule:
    closed, a named one is charged at once if another message has succeeded here since the failure before.
 4. Openings are one until most of the last 200 results are successes, or until it has been closed for ten minutes, or
    in its ramp, which a quiet queue may never end. Their time counts from the first, as does the size of the rounds.
-   The longest time is that of named failures if they are most of the last 200 failures and deferrals, and one was
-   seen within ten minutes.
+   The longest time is that of named failures if they are most of the last failures and deferrals, of as many as may
+   be parked, and one was seen within ten minutes.
    After it the breaker closes, and failures are charged until one success: the named ones only if most were named, or
    after their own longest time. Then unnamed failures do not open it before most of the last 200 results are successes;
    named ones open it anew once most failures are named. If that is ten minutes after the success, or after the last
@@ -66,8 +66,7 @@ Weight = Literal["outage", "maybe", "own"]
 OWN = -inf
 # Seconds. After the breaker has been closed for longer, the next opening is a new one.
 FORGET = 600.0
-# Number of results of which most must be successes before an opening is over; and of failures of which most must be
-# named while it lasts, for it to be the outage of a service.
+# Number of results of which most must be successes before an opening is over.
 RESULTS = 200
 ALL_RESULTS = (1 << RESULTS) - 1
 # Each round may try so many times the messages of the one before. With the times between rounds, 1 to 10 s, a thousand
@@ -200,31 +199,35 @@ class Circuit:
 
     `blocking`: the consumer can try the message at the head only. An outage and one bad message then look the same,
     therefore weight `outage` alone counts, and `maybe` is charged. `source`: all its consumers' successes are evidence.
+    `room`: how many messages may be parked. Tries go round them: of so many failures most must be named, for the
+    opening to be the outage of a service.
     """
 
     __slots__ = (
         "_allowed", "_before", "_began", "_bits", "_calm_since", "_charges_named", "_closed_at", "_delay",
-        "_ended", "_extra", "_failed_at", "_kinds", "_longest", "_most_open", "_most_unnamed", "_named", "_named_at",
-        "_off", "_past", "_proven", "_random", "_rounds", "_row_began", "_rules", "_shortest", "_strict", "alert",
-        "charging", "cut_short", "failures", "messages", "opened", "since", "source", "spared", "state", "until",
+        "_ended", "_extra", "_failed_at", "_kinds", "_limits", "_longest", "_most_open", "_most_unnamed", "_named",
+        "_named_at", "_off", "_past", "_proven", "_random", "_room", "_rounds", "_row_began", "_rules", "_shortest",
+        "_strict", "alert",
+        "charging", "failures", "messages", "opened", "since", "source", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(
         self,
         rules: Breaker,
+        room: int = RESULTS,
         *,
         blocking: bool = False,
         random: Random | None = None,
         source: SourceMemory | None = None,
     ) -> None:
         self._rules = rules
-        self.source = source or SourceMemory()
-        self._strict, self._random = blocking, random
+        self.source = SourceMemory() if source is None else source
+        self._strict, self._random, self._room = blocking, random, max(1, room)
         self._longest = seconds(rules.maximum_probe, "Breaker.maximum_probe")
         self._shortest = min(seconds(rules.probe, "Breaker.probe"), self._longest)
-        most = rules.maximum_open
-        self._most_open = inf if most is None else seconds(most, "Breaker.maximum_open")
-        self._most_unnamed = min(seconds(rules.maximum_unnamed, "Breaker.maximum_unnamed"), self._most_open)
+        most = inf if rules.maximum_open is None else seconds(rules.maximum_open, "Breaker.maximum_open")
+        self._limits = most, seconds(rules.maximum_unnamed, "Breaker.maximum_unnamed")
+        self.limit(inf)
         self.state: BreakerState = "closed"
         self.alert = False
         """True if a success changes the breaker."""
@@ -238,12 +241,11 @@ class Circuit:
         # message that failed in the present opening has succeeded in it.
         self._row_began = 0.0
         self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
-        self._proven = self.cut_short = False
-        """`cut_short`: the opening counts as too long already: the broker does not allow more deliveries."""
+        self._proven = False
         # Openings that follow each other count as one: when the first began (None: it is over), when a named exception,
         # and any, was last seen in them, if unnamed failures do not open the breaker again, and the last results as
-        # bits (1: a success); and the last failures and deferrals (1: named), behind a 1. `_charges_named`: `charging`
-        # is for named failures, too.
+        # bits (1: a success); and the last failures and deferrals (1: named), behind a 1: `_room` of them, as a
+        # rotation of tries is so long. `_charges_named`: `charging` is for named failures, too.
         self._began: float | None = None
         self._named_at = self._failed_at = -inf
         self._off = self._charges_named = False
@@ -259,6 +261,10 @@ class Circuit:
         # and the deliveries whose handlers ran when the ramp began, which may never end.
         self._allowed = self._extra = 0
         self._before: set[Delivery] = set()
+
+    def limit(self, most: float) -> None:
+        """Shorten the longest time of an opening to `most` seconds, if the rules allow more."""
+        self._most_open, self._most_unnamed = min(most, self._limits[0]), min(most, *self._limits)
 
     @property
     def most(self) -> float:
@@ -366,10 +372,12 @@ class Circuit:
     def _failed_open(self, delivery: Delivery, now: float, *, named: bool, own: bool) -> bool:
         self._named_at = now if named else self._named_at
         if self.over(now) and not self.stops:
-            spared = named and not self.cut_short and self._lasts(now) < self._most_open
+            spared = named and self._lasts(now) < self._most_open
             self._charge_again(now)
             return spared
-        spared = named or not (own or (self.is_down(now) and self._lasts(now) >= self._most_unnamed))
+        # A consumer that is to stop charges nothing for the time that has passed.
+        long = self.is_down(now) and self._lasts(now) >= self._most_unnamed and not self.stops
+        spared = named or not (own or long)
         self.spared += spared
         self._failed_at = now
         if self.state == "ramp":
@@ -444,10 +452,10 @@ class Circuit:
         comes for ten minutes, the outage is over.
         """
         self._before.discard(delivery)
-        if self.state == "closed":
-            return
         if waits:
             self._note_kind(named=False)
+        if self.state == "closed":
+            return
         if now - max(self.opened, self._failed_at) > FORGET:
             self._close(now)
         elif self.state == "ramp":
@@ -476,7 +484,6 @@ class Circuit:
         self._rounds.end()
         self._allowed = 0
         self._before.clear()
-        self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
         """Record a try that proves nothing: its handler did not run, or did not say what it has decided."""
@@ -505,7 +512,8 @@ class Circuit:
         return self._mostly_named() and now - self._named_at < FORGET
 
     def _note_kind(self, *, named: bool) -> None:
-        self._kinds = self._kinds << 1 & ALL_RESULTS | named | 1 << min(self._kinds.bit_length(), RESULTS)
+        room = self._room
+        self._kinds = self._kinds << 1 & (1 << room) - 1 | named | 1 << min(self._kinds.bit_length(), room)
 
     def _mostly_named(self) -> bool:
         kinds = self._kinds
@@ -514,7 +522,7 @@ class Circuit:
     def over(self, now: float) -> bool:
         """True if the breaker is not closed, and the longest time since its first opening has passed."""
         most = self._most_open if self.is_down(now) else self._most_unnamed
-        return self.state != "closed" and (self.cut_short or self._lasts(now) >= most)
+        return self.state != "closed" and self._lasts(now) >= most
 
     def kept(self, after: float, now: float) -> float:
         """Return for how many seconds after `after` the breaker was not closed; only the last opening counts."""
@@ -590,7 +598,7 @@ class Circuit:
             self._forget(now)
             if self._began is None:
                 self._began, self._named_at, self._rounds.size = now, -inf, 1
-                many = min(self.failures, RESULTS)
+                many = min(self.failures, self._room)
                 self._kinds = 1 << many | (1 << min(self._named, many)) - 1
                 self._bits = self._bits if self._off else 0
             self._named_at = now if self._named else self._named_at

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CAUSE_LIMIT", "EXPIRED", "UNKNOWN", "Cause"]
+__all__ = ["CAUSE_LIMIT", "EXPIRED", "HELD", "UNKNOWN", "Cause"]
 
 # Characters. Artemis refuses headers larger than its minimum large message size (100 KiB).
 CAUSE_LIMIT = 1024
@@ -44,3 +44,4 @@ class Cause:
 
 
 EXPIRED, UNKNOWN = Cause("expired"), Cause("unknown")
+HELD = Cause("its delays are longer than the broker lets a message be held, again and again")

@@ -53,7 +53,7 @@ class Record:
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
         "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure",
-        "losses", "missed_since", "name", "poisoned", "returns", "runner", "spared", "strong", "succeeded",
+        "losses", "missed_since", "name", "poisoned", "releases", "returns", "runner", "spared", "strong", "succeeded",
         "tries", "uncharged", "unheard",
     )  # fmt: skip
 
@@ -62,6 +62,8 @@ class Record:
         self.due: float | None = None
         self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
+        # Releases because the broker lets no delivery be held for longer, where it counts them.
+        self.releases = 0
         self.spared = False  # parked, uncharged, for a retry
         self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
@@ -110,7 +112,7 @@ class Record:
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle
         other.failed_first, other.uncharged = self.failed_first, self.uncharged
-        other.losses, other.unheard = self.losses, self.unheard
+        other.losses, other.unheard, other.releases = self.losses, self.unheard, self.releases
         return other
 
 

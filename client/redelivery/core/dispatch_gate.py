@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from redelivery.core.breaker import BreakerState, Circuit
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.events import Failed
@@ -39,7 +40,7 @@ class DispatchGate:
     """Credit, breaker, pause, rate limit and end of one consumer, combined for the decision to dispatch."""
 
     __slots__ = (
-        "_bucket", "_credit", "_known", "_named", "_reminded", "_returns", "_unasked", "alert", "cause", "circuit",
+        "_bucket", "_credit", "_known", "_named", "_reminded", "_unasked", "alert", "cause", "circuit",
         "closed", "held_since", "most", "paused", "watches", "withholds", "yields",
     )  # fmt: skip
 
@@ -68,8 +69,6 @@ class DispatchGate:
         """Cause of the last failure."""
         self._named = False
         self._reminded = 0.0
-        # How often all withheld messages were released since the breaker was closed.
-        self._returns = 0
         # State that was reported last.
         self._known: BreakerState = "closed"
 
@@ -116,13 +115,15 @@ class DispatchGate:
         """
         return self.held_since + max(most_delay - held, most_delay / 4)
 
-    def gave_back(self, now: float, *, counted: bool) -> None:
-        """Note that all withheld messages were released; `counted`: a queue may count that towards its limit."""
+    def connected(self, capabilities: Capabilities) -> None:
+        """Limit how long the breaker may be open where the broker counts each release of the withheld messages."""
+        if self.circuit is not None:
+            most = capabilities.most_delay if capabilities.release_counts else None
+            self.circuit.limit(inf if most is None else MOST_RETURNS * most)
+
+    def gave_back(self, now: float) -> None:
+        """Note that all withheld messages were released."""
         self.held_since = now
-        circuit = self.circuit
-        if circuit is not None and circuit.state != "closed":
-            self._returns += 1
-            circuit.cut_short = counted and self._returns >= MOST_RETURNS
 
     def admits(self, now: float, running: int) -> bool:
         """Return True if one more delivery may be dispatched while `running` run."""
@@ -239,12 +240,12 @@ class DispatchGate:
         return self._changed(before, now)
 
     def decided(self, delivery: Delivery, now: float, *, waits: bool) -> Sequence[Command]:
-        """Record a decision of the handler that is neither success nor failure, while the breaker is not closed.
+        """Record a decision of the handler that is neither success nor failure.
 
         `waits`: the message is deferred.
         """
         circuit = self.circuit
-        if circuit is None or circuit.state == "closed" or delivery.state != "running":
+        if circuit is None or delivery.state != "running":
             return ()
         before = circuit.state
         circuit.decided(delivery, now, waits=waits)
@@ -283,7 +284,7 @@ class DispatchGate:
             return
         withholds = self.paused or open_
         if withholds and not self.withholds:
-            self.held_since, self._returns = now, 0
+            self.held_since = now
         self.withholds = withholds
         self.watches = withholds or self._bucket is not None
         self.most = 0 if self.watches else self._unasked

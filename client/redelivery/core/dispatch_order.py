@@ -116,8 +116,9 @@ class _Heaped:
 class NonBlocking(_Heaped):
     """Parked deliveries do not block the others; those that are due alternate with them."""
 
-    # Otherwise a message that fails at once, again and again, would block the others.
-    _fresh_turn = False
+    # Otherwise a message that fails at once, again and again, would block the others; also if each delivery has a new
+    # consumer, which begins with a parked message of the one before.
+    _fresh_turn = True
 
     def park(self, delivery: Delivery, due: float) -> None:
         self.parked += 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 from redelivery.core.accepts_in_doubt import RecentAccepts
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
+from redelivery.core.cause import HELD
 from redelivery.core.charge import charge
 from redelivery.core.commands import (
     Accept,
@@ -28,7 +29,7 @@ from redelivery.core.commands import (
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
-from redelivery.core.dispatch_gate import DispatchGate
+from redelivery.core.dispatch_gate import MOST_RETURNS, DispatchGate
 from redelivery.core.dispatch_order import schedule_for
 from redelivery.core.events import (
     Alone,
@@ -126,13 +127,13 @@ class Engine:
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
         self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)
         self._capabilities: Capabilities | None = None
-        blocking = ordering == "blocking"
-        circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
+        strict = ordering == "blocking"
+        circuit = None if breaker is None else Circuit(breaker, max_parked, blocking=strict, random=random)
         self._gate = DispatchGate(credit, circuit, rate, asks_above=self._flow.asks_above)
         self._join()
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
-        self._in_order, self._grouped = blocking, ordering == "per_group"
+        self._in_order, self._grouped = strict, ordering == "per_group"
         self._returns = Returns(
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
             self._history,
@@ -141,7 +142,7 @@ class Engine:
             self._schedule, self._running, self._suspects, self._held, self._confirms, self._flow
         )
         held = self._suspects, self._held, self._confirms, self._asides, self._gate, self._flow
-        self.load = Workload(self._schedule, self._running, *held, credit, in_order=blocking)
+        self.load = Workload(self._schedule, self._running, *held, credit, in_order=strict)
 
     @property
     def wall_offset(self) -> float:
@@ -260,7 +261,8 @@ class Engine:
 
     def _arrived(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Command]:
         epoch, seq, add = self.epoch, self._seq, self._schedule.add
-        known = not (self._history.empty and self._history.source.empty) or self._rescheduling is not None
+        known = not self._history.empty or self._rescheduling is not None
+        nameless = not self._history.source.empty
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
         if self._asides.sorts and not self._gate.closed:
@@ -276,7 +278,8 @@ class Engine:
             seq += 1
             delivery.seq = seq
             # A message that may have been delivered before is looked up; only then is its identity read.
-            if self._gate.closed or known or (counted and delivery.broker_count):
+            looks = known or (nameless and delivery.redelivered) or (counted and delivery.broker_count)
+            if self._gate.closed or looks:
                 commands += self._admit(delivery, now)
             else:
                 add(delivery)
@@ -293,7 +296,7 @@ class Engine:
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Admit a delivery whose message may be known."""
         history, age = self._history, now - self._since
-        record = history.known(delivery, age) or history.source.known(delivery)
+        record = history.known(delivery, age) or history.source.known(delivery, now)
         if self._gate.closed:
             self.counts.released += 1
             if record is not None and record.runner is not None:
@@ -416,7 +419,8 @@ class Engine:
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
         if delivery.epoch != self.epoch:
-            self._history.source.succeeded_late()
+            if not discarded:
+                self._history.source.succeeded_late()
             if (live := self._finish(delivery, succeeded=True)) is None:
                 return NOTHING
             self._schedule.settled(live)
@@ -484,8 +488,13 @@ class Engine:
         return [*commands, *changed, *self._emptied(now)]
 
     def _emptied(self, now: float) -> Sequence[Command]:
-        """Close a breaker that keeps nothing: each message that was tried has come to an end."""
+        """Close a breaker that keeps nothing: each message that was tried has come to an end.
+
+        Those that the history knows have not: a connection was lost, or they were released, and they will come back.
+        """
         if not self._gate.tries or self._running or self._suspects or self._schedule.parked:
+            return NOTHING
+        if not (self._history.empty and self._history.source.empty):
             return NOTHING
         return self._gate.emptied(now)
 
@@ -578,6 +587,9 @@ class Engine:
         now: float,
         why: Held,
     ) -> Sequence[Command]:
+        if why != "spared" and self._is_held_too_often(record, delay):
+            record.cause = record.cause or HELD
+            return self._condemn(delivery, record, now)
         delivery.outcome = why
         record.due = now + delay
         record.deferred, record.spared = why != "redelivered", why == "spared"
@@ -602,6 +614,15 @@ class Engine:
         enter(live, "parked")
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
+
+    def _is_held_too_often(self, record: Record, delay: float) -> bool:
+        """Count a release for the time limit of the broker; True if it counts them, and may drop the message soon."""
+        able = self._capabilities
+        if able is None or not able.release_counts or self._rescheduling is not None or self._gate.closed:
+            return False
+        if able.held_too_long(record.held + delay):
+            record.releases += 1
+        return record.releases > MOST_RETURNS
 
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Park a delivery that arrived before it is due, until `due`."""

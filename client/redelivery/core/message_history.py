@@ -251,7 +251,7 @@ class MessageHistory:
         self.source = SourceMemory(self._lock)
 
     def __len__(self) -> int:
-        return len(self._records) + len(self._doubts) + len(self._verdicts)
+        return len(self._records) + len(self._doubts) + len(self._verdicts) + len(self.source)
 
     @property
     def empty(self) -> bool:
@@ -261,6 +261,7 @@ class MessageHistory:
     def stop(self) -> None:
         """Remember nothing from now on."""
         self._limit = -inf
+        self.source.stop()
 
     def widen(self, window: int) -> None:
         """Make room for a consumer that may have `window` messages unsettled.
@@ -588,6 +589,7 @@ class MessageHistory:
         with other._lock:
             left, verdicts, address = list(other._records), list(other._verdicts), other._address
         self.rescheduled.absorb(other.rescheduled)
+        self.source.absorb(other.source, [record for _, record in left])
         with self._lock:
             self._address = self._address or address
             self._verdicts.extend(verdicts)

@@ -60,6 +60,7 @@ class Returns:
     def connected(self, capabilities: Capabilities) -> None:
         """Note the capabilities of the broker."""
         self._capabilities = capabilities
+        self._gate.connected(capabilities)
 
     @property
     def most_delay(self) -> float | None:
@@ -114,8 +115,7 @@ class Returns:
 
     def withheld(self, now: float) -> list[Command]:
         """Release every message that the breaker or a pause withholds; the broker redelivers them at once."""
-        able = self._capabilities
-        self._gate.gave_back(now, counted=able is not None and able.release_counts)
+        self._gate.gave_back(now)
         commands: list[Command] = []
         for delivery in self.taken_out():
             commands += self.one(delivery)
