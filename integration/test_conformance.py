@@ -99,6 +99,7 @@ class TestArtemisOverStomp(OnBroker):
             drops_second_copy=True,
             marks=False,
             window_in_bytes=True,
+            browse_over="AMQP",
             dead_letter_destination="queue://DLQ",
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "never"},

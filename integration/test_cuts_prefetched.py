@@ -43,8 +43,13 @@ class Held:
 
 
 def quick(broker: Broker, proxy: LinkProxy) -> str:
-    """Return the URI through the proxy, with short reconnect delays, which would grow to seconds."""
-    uri = broker.uri(port=proxy.port, maxReconnectDelay=50)
+    """Return the URI through the proxy, with short reconnect delays, which would grow to seconds.
+
+    The place of dead letters is one that nothing is asked about: there is one connection.
+    """
+    uri = (
+        f"{broker.uri(port=proxy.port, maxReconnectDelay=50)}&redelivery.deadLetterDestination=topic://unused"
+    )
     return uri.replace("stomp://", "failover:(stomp://", 1).replace("?", ")?", 1)
 
 
