@@ -8,7 +8,6 @@ from redelivery.core.capabilities import Capabilities
 __all__ = ["ARTEMIS"]
 
 ARTEMIS = Broker(
-    "ActiveMQ Artemis",
     ("2.31.2", "2.40.0", "2.56.0"),
     Capabilities(
         broker="artemis",

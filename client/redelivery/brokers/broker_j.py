@@ -8,7 +8,6 @@ from redelivery.core.capabilities import Capabilities
 __all__ = ["BROKER_J"]
 
 BROKER_J = Broker(
-    "Qpid Broker-J",
     ("9.1.0", "9.2.0", "10.1.0"),
     Capabilities(
         broker="qpid-broker-j",

@@ -8,7 +8,6 @@ from redelivery.core.capabilities import Capabilities
 __all__ = ["CLASSIC"]
 
 CLASSIC = Broker(
-    "ActiveMQ Classic",
     ("5.18.6", "6.1.7", "6.3.1"),
     Capabilities(
         broker="activemq",

@@ -16,8 +16,6 @@ __all__ = ["Broker", "numbers"]
 class Broker:
     """One broker."""
 
-    title: str
-    """Its name for people."""
     tested: tuple[str, ...]
     """Versions that the integration tests ran against, oldest first (docs/brokers.md)."""
     always: Capabilities

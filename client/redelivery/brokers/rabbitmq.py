@@ -18,7 +18,6 @@ QUORUM_OPTIONS = (
 """Options that make new queues on 4.3 quorum queues; docs/brokers.md recommends them."""
 
 RABBITMQ = Broker(
-    "RabbitMQ",
     ("3.10.8", "4.0.5", "4.3.6"),
     Capabilities(
         broker="rabbitmq",
