@@ -46,7 +46,7 @@ def test_cut_links_cost_few_parked_messages(
             for _ in range(CUTS):
                 settled(lambda: proxy.to_client.frames, QUIET)
                 links = proxy.links_ever
-                assert proxy.cut() == 1
+                assert proxy.cut() >= 1
                 eventually(lambda before=links: proxy.links_ever > before, message="a new link")  # type: ignore[misc]
             settled(lambda: proxy.to_client.frames, QUIET)
             begun = proxy.to_broker.log.count("SUBSCRIBE")

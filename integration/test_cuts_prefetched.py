@@ -59,7 +59,7 @@ def cut_when_held(proxy: LinkProxy, *, all_may_be_dead: bool = False) -> None:
     eventually(lambda: "MESSAGE" in proxy.to_client.log, message="messages")
     settled(lambda: proxy.to_client.frames, 0.15, interval=0.02)
     links, held = proxy.links_ever, proxy.to_client.log.count("MESSAGE")
-    assert proxy.cut() == 1
+    assert proxy.cut() >= 1
     eventually(lambda: proxy.links_ever > links, interval=0.002, message="a new link")
     if not all_may_be_dead:
         eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")

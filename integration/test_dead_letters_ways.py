@@ -11,7 +11,7 @@ import pytest
 import redelivery
 from integration.dead_letter_fill import fill, with_cause
 from integration.eventually import eventually
-from integration.test_dead_letters import BROWSE, NO_RETRY, address, pairs, poison, received, tools
+from integration.test_dead_letters import BROWSE, NO_RETRY, address, own_place, pairs, poison, received, tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +169,7 @@ def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, uniqu
     broker, protocol = peer
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
         poison(connection, unique_queue, 3)
-    with redelivery.dead_letters(address, take=True, idle=1.0) as dead:
+    with redelivery.dead_letters(address, own_place(address), take=True, idle=1.0) as dead:
         assert len(list(dead)) == 3
         assert len(list(dead)) == 3
     other = f"{address.removesuffix('.dead')}.other"

@@ -10,6 +10,7 @@ import pytest
 import redelivery
 from integration.test_dead_letter_strategies import ONCE, fail, own, settled
 from integration.test_operators_settings import ACK, failed
+from integration.test_places_looked_at import without
 from integration.work import Running
 from redelivery.importers import read
 
@@ -57,3 +58,4 @@ def test_the_brokers_queue_of_one_address(
     # The broker's own letter of this address comes to the same queue.
     failed(broker, "amqp", queue, f"{run}-own", **ACK)
     assert len(own(client, f"DLQ::DLQ.{queue}", f"{run}-own", 1)) == 1
+    without(broker, f"DLQ.{queue}")

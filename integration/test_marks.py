@@ -46,7 +46,7 @@ def test_copies_are_marked_as_the_profile_says(
         held = [consumer.receive(timeout=60) for _ in range(HELD)]
         assert None not in held
         proxy.refuse()
-        assert proxy.cut(reset=reset) == 1
+        assert proxy.cut(reset=reset) >= 1
     found: dict[bytes, bool] = {}
     with (
         redelivery.connect(broker.uri(protocol=pair[1])) as second,

@@ -126,7 +126,7 @@ def test_messages_with_one_id_are_all_handled_over_a_cut_link(
                     interval=0.002, message="some are done",
                 )  # fmt: skip
                 threading.Event().wait(rnd.uniform(0, 0.01))
-                assert proxy.cut() == 1
+                assert proxy.cut() >= 1
                 threading.Event().wait(rnd.uniform(0, 0.2))
                 seen.let(None)
                 # With the same time, equal bytes are one message that was sent twice.
@@ -203,7 +203,7 @@ def test_an_equal_message_that_went_back_is_handled(
         assert back.release()
         other.close()
         threading.Event().wait(0.5)
-        assert proxy.cut() == 1
+        assert proxy.cut() >= 1
         blocker.release()
         texts = set[str]()
         while texts != {"order", "blocker"}:
@@ -249,7 +249,7 @@ def test_properties_named_like_classics_headers_lose_no_message(
         with Running(connection):
             assert busy.wait(60)
             eventually(lambda: java.count(queue) == 2, message="the acknowledgement of the first is read")
-            assert proxy.cut() == 1
+            assert proxy.cut() >= 1
             eventually(lambda: proxy.links_ever > 1 and connection.connected, message="the next link")
             hold.set()
             eventually(lambda: "victim" in seen, message="it is handled")

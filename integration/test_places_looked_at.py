@@ -9,6 +9,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually
+from integration.raw_amqp import RawAmqp
 from integration.test_dead_letters import BROWSE, NO_RETRY, is_poisoned, pairs
 
 if TYPE_CHECKING:
@@ -37,6 +38,14 @@ def poisoned(uri: str, *queues: str) -> None:
                 assert message is not None
                 message.poison(f"E{queue[-1]}")
                 eventually(partial(is_poisoned, connection, number), 60)
+
+
+@pytest.fixture(autouse=True)
+def classics_own_queue(request: pytest.FixtureRequest) -> None:
+    """Empty it, since it is looked at beside named places: other tests have left letters there."""
+    if "peer" in request.fixturenames and (broker := request.getfixturevalue("peer")[0]).name == "activemq":
+        with redelivery.dead_letters(broker.uri(protocol="amqp"), broker.dead_letter_queue) as dead:
+            dead.purge()
 
 
 def tools(peer: tuple[Broker, str], uri: str) -> redelivery.DeadLetterQueue:
@@ -129,6 +138,13 @@ def test_artemis_own_place_closes_a_circle(
         connection.consumer(one, **its)
         with pytest.raises(redelivery.ConfigurationError, match="would circulate for ever"):
             connection.consumer(two, **others)
+    without(artemis, f"DLQ.{queue}")
+
+
+def without(artemis: Broker, queue: str) -> None:
+    """Delete a queue without a filter of the address DLQ: other tests have their dead letters there."""
+    with RawAmqp(artemis) as raw:
+        raw.manage("broker", "destroyQueue", queue, True)
 
 
 def test_what_only_classics_own_acknowledgement_keeps(activemq: Broker, unique_queue: str) -> None:

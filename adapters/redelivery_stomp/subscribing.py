@@ -70,8 +70,8 @@ class SubscribeQueue:
         # Destinations on which the broker refuses a consumer's further subscription. The adapter keeps it over all
         # connections.
         self.single: set[str] = set()
-        # Dead-letter destinations of consumers that have started once; and those of them that are refused for now, as
-        # their node is down: no consumer waits for it. The adapter keeps both.
+        # Dead-letter destinations of consumers that have started once; and those of them that are refused for now: no
+        # consumer waits for them. The adapter keeps both.
         self.proven: set[str] = set()
         self.down: set[str] = set()
         # Where the broker's management is asked before a consumer begins. The adapter sets it.
@@ -217,7 +217,7 @@ class Subscribing:
         questions = self._turns.questions
         if questions is not None:
             # Not before the check: it may have made their queues.
-            places = [each for each in self._places if each not in self._turns.down and not self._own(each)]
+            places = [each for each in self._places if not self._own(each)]
             if unknown := [each for each in places if questions.unknown(each)]:
                 self._turns.wait(self)
                 questions.look(unknown, self._looked)
@@ -225,8 +225,8 @@ class Subscribing:
             # Copies name the address of the consumed queue.
             origin = self._io.profile.address(self._command.destination).partition("::")[0]
             for place in places:
-                if why := questions.dropped(place, origin):
-                    self.bad_dead_letters(place, AdapterError(why))
+                if place not in self._turns.down and (why := questions.dropped(place, origin)):
+                    self._refuse_place(place, AdapterError(why))
                     return False
         self._subscribe()
         return self._io.profile.in_turn
@@ -364,8 +364,13 @@ class Subscribing:
         """Refuse the consumer because of a dead-letter destination of its own."""
         if not self._subscription.asked:
             self._subscription.ended = True
-        if isinstance(error, AdapterError) and error.passes and destination in self._turns.proven:
+        # A place that has served is full, or its node is down: Artemis gives no reason over STOMP.
+        refused = isinstance(error, AdapterError) and error.passes is not False
+        if refused and destination in self._turns.proven:
             self._turns.down.add(destination)
+        self._refuse_place(destination, error)
+
+    def _refuse_place(self, destination: str, error: RedeliveryError | None) -> None:
         own = self._own(destination)
         whose = f", which is {own}," if own else ""
         cure = "; name another place: redelivery.deadLetterDestination" if own else ""

@@ -74,7 +74,10 @@ class Artemis:
 @pytest.mark.parametrize(
     ("queues", "place"),
     [
-        ([queue("DLA"), queue("audit", "DLA", routingType="MULTICAST")], "queue://DLA"),
+        ([queue("DLA"), queue("audit", "DLA", routingType="MULTICAST")], "native://DLA::DLA"),
+        ([queue("DLA"), queue("other", "DLA")], "native://DLA::DLA"),
+        ([queue("DLA"), queue("x", "DLA", filter="_AMQ_ORIG_ADDRESS = 'other'")], "queue://DLA"),
+        ([queue("DLA"), queue("x", "DLA", filter="_AMQ_ORIG_ADDRESS = 'orders'")], "native://DLA::DLA"),
         ([queue("DLA", autoDelete="true")], "native://DLA::DLA"),
         ([queue("b", "DLA"), queue("a", "DLA")], "native://DLA::a"),
         ([queue("audit", "DLA", routingType="MULTICAST")], "native://DLA::audit"),

@@ -43,6 +43,7 @@ class Artemis(ScriptedPeer):
         self.queues: list[dict[str, str]] = []
         self.refuses = b""  # frames that begin so are answered with an ERROR, which ends the connection
         self.silent = threading.Event()
+        self.full = ""  # an address that takes no message
         self.cuts = 0  # questions over which the connection ends without an ERROR
         self.asked: list[str] = []
         self.copies: list[dict[str, str]] = []
@@ -69,6 +70,9 @@ class Artemis(ScriptedPeer):
         about = told.get("destination", "")
         if self.refuses and frame.startswith(self.refuses) and "management" in about:
             return b"ERROR\nmessage:AMQ229032 no permission\n\n\0"
+        if self.full and frame.startswith(b"SEND") and about.partition("::")[0] == self.full:
+            number = told["receipt"].encode()
+            return b"ERROR\nreceipt-id:%b\nmessage:AMQ339011 Error sending message\n\n\0" % number
         return None
 
     def ends_over(self, frame: bytes) -> bool:
@@ -258,6 +262,28 @@ def test_after_a_reconnect_the_broker_is_asked_again(peer: Artemis) -> None:
         link._link.transport.disconnect_socket()
         eventually(lambda: connection.report().poisoned == 2)
     assert [each["destination"] for each in peer.copies] == ["DLA::DLQ.orders", "elsewhere"]
+
+
+def test_a_place_that_has_become_full_keeps_no_consumer(
+    peer: Artemis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer starts again though its dead letters are refused; they go to the queue alone, once there is room."""
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
+    peer.queues = [{**QUEUE, "name": name, "address": "place"} for name in ("place", "other")]
+
+    def handle(message: redelivery.Message) -> None:
+        if peer.connections == 2:  # the first for messages, and that for questions
+            peer.full = "place"
+        fail(message)
+
+    with connected(peer, "&redelivery.deadLetterDestination=place") as connection:
+        connection.listen("orders", handle)
+        connection.start()
+        eventually(lambda: connection.health().connection.reconnects >= 1)
+        eventually(lambda: connection.health().consumers[0].state == "consuming")
+        peer.full = ""
+        eventually(lambda: connection.report().poisoned == 1)
+    assert {each["destination"] for each in peer.copies} == {"place::place"}
 
 
 def test_each_question_is_asked_once(peer: Artemis) -> None:

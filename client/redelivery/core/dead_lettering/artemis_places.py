@@ -450,7 +450,7 @@ def _found(source: Destination) -> AskingPlace:
     if settings.queue is not None:
         told_by += ", which has a queue for each address"
     return OwnPlace(
-        _sent_to(target, apart=any(map(loses, queues))),
+        _sent_to(target, apart=any(_takes_part(one, target, address) for one in queues)),
         address,
         told_by,
         returns=settings.address == address if source.kind == "topic" else target["name"] == queue,
@@ -479,10 +479,20 @@ def _target(
     return (there, None) if there is not None else _made(name, dead, "MULTICAST", origin_filter(address))
 
 
+def _takes_part(queue: Queue, target: Queue, address: str) -> bool:
+    """True if a queue may get what is sent to the address of another one, `target`: a copy of it, or in its turn.
+
+    A filter is not evaluated, but that of the dead letters of another address.
+    """
+    condition = queue["filter"]
+    others = condition.startswith(f"{ORIGIN} = ") and condition != origin_filter(address)
+    return queue["name"] != target["name"] and not (others and not loses(queue))
+
+
 def _sent_to(queue: Queue, *, apart: bool = False) -> str:
     """Return the destination for copies to a queue: by its address and name, if its name alone might not reach it.
 
-    `apart`: another queue of its address loses messages.
+    `apart`: another queue of its address may get them, too, or instead.
     """
     if queue["routingType"] == "ANYCAST" and queue.get("autoDelete") != "true" and not apart:
         return qualified_queue(queue)
