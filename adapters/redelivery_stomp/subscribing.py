@@ -362,8 +362,6 @@ class Subscribing:
 
     def bad_dead_letters(self, destination: str, error: RedeliveryError | None) -> None:
         """Refuse the consumer because of a dead-letter destination of its own."""
-        if not self._subscription.asked:
-            self._subscription.ended = True
         # A place that has served is full, or its node is down: Artemis gives no reason over STOMP.
         refused = isinstance(error, AdapterError) and error.passes is not False
         if refused and destination in self._turns.proven:
@@ -371,6 +369,8 @@ class Subscribing:
         self._refuse_place(destination, error)
 
     def _refuse_place(self, destination: str, error: RedeliveryError | None) -> None:
+        if not self._subscription.asked:
+            self._subscription.ended = True
         own = self._own(destination)
         whose = f", which is {own}," if own else ""
         cure = "; name another place: redelivery.deadLetterDestination" if own else ""
