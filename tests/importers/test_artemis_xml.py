@@ -241,6 +241,7 @@ def test_a_multicast_dead_letter_address(imported: Any, queues: str, place: str,
         ("", f"{DLA}<expiry-address>DLA</expiry-address>", False),
         (DLA, "<dead-letter-address>E</dead-letter-address><expiry-address>DLA</expiry-address>", True),
         (DLA, "<expiry-address/>", False),
+        (DLA, "<expiry-address>ExpiryQueue</expiry-address>", False),
     ],
 )
 def test_an_expiry_address(imported: Any, wide: str, own: str, left_out: bool) -> None:

@@ -35,6 +35,8 @@ _DEAD = (
     "dead-letter-queue-suffix",
 )  # fmt: skip
 _EXPIRY = "expiry-address"
+# Its value in the file that each new broker begins with: nobody has chosen it.
+_USUAL_EXPIRY = "ExpiryQueue"
 _LEFT = {
     "send-to-dla-on-no-route": "the broker does it, for any consumer",
     "no-expiry": "expiry is the broker's",
@@ -292,12 +294,13 @@ def _expiry(setting: _Setting, dead_letter_address: str, notes: Notes) -> None:
     """Note an expiry address: it decides the place of messages that expire at a client, too, and here it does not."""
     value = setting.options[_EXPIRY]
     other = value.text not in ("", dead_letter_address)
+    left_out = other and value.text != _USUAL_EXPIRY
     notes.add(
         value.line, f"{_EXPIRY}={value.text} of {setting.match.text}",
         "the broker follows it in its queues; a message that expires while a client holds it is dead-lettered here"
         + (", to another place than this address" if other else "")
-        + ", or dropped by redelivery.processExpired=false" + ("; left out" if other else ""),
-        left_out=other,
+        + ", or dropped by redelivery.processExpired=false" + ("; left out" if left_out else ""),
+        left_out=left_out,
     )  # fmt: skip
 
 
