@@ -17,7 +17,15 @@ import redelivery
 from integration.eventually import eventually
 from integration.raw_amqp import AmqpError, RawAmqp, proton, reactor
 from integration.raw_stomp import RawStomp
-from integration.test_artemis_own_places import allow, each_protocol, fail, letters, listed, made
+from integration.test_artemis_own_places import (
+    allow,
+    each_protocol,
+    fail,
+    letters,
+    listed,
+    made,
+    takes_settings,
+)
 from integration.test_dead_letters import NO_RETRY
 from integration.test_doctor import Diagnosis
 from redelivery import Classifier, events
@@ -487,6 +495,7 @@ def test_a_queue_that_artemis_would_not_make_is_no_place_of_its_own_settings(
     artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """The dead-letter-address has no queue, and one of that name belongs elsewhere: the consumer does not begin."""
+    takes_settings(artemis)
     (queue, _), name = elsewhere(manager, new_queue, "MULTICAST"), new_queue()
     manager.manage("broker", "addAddressSettings", name, json.dumps({"deadLetterAddress": queue}))
     try:

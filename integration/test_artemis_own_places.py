@@ -33,12 +33,17 @@ pytestmark = [
 each_protocol = pytest.mark.parametrize("protocol", ["amqp", "stomp"])
 
 
-@pytest.fixture
-def operator(artemis: Broker) -> Iterator[RawAmqp]:
-    """A user who manages the broker."""
+def takes_settings(artemis: Broker) -> None:
+    """Skip the test on a version that takes only all settings of an address at once."""
     if numbers(artemis.version) < (2, 32):
         # test_operators_settings.py has what its configuration file sets.
         pytest.skip(f"Artemis {artemis.version} takes no part of an address' settings while it runs")
+
+
+@pytest.fixture
+def operator(artemis: Broker) -> Iterator[RawAmqp]:
+    """A user who manages the broker."""
+    takes_settings(artemis)
     with RawAmqp(artemis) as raw:
         yield raw
 
