@@ -57,7 +57,7 @@ class Bench:
         options.setdefault("dead_letters", DeadLetterRouting())
         kind = LedgerEngine if options.pop("counted", False) else Engine
         self.engine = kind(1, policies=only(policy), **options)
-        self.engine.wall_offset = WALL_OFFSET
+        self.engine.state.wall_offset = WALL_OFFSET
         self.able = able
         self.now = 100.0
         self.epoch = 0

@@ -127,7 +127,7 @@ class BreakerWorld:
         self.engine = self._engine(scenario)
         self.shared = SharedHistory()
         self.history = self.shared.opened(SOURCE)
-        self.engine.share(self.history)
+        self.engine.state.share(self.history)
         # Results that each consumer still takes.
         self.results_left: float = scenario.get("renews", inf)
         self.keyed: bool = scenario.get("keyed", True)
@@ -192,14 +192,14 @@ class BreakerWorld:
     def renew(self) -> None:
         """Close the consumer; the next one takes its messages, and knows what the source's history knows."""
         self.feed(Drained())
-        held = [*self.engine._schedule, *self.engine._held]
+        held = [*self.engine.state.schedule, *self.engine.state.released]
         self.feed(ConnectionLost(self.epoch, TransportError("closed"), closed=True))
         self.queue = [*((str(each.message_id), each.group) for each in held), *self.queue]
         self.returned.update(str(each.message_id) for each in held)
         self.shared.closed(SOURCE, self.history)
         self.history = self.shared.opened(SOURCE)
         self.engine, self.granted = self._engine(self.scenario), 0
-        self.engine.share(self.history)
+        self.engine.state.share(self.history)
         self.results_left = self.scenario["renews"]
         self.feed(Connected(self.epoch, self.able))
 
@@ -214,7 +214,7 @@ class BreakerWorld:
                 self.deliver()
             case "lost":
                 self.say("lost")
-                waiting = [*self.engine._schedule, *self.engine._held]
+                waiting = [*self.engine.state.schedule, *self.engine.state.released]
                 live = {
                     d.message_id: d.group
                     for d in [*waiting, *(d for _, _, d in self.running if d.epoch == self.epoch)]
@@ -348,7 +348,7 @@ class BreakerWorld:
 
     def deliver(self) -> None:
         """Send what the credit allows."""
-        if self.engine.epoch != self.epoch:
+        if self.engine.state.epoch != self.epoch:
             return
         window = max(0, self.granted) if self.able.flow else len(self.queue)
         if not (self.queue and window):
@@ -377,7 +377,7 @@ class BreakerWorld:
             "charged": sum(self.charges.values()),
             "most_charged": max(self.charges.values(), default=0),
             "released": len(self.back),
-            "spared": self.engine.counts.spared,
+            "spared": self.engine.state.counts.spared,
             "done_at": round(self.last_done, 3),
             "states": self.states[:40],
             "stopped": self.stopped,

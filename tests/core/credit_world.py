@@ -62,7 +62,7 @@ class CreditWorld:
     @property
     def credit(self) -> int:
         """Credit that the engine counts with."""
-        return self.bench.engine._flow._credit
+        return self.bench.engine.state.flow._credit
 
     def run(self, seconds: float = 1e6) -> None:
         """Continue until nothing is left to do, or the time is over."""

@@ -111,7 +111,7 @@ def test_what_was_given_back_is_another_message(way: str) -> None:
 def test_an_engine_that_releases_one_of_two_equal_messages_handles_it_when_it_comes_again() -> None:
     """A released message is handled when it is redelivered, although an equal one was accepted over that connection."""
     bench = Bench(able=replace(NATIVE, marks=True))
-    bench.engine.share(MessageHistory())
+    bench.engine.state.share(MessageHistory())
     one, other = Placed(epoch=bench.epoch), Placed(epoch=bench.epoch)
     bench.feed(Arrived(1, [one, other]))
     bench.feed(Wanted())
@@ -189,7 +189,7 @@ def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> Non
 def test_a_consumer_that_begins_late_knows_how_old_the_connection_is() -> None:
     """A consumer that starts late counts the minute of doubt from the start of the connection."""
     history, bench = MessageHistory(), Bench()
-    bench.engine.share(history)
+    bench.engine.state.share(history)
     accepted(history, Copy())
     for since, taken in ((bench.now - RETURN - 1, False), (bench.now, True)):
         bench.epoch += 1

@@ -70,8 +70,8 @@ def test_messages_without_room_do_no_work_while_it_is_open() -> None:
     world = BreakerWorld(scenario)
     world.run()
     load = world.engine.load
-    assert world.engine._gate.circuit is not None
-    assert (world.engine._gate.circuit.left > 0, load.full, load.running) == (True, True, 0)
+    assert world.engine.state.gate.circuit is not None
+    assert (world.engine.state.gate.circuit.left > 0, load.full, load.running) == (True, True, 0)
     assert (load.working, load.ready()) == (0, 0)
     assert load.waiting == 20
 

@@ -194,7 +194,7 @@ def test_the_memory_of_a_consumer_that_has_closed_is_taken_over() -> None:
 def test_messages_that_arrive_first_are_not_looked_up() -> None:
     """While a message without an id is remembered, only redelivered ones are compared with it."""
     bench, looked_up = Bench(breaker=Breaker()), Nameless.looked_up
-    bench.engine._history.source.released(Mail(1, "m1", None, redelivered=False, keyed=False), Record())
+    bench.engine.state.history.source.released(Mail(1, "m1", None, redelivered=False, keyed=False), Record())
     nameless(bench, Letter(0))
     assert Nameless.looked_up == looked_up
     nameless(bench, Letter(1, attempts=1))
@@ -231,7 +231,7 @@ def test_a_late_discard_is_no_success() -> None:
     each = bench.run(Letter(0))
     bench.lose()
     bench.feed(Discarded(each, CAUSE))
-    assert bench.engine._history.source.successes == 0
+    assert bench.engine.state.history.source.successes == 0
 
 
 def test_a_memory_that_is_switched_off_keeps_no_message_without_an_id() -> None:

@@ -97,7 +97,11 @@ def test_a_failure_sends_a_delayed_copy_to_the_same_queue() -> None:
         )
         accepts = confirm(at, delivery)
         assert [type(command) for command in accepts] == [Accept] * settled
-        assert (at.engine.load.parked, at.engine.counts.redelivered, at.engine.counts.poisoned) == (0, 1, 0)
+        assert (
+            at.engine.load.parked,
+            at.engine.state.counts.redelivered,
+            at.engine.state.counts.poisoned,
+        ) == (0, 1, 0)
 
 
 def test_without_a_delay_nothing_is_sent() -> None:
@@ -140,7 +144,7 @@ def test_a_connection_lost_before_the_answer_sends_the_copy_again() -> None:
         at.again(letter)
         assert one(at.commands).copy.delay == 50.0
         assert at.want() is None
-        assert at.engine.counts.redelivered == 1
+        assert at.engine.state.counts.redelivered == 1
 
 
 def twice(answered: bool) -> tuple[Bench, Mapping[str, Any]]:
@@ -165,10 +169,10 @@ def test_a_second_copy_of_one_delivery_is_accepted_unseen(answered: bool) -> Non
     at, told = twice(answered)
     first = come(at, told)
     assert at.want() is first
-    before = at.engine.counts.deduplicated
+    before = at.engine.state.counts.deduplicated
     come(at, told, number=8)
     assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
-    assert at.engine.counts.deduplicated == before + 1
+    assert at.engine.state.counts.deduplicated == before + 1
     # The next copy is none of those two.
     third = come(at, told, number=9)
     assert at.want() is third

@@ -101,7 +101,7 @@ def test_a_drain_hides_no_success(counts: bool) -> None:
     able = Capabilities("model", release=True, flow=True, marks=False, counts=counts)
     history, (one, other) = MessageHistory(), engines()
     for engine in (one, other):
-        engine.share(history)
+        engine.state.share(history)
         engine.feed(Connected(1, able), 0.0)
     running = Copy(consumer=1)
     one.feed(Arrived(1, [running]), 0.0)
@@ -115,4 +115,4 @@ def test_a_drain_hides_no_success(counts: bool) -> None:
     one.feed(Succeeded(running), 2.1)
     other.feed(Drained(), 2.2)
     one.feed(Arrived(2, [again]), 2.3)
-    assert (one.counts.deduplicated, again.state, len(history)) == (1, "settled", 0)
+    assert (one.state.counts.deduplicated, again.state, len(history)) == (1, "settled", 0)

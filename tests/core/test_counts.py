@@ -26,7 +26,7 @@ def test_each_result_while_draining_counts_once() -> None:
     bench.feed(Deferred(deferred, 5.0, CAUSE))
     bench.feed(Released(released))
     bench.arrive(Letter(4))
-    counts = bench.engine.counts
+    counts = bench.engine.state.counts
     assert (counts.redelivered, counts.deferred, counts.released) == (1, 1, 3)  # one arrived later
 
 
@@ -40,7 +40,7 @@ def test_a_stale_result_counts_as_stale_alone() -> None:
         bench.connect()
         bench.again(letter)
         bench.feed(event(old))
-        counts = bench.engine.counts
+        counts = bench.engine.state.counts
         assert (counts.stale, counts.released, counts.deferred) == (1, 0, 0)
 
 
@@ -56,7 +56,7 @@ def test_a_copy_that_is_confirmed_twice_is_one_dead_letter() -> None:
     again = bench.again(letter)
     assert isinstance(bench.commands[0], Forward)
     assert isinstance(bench.feed(Confirmed(again))[0], Accept)
-    assert (bench.engine.counts.poisoned, bench.engine.counts.deduplicated) == (1, 1)
+    assert (bench.engine.state.counts.poisoned, bench.engine.state.counts.deduplicated) == (1, 1)
 
 
 def test_a_confirmation_that_is_lost_is_not_counted() -> None:
@@ -66,9 +66,9 @@ def test_a_confirmation_that_is_lost_is_not_counted() -> None:
     bench.feed(Poisoned(bench.run(letter), CAUSE))
     bench.lose()
     bench.connect()
-    assert bench.engine.counts.poisoned == 0
+    assert bench.engine.state.counts.poisoned == 0
     bench.feed(Confirmed(bench.again(letter)))
-    assert bench.engine.counts.poisoned == 1
+    assert bench.engine.state.counts.poisoned == 1
 
 
 def test_a_report_sums_up() -> None:

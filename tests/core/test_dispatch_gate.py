@@ -62,7 +62,7 @@ def test_credit_is_withdrawn_and_fresh_messages_are_released_but_one() -> None:
     bench, _ = opened(credit=8)
     assert granted(bench.commands) == [-5]
     assert released(bench.commands) == [2]
-    assert bench.engine.counts.released == 1
+    assert bench.engine.state.counts.released == 1
 
 
 def test_where_a_release_counts_nothing_is_given_back() -> None:
@@ -104,7 +104,7 @@ def test_credit_is_granted_again_when_it_has_closed() -> None:
     assert probe is arrivals[1]
     commands = bench.succeed(probe)
     assert bench.engine.load.breaker_state == "closed"
-    out = bench.engine._flow._granted - bench.engine._flow.arrived
+    out = bench.engine.state.flow._granted - bench.engine.state.flow.arrived
     assert granted(commands)
     # One message is parked: it uses none of the credit.
     assert out == 8
@@ -238,7 +238,7 @@ def test_uncharged_tries_count_over_consumers() -> None:
     for number in range(60):
         bench = Bench(breaker=Breaker(uncharged=5))
         bench.now += 1000.0 * number
-        bench.engine.share(history)
+        bench.engine.state.share(history)
         bad = bench.again(letter) if number else bench.arrive(letter)[0]
         (good,) = bench.arrive(Letter(1 + number))
         for _ in range(2):

@@ -19,7 +19,7 @@ def test_a_failure_after_the_end_leaves_its_delay() -> None:
     delivery = bench.run(Letter(0))
     bench.feed(Drained())
     assert [type(command) for command in bench.fail(delivery)] == [Release]
-    record = bench.engine._history.known(delivery, 0.0)
+    record = bench.engine.state.history.known(delivery, 0.0)
     assert record is not None
     assert (record.count, record.due) == (1, bench.now + 60)
 
@@ -33,7 +33,7 @@ def test_what_comes_after_the_end_keeps_its_delay() -> None:
     bench.feed(Drained())
     (again,) = bench.arrive(letter)
     assert [type(command) for command in bench.commands] == [Release]
-    record = bench.engine._history.known(again, 0.0)
+    record = bench.engine.state.history.known(again, 0.0)
     assert record is not None
     assert (record.count, record.due) == (1, bench.now + 60)
 
@@ -46,6 +46,6 @@ def test_the_application_gives_it_back_at_once() -> None:
     delivery = bench.want()
     assert delivery is not None
     bench.feed(Released(delivery))
-    record = bench.engine._history.known(delivery, 0.0)
+    record = bench.engine.state.history.known(delivery, 0.0)
     assert record is not None
     assert (record.count, record.due) == (1, None)

@@ -270,7 +270,11 @@ def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:
     assert look.delivery is again
     bench.feed(Drained())
     bench.feed(Known(again, None))
-    assert (again.state, bench.engine.counts.stale, bench.engine.counts.released) == ("held", 0, 1)
+    assert (again.state, bench.engine.state.counts.stale, bench.engine.state.counts.released) == (
+        "held",
+        0,
+        1,
+    )
 
 
 def test_the_key_is_the_identity_or_a_digest_of_what_is_in_it() -> None:

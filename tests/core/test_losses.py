@@ -17,7 +17,7 @@ LIMITED = replace(NATIVE, loss_limit=20)
 def parked(able: object = LIMITED) -> tuple[Bench, MessageHistory, Letter]:
     """Return an engine that has parked one message."""
     bench, history = Bench(able=able), MessageHistory()  # type: ignore[arg-type]
-    bench.engine.share(history)
+    bench.engine.state.share(history)
     letter = Letter(1)
     bench.arrive(letter)
     delivery = bench.want()

@@ -308,4 +308,4 @@ def test_what_was_committed_is_not_in_doubt() -> None:
     assert bench.want() is same
     bench.feed(Committed(same))
     bench.lose()
-    assert len(bench.engine._history) == 0
+    assert len(bench.engine.state.history) == 0

@@ -81,7 +81,7 @@ def test_one_that_was_prefetched_is_not_accepted_for_one_that_was_done(bench: Na
     (again,) = bench.come(b"cancelled", marked=True)
     assert bench.commands == NOTHING
     assert bench.want() is again
-    assert bench.engine.counts.deduplicated == 0
+    assert bench.engine.state.counts.deduplicated == 0
 
 
 def test_an_id_that_was_done_once_is_not_done_for_ever(bench: Namesakes) -> None:

@@ -70,7 +70,11 @@ def test_a_failure_gives_the_message_back_with_its_time_and_its_count() -> None:
     assert command.notes[COPY] == f"@{QUEUE}"
     assert command.notes[DUE] == round(command.due * 1000)
     assert (delivery.state, delivery.outcome) == ("settled", "redelivered")
-    assert (at.engine.load.parked, at.engine.load.unconfirmed, at.engine.counts.redelivered) == (0, 0, 1)
+    assert (at.engine.load.parked, at.engine.load.unconfirmed, at.engine.state.counts.redelivered) == (
+        0,
+        0,
+        1,
+    )
 
 
 def test_counting_goes_on_to_the_dead_letter() -> None:
@@ -167,7 +171,7 @@ def test_a_settlement_is_taken_for_read_after_a_minute() -> None:
     at.fail(come_first(at, other))
     at.lose()
     at.connect()
-    assert at.engine._history.empty is False, "the second one is in doubt"
+    assert at.engine.state.history.empty is False, "the second one is in doubt"
     held = come(at, letter, {})
     assert at.want() is held
     assert held.record is None or held.record.count == 0

@@ -34,7 +34,7 @@ def test_refused_poison_is_tried_again_with_back_off() -> None:
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     assert bench.engine.load.parked == 1
     bench.feed(Confirmed(delivery))
-    assert (bench.engine.load.parked, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
+    assert (bench.engine.load.parked, bench.engine.state.counts.poisoned, delivery.state) == (0, 1, "settled")
 
 
 @pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
@@ -68,7 +68,11 @@ def test_unanswered_poison_is_not_sent_twice_over_one_connection(able: Capabilit
     assert bench.feed(Tick()) == NOTHING
     assert (bench.engine.load.in_doubt, bench.engine.load.parked) == (1, 1)
     bench.feed(Confirmed(delivery))
-    assert (bench.engine.load.in_doubt, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
+    assert (bench.engine.load.in_doubt, bench.engine.state.counts.poisoned, delivery.state) == (
+        0,
+        1,
+        "settled",
+    )
 
 
 def test_unanswered_poison_is_sent_again_over_the_next_connection() -> None:

@@ -95,7 +95,7 @@ class EngineMachine(World, RuleBasedStateMachine):
             if by_broker
             else None,
         )
-        engine.wall_offset = WALL_OFFSET
+        engine.state.wall_offset = WALL_OFFSET
         window = credit if able.grows else credit + max_parked
         broker = Broker(able, window=window, in_order=in_order)
         self.set_up(engine, broker, policy, ordering, credit, max_parked)

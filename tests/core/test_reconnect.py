@@ -54,7 +54,7 @@ def test_a_late_result_is_stale(result: str, connected: bool) -> None:
     event: Event = RESULTS[result](delivery)
     assert bench.feed(event) == NOTHING
     assert (delivery.outcome, delivery.state) == ("stale", "lost")
-    assert bench.engine.counts.stale == 1
+    assert bench.engine.state.counts.stale == 1
 
 
 def test_what_was_ready_or_parked_is_dropped() -> None:
@@ -99,7 +99,7 @@ def test_a_copy_waits_for_its_old_handler_and_is_accepted_if_that_succeeds() -> 
     assert isinstance(accept, Accept)
     assert list(accept.deliveries) == [copy]
     assert old.outcome == "stale"
-    assert bench.engine.counts.deduplicated == 1
+    assert bench.engine.state.counts.deduplicated == 1
 
 
 def test_a_copy_is_charged_once_if_its_old_handler_fails() -> None:
@@ -196,7 +196,7 @@ def test_arrivals_and_answers_of_an_old_connection_are_nothing() -> None:
     bench.feed(Arrived(1, [Arrival(Letter(1), 1, counts=False)]))
     assert bench.want() is None
     assert bench.feed(ConnectionLost(1, TransportError("told twice"))) == NOTHING
-    assert bench.engine.epoch == 2
+    assert bench.engine.state.epoch == 2
 
 
 def lost(bench: Bench, suspects: ProtocolPoison) -> list[Command]:
@@ -280,7 +280,7 @@ def test_a_poison_acknowledgement_that_the_broker_forgot_is_given_again() -> Non
     bench.again(letter)
     assert [type(command) for command in bench.commands] == [PoisonAck]
     assert bench.want() is None
-    assert bench.engine.counts.poisoned == 1
+    assert bench.engine.state.counts.poisoned == 1
 
 
 def test_a_dead_letter_that_is_put_back_starts_afresh_after_a_loss() -> None:

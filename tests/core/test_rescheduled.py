@@ -92,7 +92,7 @@ def test_what_another_consumer_has_had_since_is_not_taken_for_lost() -> None:
     history = MessageHistory()
     first, second = bench(), bench()
     for at in (first, second):
-        at.engine.share(history)
+        at.engine.state.share(history)
     letter = Letter(1)
     notes = {**one(first.fail(come_first(first, letter))).notes, "redeliveryCount": "3"}
     second.now += 61.0
@@ -116,7 +116,7 @@ def test_what_a_consumer_that_has_closed_gave_back_is_known_to_the_next_one() ->
     """A consumer's released messages are known to the next one if the connection is lost after it has closed."""
     history, later = MessageHistory(), MessageHistory()
     at = bench()
-    at.engine.share(history)
+    at.engine.state.share(history)
     one(at.fail(come_first(at, Letter(1))))
     at.feed(ConnectionLost(at.epoch, TransportError("closed"), closed=True))
     assert history.empty
@@ -137,7 +137,7 @@ def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> 
     one(at.fail(come_first(at, Letter(1))))
     at.now += later
     at.lose()
-    assert at.engine._history.empty == (not known)
+    assert at.engine.state.history.empty == (not known)
 
 
 def test_two_equal_messages_that_were_taken_back_before_that_was_read_both_wait() -> None:

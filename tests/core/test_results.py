@@ -37,7 +37,7 @@ def test_success_is_accepted() -> None:
     assert list(accept.deliveries) == [delivery]
     assert (delivery.outcome, delivery.state, delivery.body) == ("accepted", "settled", b"")
     assert bench.succeed(delivery) == NOTHING
-    assert bench.engine.counts.accepted == 1
+    assert bench.engine.state.counts.accepted == 1
 
 
 def test_discard_is_accepted_and_counted() -> None:
@@ -47,7 +47,7 @@ def test_discard_is_accepted_and_counted() -> None:
     (accept,) = bench.feed(Discarded(delivery, CAUSE))
     assert isinstance(accept, Accept)
     assert delivery.outcome == "discarded"
-    assert (bench.engine.counts.accepted, bench.engine.counts.discarded) == (0, 1)
+    assert (bench.engine.state.counts.accepted, bench.engine.state.counts.discarded) == (0, 1)
 
 
 def test_failures_follow_the_policy() -> None:
@@ -124,7 +124,7 @@ def test_deferral_is_not_charged_until_there_are_too_many() -> None:
     (hold,) = bench.feed(Deferred(delivery, 5.0, CAUSE))
     assert isinstance(hold, Hold)
     assert (hold.delay, hold.count, hold.deferred, delivery.outcome) == (60.0, 1, False, "redelivered")
-    assert (bench.engine.counts.deferred, bench.engine.counts.redelivered) == (2, 1)
+    assert (bench.engine.state.counts.deferred, bench.engine.state.counts.redelivered) == (2, 1)
 
 
 def test_release_gives_back() -> None:
@@ -207,7 +207,7 @@ def test_expired_is_dropped_if_so_configured() -> None:
     bench.arrive(Letter(0, expires_at=WALL_OFFSET))
     assert bench.want() is None
     assert isinstance(bench.commands[0], Accept)
-    assert bench.engine.counts.discarded == 1
+    assert bench.engine.state.counts.discarded == 1
 
 
 def test_credit_bounds_what_runs() -> None:

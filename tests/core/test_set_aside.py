@@ -56,7 +56,7 @@ def test_it_is_told_once_and_each_hour_with_the_cure() -> None:
         assert at.feed(Tick()) == []
         at.now += 1
         assert at.feed(Tick()) == [StillAside(delivery, command.error)]
-    assert at.engine.counts.set_aside == 1
+    assert at.engine.state.counts.set_aside == 1
 
 
 def test_the_others_flow() -> None:
@@ -93,7 +93,7 @@ def test_past_the_bound_the_consumer_stops(most: int) -> None:
     assert delivery.state == "held"
     at.arrive(Letter(10))
     assert at.want() is None
-    assert at.engine.counts.set_aside == most
+    assert at.engine.state.counts.set_aside == most
 
 
 def test_it_comes_again_over_the_next_connection() -> None:
@@ -107,20 +107,20 @@ def test_it_comes_again_over_the_next_connection() -> None:
     (command,) = at.commands
     assert isinstance(command, SetAside)
     assert command.again
-    assert (again.state, at.want(), at.engine.counts.set_aside) == ("aside", None, 1)
+    assert (again.state, at.want(), at.engine.state.counts.set_aside) == ("aside", None, 1)
     assert at.engine.next_alarm() == at.now - 1000 + REMINDER
 
 
 def test_it_is_known_to_another_consumer_of_the_source() -> None:
     """Whichever consumer gets the message next sets it aside: the history is shared."""
     at, other = bench(), bench()
-    other.engine.share(at.engine._history)
+    other.engine.state.share(at.engine.state.history)
     letter, _ = aside(at)
     at.lose()
     other.connect()
     letter.attempts += 1
     (again,) = other.arrive(letter)
-    assert (again.state, other.engine.counts.set_aside) == ("aside", 0)
+    assert (again.state, other.engine.state.counts.set_aside) == ("aside", 0)
 
 
 def test_it_goes_back_before_the_brokers_limit() -> None:
@@ -137,7 +137,7 @@ def test_it_goes_back_before_the_brokers_limit() -> None:
     (command,) = at.commands
     assert isinstance(command, SetAside)
     assert command.again
-    assert (again.state, at.want(), at.engine.counts.set_aside) == ("aside", None, 1)
+    assert (again.state, at.want(), at.engine.state.counts.set_aside) == ("aside", None, 1)
     at.now += 1440
     assert [type(each) for each in at.feed(Tick())] == [Release]
 
@@ -190,7 +190,7 @@ def test_a_ledger_knows_it_after_the_process_has_died() -> None:
     at.want()
     commands = at.feed(Known(delivery, Entry(count=2, cause="bad", poisoned=True)))
     assert [type(command) for command in commands] == [SetAside]
-    assert (delivery.state, at.engine.counts.set_aside) == ("aside", 1)
+    assert (delivery.state, at.engine.state.counts.set_aside) == ("aside", 1)
 
 
 def test_what_expires_and_cannot_be_copied_is_set_aside() -> None:
@@ -215,7 +215,7 @@ def test_what_cannot_be_settled_is_set_aside_at_arrival() -> None:
     again = Numbered(Letter(0), 2, counts=False)
     (command,) = at.feed(Arrived(1, [again]))
     assert isinstance(command, SetAside)
-    assert (command.again, again.state, at.engine.counts.set_aside) == (True, "aside", 1)
+    assert (command.again, again.state, at.engine.state.counts.set_aside) == (True, "aside", 1)
 
 
 def test_too_many_that_cannot_be_settled_stop_the_consumer_once() -> None:
@@ -252,7 +252,7 @@ def test_what_can_never_be_copied_is_set_aside() -> None:
     (command,) = at.commands
     assert isinstance(command, SetAside)
     assert str(command.error) == "too large"
-    assert (delivery.state, at.engine.counts.set_aside, at.engine.load.unconfirmed) == ("aside", 1, 0)
+    assert (delivery.state, at.engine.state.counts.set_aside, at.engine.load.unconfirmed) == ("aside", 1, 0)
     other = at.run(Letter(1))
     assert at.succeed(other) != []
     at.now += REMINDER - 1

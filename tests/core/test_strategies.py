@@ -177,7 +177,11 @@ def test_the_engine_tells_used_up_from_poisoned() -> None:
     accept, dropped = commands(bench, poisoned=False)
     assert isinstance(accept, Accept)
     assert isinstance(dropped, Dropped)
-    assert (dropped.cause, bench.engine.counts.discarded, bench.engine.counts.poisoned) == (CAUSE, 1, 0)
+    assert (dropped.cause, bench.engine.state.counts.discarded, bench.engine.state.counts.poisoned) == (
+        CAUSE,
+        1,
+        0,
+    )
     assert isinstance(commands(Bench(policy=once, dead_letters=letters), poisoned=True)[0], PoisonAck)
 
 

@@ -78,7 +78,7 @@ def test_a_late_result_of_a_message_that_went_elsewhere_yields_no_command() -> N
     first = bench.run(Letter(1))
     bench.feed(TakenBack(1, [first]))
     assert bench.succeed(first) == []
-    assert bench.engine.counts.stale == 1
+    assert bench.engine.state.counts.stale == 1
 
 
 @pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
@@ -202,7 +202,7 @@ def test_a_late_result_while_there_is_no_connection_yields_no_command(result: st
     bench.feed(TakenBack(1, [first]))
     bench.lose()
     assert getattr(bench, result)(first) == []
-    assert (first.outcome, bench.engine.counts.stale, bench.engine.load.parked) == ("stale", 1, 0)
+    assert (first.outcome, bench.engine.state.counts.stale, bench.engine.load.parked) == ("stale", 1, 0)
     bench.connect()
     second = bench.again(letter)
     assert second.record is None or second.record.count == (result == "fail")
@@ -232,7 +232,7 @@ def test_what_was_taken_back_over_a_connection_that_is_gone_changes_nothing() ->
     bench.connect()
     assert bench.feed(TakenBack(1, [first])) == []
     assert first.epoch == 1
-    assert bench.engine._flow.settled == 0
+    assert bench.engine.state.flow.settled == 0
 
 
 def test_what_is_settled_is_settled() -> None:

@@ -176,7 +176,7 @@ class Walk:
 
     def waits_for_another(self, *, succeeds: bool = False, poisoned: bool = False) -> Arrival:
         """Redelivered here while another consumer's handler has it from a lost connection; then that handler ends."""
-        history, elsewhere = self.bench.engine._history, Arrival(self.letter, 0, counts=False)
+        history, elsewhere = self.bench.engine.state.history, Arrival(self.letter, 0, counts=False)
         record = elsewhere.record = Record()
         elsewhere.consumer = 2
         history.connection_lost(2, [], [], [elsewhere], self.bench.now, 1)
@@ -240,7 +240,7 @@ def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
     bench = walk.bench
     yield from (Wanted(), Tick(), Paused(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
     # A copy that waits for a handler is the latest one.
-    unsettled = dict.fromkeys([*bench.engine._schedule, delivery, *bench.latest])
+    unsettled = dict.fromkeys([*bench.engine.state.schedule, delivery, *bench.latest])
     yield TakenBack(1, [*unsettled])
     yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
     if delivery.state == "settling":
@@ -336,6 +336,7 @@ def test_one_place_changes_a_state() -> None:
         if path.name != "breaker.py"
     }
     makers = ("core/delivery.py", "redelivery_stomp/delivery.py", "redelivery_amqp/delivery.py")
-    others = {"stream/journal.py __init__"}  # the state of Spark's log
+    # The state of Spark's log, and that of a consumer.
+    others = {"stream/journal.py __init__", "core/engine.py __init__"}
     enters = {"core/transitions.py enter", "core/transitions.py enter_all"}
     assert writers == {f"{path} __init__" for path in makers} | others | enters

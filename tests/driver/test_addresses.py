@@ -112,7 +112,7 @@ def test_nodes_behind_one_name_are_told_apart(twin: Twin, monkeypatch: pytest.Mo
         return nodes
 
     monkeypatch.setattr(connection._driver._addresses, "_look_up", found)
-    history = connection._driver.dispatchers[consumer._dispatcher.subscribe.consumer].engine._history
+    history = connection._driver.dispatchers[consumer._dispatcher.subscribe.consumer].engine.state.history
     for node in nodes:
         twin.broker.cut()
         twin.advance(1)

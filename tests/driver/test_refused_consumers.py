@@ -242,7 +242,7 @@ def test_a_consumer_that_is_served_late_begins_late(twin: Twin) -> None:
     twin.advance(70)
     twin.broker.accept_consumers()
     twin.advance(30)
-    since = {each.subscribe.destination: each.engine._since for each in connection._dispatchers}
+    since = {each.subscribe.destination: each.engine.state.since for each in connection._dispatchers}
     now = twin.clock.monotonic()
     assert now - since["queue://others"] == pytest.approx(100, abs=1)
     assert now - since["queue://orders"] < 31

@@ -234,7 +234,7 @@ def test_what_a_lost_connection_still_brings_takes_nothing(twin: Twin) -> None:
     twin.broker.cut()
     twin.advance(1)
     late, record = message._delivery, Record(2)
-    history = consumer._dispatcher.engine._history
+    history = consumer._dispatcher.engine.state.history
     assert message.accept() is False
     history.remember(late, record)
     consumer._dispatcher.feed(Arrived(late.consumer, [late]))

@@ -155,7 +155,7 @@ class Process:
             breaker=self._breaker,
             pace=CreditPace(1, CREDIT, enough=1, period=0.0) if self._auto else None,
         )
-        engine.share(self.history)
+        engine.state.share(self.history)
         self.engines[number] = engine
         self.broker.joined(number, 1 if self._auto else None)
         return engine
@@ -163,13 +163,13 @@ class Process:
     def feed(self, number: int, event: Event, now: float, *, epoch: int | None) -> bool:
         """Feed an event; return True if commands followed. `epoch`: of the present connection. Raises Violation."""
         engine = self.engines.get(number) or self.closed[number]
-        counted = engine.counts.deduplicated
+        counted = engine.state.counts.deduplicated
         commands = engine.feed(event, now)
         for command in commands:
             if isinstance(command, Accept):
                 self._seen(command, event, commands)
         unseen = sum(isinstance(command, AcceptUnseen) for command in commands)
-        if engine.counts.deduplicated - counted != unseen and not isinstance(event, Confirmed):
+        if engine.state.counts.deduplicated - counted != unseen and not isinstance(event, Confirmed):
             raise Violation(f"uncounted: {unseen} messages are accepted unseen")
         self._carry_out(number, commands, now, epoch)
         return bool(commands)

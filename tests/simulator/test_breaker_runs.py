@@ -13,7 +13,7 @@ from tests.tiers import amount
 
 from redelivery.core import breaker
 from redelivery.core.breaker import Circuit
-from redelivery.core.engine import Engine
+from redelivery.core.consumer_state import ConsumerState
 from redelivery.core.source_memory import SourceMemory
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def no_pause(patch: pytest.MonkeyPatch) -> None:
 
 def each_for_itself(patch: pytest.MonkeyPatch) -> None:
     """Count only a consumer's own successes, and know no message that another one has released."""
-    share = Engine.share
+    share = ConsumerState.share
 
-    def alone(my: Engine, history: MessageHistory) -> None:
+    def alone(my: ConsumerState, history: MessageHistory) -> None:
         history.source = SourceMemory()
         share(my, history)
 
-    patch.setattr(Engine, "share", alone)
+    patch.setattr(ConsumerState, "share", alone)
 
 
 def no_ids_no_memory(patch: pytest.MonkeyPatch) -> None:

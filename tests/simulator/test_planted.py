@@ -20,11 +20,13 @@ from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
-from redelivery.core.returns import ReleasedHere, Returns
+from redelivery.core.released_here import ReleasedHere
+from redelivery.core.returns import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.core.consumer_state import ConsumerState
     from redelivery.core.delivery import Record
 
     Fault = Callable[[pytest.MonkeyPatch], None]
@@ -129,13 +131,13 @@ def not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 def without_its_record(patch: pytest.MonkeyPatch) -> None:
     """Release a message, and forget its record."""
-    plain = Returns.one
 
-    def one(self: Returns, delivery: Any) -> Any:
+    def forgetting(state: ConsumerState, delivery: Any) -> Any:
         delivery.record = None
-        return plain(self, delivery)
+        return release(state, delivery)
 
-    patch.setattr(Returns, "one", one)
+    for module in ("engine", "returns"):
+        patch.setattr(f"redelivery.core.{module}.release", forgetting)
 
 
 def without_proof(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Reschedule
 from redelivery.core.message_history import MessageHistory, Rescheduled
 from redelivery.core.pending_confirms import PendingConfirms
-from redelivery.core.returns import Takeback
+from redelivery.core.returns import taken_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,15 +57,14 @@ def twice(notes: dict[str, Any]) -> dict[str, Any]:
 
 def believed_late(patch: pytest.MonkeyPatch) -> None:
     """Use the result of a handler whose message was taken back as one of the present connection."""
-    plain = Takeback.take
 
-    def take(self: Takeback, deliveries: Any, epoch: int, *others: Any) -> Any:
-        commands = plain(self, deliveries, epoch, *others)
+    def take(state: ConsumerState, deliveries: Any) -> Any:
+        commands = taken_back(state, deliveries)
         for delivery in deliveries:
-            delivery.epoch = epoch
+            delivery.epoch = state.epoch
         return commands
 
-    patch.setattr(Takeback, "take", take)
+    patch.setattr("redelivery.core.engine.taken_back", take)
 
 
 def unsettled(patch: pytest.MonkeyPatch) -> None:
@@ -108,24 +107,6 @@ def counted_with_a_ledger(patch: pytest.MonkeyPatch) -> None:
         return plain(self, delivery, most, offset, delivery.broker_count)
 
     patch.setattr(BrokerRedelivery, "record_of", record_of)
-
-
-def each_for_itself(patch: pytest.MonkeyPatch) -> None:
-    """Remember releases in each consumer only, although another one may get the message."""
-    plain, lost = BrokerRedelivery.share, MessageHistory.lost
-    own: dict[BrokerRedelivery, MessageHistory] = {}
-
-    def share(self: BrokerRedelivery, history: MessageHistory) -> None:
-        plain(self, own.setdefault(self, MessageHistory()))
-
-    def lose(self: MessageHistory, now: float, epoch: int, age: float) -> None:
-        lost(self, now, epoch, age)
-        for each in own.values():
-            for key, record in each.rescheduled.lost(now):
-                self._records.add(key, record, 100)
-
-    patch.setattr(BrokerRedelivery, "share", share)
-    patch.setattr(MessageHistory, "lost", lose)
 
 
 def taken_for_read(patch: pytest.MonkeyPatch) -> None:
@@ -175,8 +156,6 @@ def not_given_back(patch: pytest.MonkeyPatch) -> None:
             ("the broker's count is not read", uncounted, replace(HELD, outcomes=("ok", "fail", "defer")), "count"),
             ("a ledger counts, and the broker", counted_with_a_ledger,
              replace(HELD, ledger=True, outcomes=("ok", "fail", "defer"), budget={"cut": 3, "crash": 1}), "early"),
-            ("each consumer remembers what it gave back", each_for_itself,
-             replace(HELD, consumers=2, outcomes=("ok", "fail", "poison"), budget={"cut": 3}), "verdict early"),
             ("a settlement is taken for read", taken_for_read,
              replace(HELD, budget={"takeback": 2, "cross": 1}), "early"),
             ("a connection is taken for none", no_connections_epoch, LATE, "epoch"),

@@ -23,6 +23,7 @@ from tests.simulator.explore import (
 from tests.simulator.world import Case
 from tests.tiers import amount
 
+from redelivery.core.consumer_state import ConsumerState
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import SetAsides
@@ -106,16 +107,15 @@ TORN = Case(
 
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget messages that were set aside over a lost connection."""
-    monkeypatch.setattr("redelivery.core.pending_confirms.SetAsides.lost", lambda _: [])
+    monkeypatch.setattr(ConsumerState, "unsettled", lambda my: [*my.schedule, *my.released, *my.settling])
 
 
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set aside any number of messages."""
-    monkeypatch.setattr("redelivery.core.pending_confirms.SetAsides.__len__", lambda _: 0)
     plain = SetAsides.__init__
 
-    def begin(self: SetAsides, maximum: int, *known: Any) -> None:
-        plain(self, maximum + 1, *known)
+    def begin(self: SetAsides, state: ConsumerState, maximum: int) -> None:
+        plain(self, state, maximum + 1)
 
     monkeypatch.setattr(SetAsides, "__init__", begin)
 

@@ -400,7 +400,7 @@ class World:
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
         """Return True if the breaker spares a failure, as a copy of the breaker answers."""
-        real = engine._gate.circuit
+        real = engine.state.gate.circuit
         if real is None:
             return False
         circuit = copy(real)

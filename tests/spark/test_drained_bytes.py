@@ -116,7 +116,7 @@ def test_a_connection_lost_before_a_segment_is_published(
             redelivery_broker.cut()
             if reconnected:
                 taker.take(60.0)
-                assert taker.port.engine.epoch > epoch
+                assert taker.port.engine.state.epoch > epoch
         wires.append(original(taker, epoch))
         return wires[-1]
 

@@ -372,7 +372,7 @@ class _Drain:
         with self._reading.taker(
             self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT, recalls=False
         ) as taker:
-            self._returned.begin(taker.port.engine.epoch, self._next)
+            self._returned.begin(taker.port.engine.state.epoch, self._next)
             self._left = 0
             while taken := self._some(taker):
                 wire = _wire_of(taker, taken[0].epoch)
@@ -445,7 +445,7 @@ class _Drain:
         asked = False
         while True:
             # Acceptances can be lost here, too.
-            self._returned.go_on(taker.port.engine.epoch, self._next)
+            self._returned.go_on(taker.port.engine.state.epoch, self._next)
             expected = self._returned.expected and taker.full is None
             delivery = taker.take(self._options.idle) if expected else None
             if delivery is None:
@@ -511,4 +511,4 @@ def _wire_of(taker: DeadLetterConsumer, epoch: int) -> Mapping[str, str] | None:
     except TransportError:
         return None
     # Compared last: the data can be of a later connection than the messages.
-    return wire if taker.port.engine.epoch == epoch else None
+    return wire if taker.port.engine.state.epoch == epoch else None

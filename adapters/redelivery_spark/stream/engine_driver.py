@@ -368,7 +368,7 @@ class EngineDriver:
 
     def added_to(self, totals: dict[str, int]) -> dict[str, int]:
         """Return totals with the results of rows in this process added."""
-        counts = self.engine.counts
+        counts = self.engine.state.counts
         return totals | {
             name: totals[name] + getattr(counts, name)
             for name in ("redelivered", "deferred", "poisoned", "discarded")
@@ -426,7 +426,7 @@ class EngineDriver:
 
     def _feed(self, event: Event) -> Sequence[Command]:
         now = self._clock.monotonic()
-        self.engine.wall_offset = self._clock.time() - now
+        self.engine.state.wall_offset = self._clock.time() - now
         commands = self.engine.feed(event, now)
         for command in commands:
             self._carry_out(command)

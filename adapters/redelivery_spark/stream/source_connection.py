@@ -163,7 +163,7 @@ class SourceConnection:
     @property
     def set_aside(self) -> int:
         """Number of messages that stay on the broker, because they cannot be dead-lettered."""
-        return 0 if self._consumer is None else self._consumer.engine.counts.set_aside
+        return 0 if self._consumer is None else self._consumer.engine.state.counts.set_aside
 
     # Rows of the log.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.consumer_state import ConsumerState
     from redelivery.core.delivery import Delivery
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.policy.policy_guard import PolicyGuard
@@ -67,17 +68,13 @@ class BrokerRedelivery:
         self._maximum_deferrals = maximum_deferrals
         self._empty_is_whole = empty_is_whole
         self._numbers = itertools.count(1)
-        self._history: MessageHistory | None = None
 
-    def share(self, history: MessageHistory) -> None:
-        """Note released messages in `history`, for all consumers of the source."""
-        self._history = history
-
-    def gave_back(self, command: Reschedule, record: Record, now: float) -> None:
+    @staticmethod
+    def gave_back(history: MessageHistory, command: Reschedule, record: Record, now: float) -> None:
         """Note that the broker delays a message: if that is lost, the message arrives early and is recognised here."""
         due = _whole(command.notes, DUE)
-        if self._history is not None and due is not None:
-            self._history.rescheduled.add(command.delivery, record, due, now)
+        if due is not None:
+            history.rescheduled.add(command.delivery, record, due, now)
 
     def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
         """Return True if the broker can delay the message, or a copy of it, until the wall-clock time `due`.
@@ -89,16 +86,14 @@ class BrokerRedelivery:
         whole = native or (delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole))
         return whole and (expires is None or expires > due)
 
-    def holds(
-        self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
-    ) -> bool:
+    def holds(self, state: ConsumerState, delivery: Delivery, record: Record, now: float) -> bool:
         """Return True if the broker delays the message until it is due; `record.returns` is then that time."""
         noted = delivery.noted
         if BASE in noted and self._noted_here(noted):
             # Another process may have charged the message since this one had it.
             record.count = max(record.count, _count(noted, "redeliveryCount", MOST))
-        due = record.due
-        if due is None or due <= now:
+        due, able = record.due, state.capabilities
+        if due is None or due <= now or able is None:
             return False
         native = able.reschedule == "native"
         if able.reschedule == "none":
@@ -106,7 +101,7 @@ class BrokerRedelivery:
             return False
         if able.longest_delay is not None:
             due = min(due, now + able.longest_delay)
-        if not self.takes(delivery, due + wall_offset, native=native):
+        if not self.takes(delivery, due + state.wall_offset, native=native):
             return False
         delivery.record = record
         record.returns = due
@@ -151,25 +146,24 @@ class BrokerRedelivery:
 
     def seeded(
         self,
+        state: ConsumerState,
         delivery: Delivery,
         counted: int | None,
         seeded: Record | None,
         policies: PolicyGuard,
         policy: Policy,
-        most: float | None,
-        wall_offset: float,
         now: float,
     ) -> Record | None:
         """Return the record of an arriving message: from the notes on it, otherwise `seeded`.
 
         `counted`: the broker's count; None with a ledger, which counts instead.
         """
-        if self._history is not None and self._history.rescheduled:
+        if rescheduled := state.history.rescheduled:
             noted = delivery.noted
             due = _whole(noted, DUE) if self._noted_here(noted) else None
-            if (unread := self._history.rescheduled.arrived(delivery, due)) is not None:
+            if (unread := rescheduled.arrived(delivery, due)) is not None:
                 return unread
-        record = self.record_of(delivery, policies.limit(policy), wall_offset, counted)
+        record = self.record_of(delivery, policies.limit(policy), state.wall_offset, counted)
         if record is None:
             return seeded
         if seeded is not None and BASE not in delivery.noted:
@@ -177,7 +171,7 @@ class BrokerRedelivery:
         # A producer can write these properties as well. No message is delayed for longer than its policy says.
         if record.due is not None:
             delay = policies.delay(policy, max(1, record.count), jitter=False)
-            record.due = min(record.due, now + min(delay, most or delay))
+            record.due = min(record.due, now + min(delay, state.most_delay or delay))
         return record
 
     def _noted_here(self, noted: Mapping[str, Any]) -> bool:

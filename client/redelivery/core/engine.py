@@ -7,7 +7,6 @@ for a delivery of an older epoch never yields a command for that delivery: its c
 
 from __future__ import annotations
 
-from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, assert_never
 
@@ -26,11 +25,11 @@ from redelivery.core.commands import (
     Stop,
     Unanswered,
 )
+from redelivery.core.consumer_state import ConsumerState
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.dispatch_gate import MOST_RETURNS, DispatchGate
-from redelivery.core.dispatch_order import schedule_for
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -56,11 +55,10 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )  # fmt: skip
-from redelivery.core.message_history import ACCEPTED, DOUBLE, HANDLED, LOOK, RECALL, MessageHistory
+from redelivery.core.message_history import ACCEPTED, DOUBLE, HANDLED, LOOK, RECALL
 from redelivery.core.pending_confirms import PendingConfirms, SetAsides
 from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard, exceeded, seed
-from redelivery.core.report import Counters
-from redelivery.core.returns import ReleasedHere, Returns, Takeback
+from redelivery.core.returns import drained, paused, release, release_fresh, release_withheld, taken_back
 from redelivery.core.transitions import enter
 from redelivery.core.workload import Workload
 
@@ -70,7 +68,6 @@ if TYPE_CHECKING:
 
     from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
-    from redelivery.core.capabilities import Capabilities
     from redelivery.core.credit import CreditPace
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.dispatch_gate import Rate
@@ -110,68 +107,24 @@ class Engine:
         rate: Rate | None = None,
         pace: CreditPace | None = None,
     ) -> None:
-        self.counts = Counters()
-        # Epoch of the connection, and when it began.
-        self.epoch, self._since = -1, 0.0
-        self._consumer, self._seq = consumer, 0
-        self._schedule = schedule_for(ordering)
-        self._running: dict[Delivery, None] = {}
-        self._held = ReleasedHere()
-        # With a ledger: deliveries that wait for an exclusive run.
-        self._suspects: deque[Delivery] = deque()
-        self._history = MessageHistory(RECALL + credit + max_parked)
-        self._recent = RecentAccepts(RECALL + credit + max_parked)
-        self._flow = CreditWindow(consumer, credit, max_parked, pace)
-        self.dead_letters, self._rescheduling = dead_letters, rescheduling
-        known = self._history, self.counts, self._flow
-        self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
-        self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)
-        self._capabilities: Capabilities | None = None
+        flow = CreditWindow(consumer, credit, max_parked, pace)
         strict = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, max_parked, blocking=strict, random=random)
-        self._gate = DispatchGate(credit, circuit, rate, asks_above=self._flow.asks_above)
-        self._join()
+        gate = DispatchGate(credit, circuit, rate, asks_above=flow.asks_above)
+        self.state = state = ConsumerState(consumer, ordering, credit, max_parked, flow, gate)
+        self._seq = 0
+        self._recent = RecentAccepts(RECALL + credit + max_parked)
+        self.dead_letters, self._rescheduling = dead_letters, rescheduling
+        self._asides = SetAsides(state, dead_letters.maximum_set_aside)
+        self._confirms = PendingConfirms(state, dead_letters, self._asides, rescheduling)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
-        self._in_order, self._grouped = strict, ordering == "per_group"
-        self._returns = Returns(
-            self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
-            self._history,
-        )  # fmt: skip
-        self._takeback = Takeback(
-            self._schedule, self._running, self._suspects, self._held, self._confirms, self._flow
-        )
-        held = self._suspects, self._held, self._confirms, self._asides, self._gate, self._flow
-        self.load = Workload(self._schedule, self._running, *held, credit, in_order=strict)
-
-    @property
-    def wall_offset(self) -> float:
-        """The wall clock minus `now`, in seconds. The driver updates it: the wall clock may be set at any time."""
-        return self._confirms.wall_offset
-
-    @wall_offset.setter
-    def wall_offset(self, seconds: float) -> None:
-        self._confirms.wall_offset = seconds
-
-    def share(self, history: MessageHistory) -> None:
-        """Share the memory of all consumers of the source. Called before the first connection."""
-        self._history = history
-        self._join()
-        self._confirms.share(history)
-        self._returns.share(history)
-
-    def _join(self) -> None:
-        self._history.source.join(self.counts)
-        self._gate.share(self._history.source)
+        self._grouped = ordering == "per_group"
+        self.load = Workload(state, self._confirms)
 
     def attempts(self) -> list[Delivery]:
         """Return the deliveries that the application has, of this connection or of an earlier one."""
-        return list(self._running)
-
-    @property
-    def capabilities(self) -> Capabilities | None:
-        """Capabilities of the broker for this consumer's queue; None: not connected yet."""
-        return self._capabilities
+        return list(self.state.running)
 
     @property
     def reschedules(self) -> bool:
@@ -180,12 +133,13 @@ class Engine:
 
     def keep_no_history(self) -> None:
         """Disable the memory over connections; the caller recognises messages itself."""
-        self._history.stop()
+        self.state.history.stop()
 
     def _returns_at(self) -> float | None:
         """Return when withheld messages must be released; None: no time."""
-        most = self._returns.most_delay if self._gate.withholds else None
-        return None if most is None else self._gate.holds_until(most, self.load.longest_held)
+        state = self.state
+        most = state.most_delay if state.gate.withholds else None
+        return None if most is None else state.gate.holds_until(most, self.load.longest_held)
 
     def next_alarm(self) -> float | None:
         """Return when the next `Tick` is needed: for poison acknowledgements, or messages set aside or withheld."""
@@ -199,9 +153,10 @@ class Engine:
 
     def feed(self, event: Event, now: float) -> Sequence[Command]:  # noqa: C901, PLR0912 - it is the table of events
         """Process one event at the time `now` (seconds of any steady clock); return the commands, in order."""
+        state = self.state
         match event:
             case Succeeded():
-                alert = self._gate.alert
+                alert = state.gate.alert
                 commands = (self._noted_success if alert else self._succeeded)(event.delivery, now)
             case Wanted():
                 commands = self._wanted(now)
@@ -224,53 +179,50 @@ class Engine:
             case Connected() | ConnectionLost() | QueueFound() | TakenBack():
                 commands = self._link_changed(event, now)
             case Paused() | Continued():
-                commands = self._returns.paused(now, paused=isinstance(event, Paused))
+                commands = paused(self.state, now, paused=isinstance(event, Paused))
             case Drained():
-                commands = self._returns.drained()
+                commands = drained(self.state)
             case Inherited():
-                self._history.inherit(event.records)
+                state.history.inherit(event.records)
                 commands = NOTHING
             case _:
                 assert_never(event)
-        flow = self._flow
+        flow = state.flow
         if flow.active or flow.settled >= flow.due_at or (flow.grows and type(event) not in PARKING_NOTHING):
             return self._with_credit(commands, now)
         return commands
 
     def _with_credit(self, commands: Sequence[Command], now: float) -> Sequence[Command]:
         """Return the commands, followed by the credit that is to be granted now."""
-        flow = self._flow
-        if self._gate.closed or not (flow.active or flow.grows):
+        state = self.state
+        flow = state.flow
+        if state.gate.closed or not (flow.active or flow.grows):
             return commands
-        if self._gate.withholds and flow.by_command:
+        if state.gate.withholds and flow.by_command:
             # Untried messages that cannot be tried for want of room are better left to others.
-            credit = flow.limited(self._schedule.ready(), min(self._gate.wanted, max(1, self.load.room)))
+            credit = flow.limited(state.schedule.ready(), min(state.gate.wanted, max(1, self.load.room)))
         else:
             due = flow.settled >= flow.due_at or now >= flow.due_by
-            if due and not self._gate.withholds and flow.look(now, self._schedule.ready()):
-                self._gate.ask_above(flow.asks_above)
-            credit = flow.due(0 if self._parks_nothing() else self.load.parked)
+            if due and not state.gate.withholds and flow.look(now, state.schedule.ready()):
+                state.gate.ask_above(flow.asks_above)
+            credit = flow.due(0 if state.parks_nothing else self.load.parked)
         return commands if credit is None else [*commands, credit]
-
-    def _parks_nothing(self) -> bool:
-        """Return True if no delivery is parked: the common case, found without counting."""
-        schedule, held = self._schedule, self._held
-        return not (schedule.parked or held.kept or held.coming or self._confirms.pending or self._suspects)
 
     # Arrival and dispatch.
 
     def _arrived(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Command]:
-        epoch, seq, add = self.epoch, self._seq, self._schedule.add
-        known = not self._history.empty or self._rescheduling is not None
-        nameless = not self._history.source.empty
-        counted = self._capabilities is not None and self._capabilities.counts
+        state = self.state
+        epoch, seq, add = state.epoch, self._seq, state.schedule.add
+        known = not state.history.empty or self._rescheduling is not None
+        nameless = not state.history.source.empty
+        counted = state.capabilities is not None and state.capabilities.counts
         commands: list[Command] = []
-        if self._asides.sorts and not self._gate.closed:
-            deliveries, found = self._asides.sorted_out(deliveries, epoch, now - self._since)
+        if self._asides.sorts and not state.gate.closed:
+            deliveries, found = self._asides.sorted_out(deliveries, now)
             for aside, record in found:
                 # The first delivery above the maximum has closed the gate.
-                kept = self._asides.take(aside, record, now) if not self._gate.closed else ()
-                commands += self._unless_stopped(aside.delivery, kept or self._returns.one(aside.delivery))
+                kept = self._asides.take(aside, record, now) if not state.gate.closed else ()
+                commands += self._unless_stopped(aside.delivery, kept or release(state, aside.delivery))
         for delivery in deliveries:
             if delivery.epoch != epoch:
                 # Of a connection that is gone: the broker redelivers the message.
@@ -279,55 +231,57 @@ class Engine:
             delivery.seq = seq
             # A message that may have been delivered before is looked up; only then is its identity read.
             looks = known or (nameless and delivery.redelivered) or (counted and delivery.broker_count)
-            if self._gate.closed or looks:
+            if state.gate.closed or looks:
                 commands += self._admit(delivery, now)
             else:
                 add(delivery)
-        flow = self._flow
+        flow = state.flow
         flow.arrived += seq - self._seq
-        if flow.sized and seq > self._seq and flow.weigh(deliveries, len(self._running)):
-            self._gate.ask_above(flow.asks_above)
+        if flow.sized and seq > self._seq and flow.weigh(deliveries, len(state.running)):
+            state.gate.ask_above(flow.asks_above)
         self._seq = seq
-        if self._gate.withholds:
+        if state.gate.withholds:
             # Messages that were on their way when the credit was withdrawn.
-            commands += self._returns.fresh(late=True)
+            commands += release_fresh(state, late=True)
         return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Admit a delivery whose message may be known."""
-        history, age = self._history, now - self._since
+        state = self.state
+        history, age = state.history, now - state.since
         record = history.known(delivery, age) or history.source.known(delivery, now)
-        if self._gate.closed:
-            self.counts.released += 1
+        if state.gate.closed:
+            state.counts.released += 1
             if record is not None and record.runner is not None:
                 history.let_wait(record)
             else:
                 delivery.record = record
-            return self._returns.one(delivery)
+            return release(state, delivery)
         if record is None:
             if (why := self._seen(delivery, age, now)) is not None:
                 return self._accept_unseen(delivery, why, now)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
-                self._schedule.add(delivery)
+                state.schedule.add(delivery)
                 return NOTHING
             return self._park(delivery, record, record.due, now)
         delivery.record = record
         record.held = 0.0
         if record.copy is not delivery:
             return self._readmit(delivery, record, now)
-        if record.runner == self._consumer:
+        if record.runner == state.consumer:
             enter(delivery, "waiting")
         else:
             # Another consumer's handler has the message. It may end at any time, and does not notify this engine.
             enter(delivery, "parked")
-            self._schedule.park(delivery, now + LOOK)
+            state.schedule.park(delivery, now + LOOK)
         return NOTHING
 
     def _seen(self, delivery: Delivery, age: float, now: float) -> str | None:
         """Return why a message without a record is accepted without being handled; None: it is handled."""
-        marks = self._capabilities is None or self._capabilities.marks
-        if self._history.accepted_before(delivery, age, marks=marks):
+        state = self.state
+        marks = state.capabilities is None or state.capabilities.marks
+        if state.history.accepted_before(delivery, age, marks=marks):
             return ACCEPTED
         return DOUBLE if self._is_double(delivery, now) else None
 
@@ -336,26 +290,27 @@ class Engine:
         if self._rescheduling is None or delivery.redelivered:
             return False
         name = delivery.noted.get(COPY)
-        return isinstance(name, str) and self._history.is_double(name, now)
+        return isinstance(name, str) and self.state.history.is_double(name, now)
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Admit a delivery of a remembered message: its handling continues where it was."""
         if record.poisoned or record.returns is not None or self._by_broker(delivery, record, now):
             return self._poison(delivery, record, now)
         if record.due is None:
-            self._schedule.add(delivery)
+            self.state.schedule.add(delivery)
             return NOTHING
         return self._park(delivery, record, record.due, now)
 
     def _looked(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command] | None:
         """Check if another consumer's handler has ended; None: the delivery may be dispatched."""
-        if not self._history.looked(delivery):
-            self._schedule.park(delivery, now + LOOK)
+        state = self.state
+        if not state.history.looked(delivery):
+            state.schedule.park(delivery, now + LOOK)
             return NOTHING
         # From now on the record is this delivery's own.
         record = delivery.record or record
         if record.succeeded:
-            self._schedule.settled(delivery)
+            state.schedule.settled(delivery)
             return self._accept_unseen(delivery, HANDLED, now)
         if record.due is None and not record.poisoned and record.returns is None:
             return None
@@ -363,47 +318,49 @@ class Engine:
 
     def _admits(self, now: float) -> bool:
         """Return True if one may be dispatched above `most`: a probe is due, and no crash suspect is first."""
-        gate = self._gate
-        if len(self._running) >= gate.most:
-            self._flow.held(len(self._running))
-            gate.ask_above(self._flow.asks_above)
-            if not gate.admits(now, len(self._running)):
+        state = self.state
+        gate = state.gate
+        if len(state.running) >= gate.most:
+            state.flow.held(len(state.running))
+            gate.ask_above(state.flow.asks_above)
+            if not gate.admits(now, len(state.running)):
                 return False
             if gate.tries:
                 # A try is of a fresh message if there is one: the parked ones have failed before.
-                self._schedule.favour_fresh()
+                state.schedule.favour_fresh()
                 if gate.only_fresh(now) and not self.load.fresh:
                     return False
-        if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
+        if state.suspects and (state.in_order or (gate.withholds and not state.schedule)):
             gate.suspect_waits()
             return False
         return True
 
     def _wanted(self, now: float) -> Sequence[Command]:
-        gate = self._gate
-        if (len(self._running) >= gate.most or self._suspects) and not self._admits(now):
+        state = self.state
+        gate = state.gate
+        if (len(state.running) >= gate.most or state.suspects) and not self._admits(now):
             return NOTHING
         # A fresh message may fail, and must then be parked: it needs room.
-        fresh = self._parks_nothing() or self._held.room(self._schedule, self.load.room, now)
-        delivery = self._schedule.next(now, fresh=fresh)
+        fresh = state.parks_nothing or state.released.room(state.schedule, self.load.room, now)
+        delivery = state.schedule.next(now, fresh=fresh)
         while delivery is not None and (record := delivery.record) is not None and record.copy is delivery:
             commands = self._looked(delivery, record, now)
             if commands is None:
                 break
             if commands:
                 return commands
-            delivery = self._schedule.next(now, fresh=fresh)
+            delivery = state.schedule.next(now, fresh=fresh)
         if delivery is None:
-            self._flow.waits += fresh
+            state.flow.waits += fresh
             return NOTHING
         expires = delivery.expires_at
-        if expires is not None and expires <= now + self.wall_offset:
+        if expires is not None and expires <= now + state.wall_offset:
             return self._expired(delivery, now)
         if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
             return self._poison(delivery, over, now)
         enter(delivery, "running")
         delivery.outcome = None
-        self._running[delivery] = None
+        state.running[delivery] = None
         begun = self._begin(delivery)
         if gate.watches:
             begun = [*begun, *gate.dispatched(delivery, now)]
@@ -411,28 +368,29 @@ class Engine:
 
     def _noted_success(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Process a success that changes the breaker."""
-        changed = self._gate.succeeded(delivery, now, self._running)
+        changed = self.state.gate.succeeded(delivery, now, self.state.running)
         return [*self._succeeded(delivery, now), *changed]
 
     def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
+        state = self.state
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
-        if delivery.epoch != self.epoch:
+        if delivery.epoch != state.epoch:
             if not discarded:
-                self._history.source.succeeded_late()
+                state.history.source.succeeded_late()
             if (live := self._finish(delivery, succeeded=True)) is None:
                 return NOTHING
-            self._schedule.settled(live)
+            state.schedule.settled(live)
             return self._accept_unseen(live, HANDLED, now)
         # The same as `_finish`, inlined: it runs for each message.
-        self._running.pop(delivery, None)
+        state.running.pop(delivery, None)
         if self._grouped:
-            self._schedule.settled(delivery)
+            state.schedule.settled(delivery)
         if discarded:
-            self.counts.discarded += 1
+            state.counts.discarded += 1
         else:
-            self.counts.accepted += 1
+            state.counts.accepted += 1
         return self._accept(delivery, now)
 
     def _committed(self, delivery: Delivery) -> Sequence[Command]:
@@ -442,16 +400,17 @@ class Engine:
         return commands if delivery.outcome == "stale" else NOTHING
 
     def _failed(self, event: Failed, now: float) -> Sequence[Command]:
+        state = self.state
         delivery = event.delivery
         if delivery.state != "running":
             return NOTHING
         policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
-        withheld, tries = NOTHING, self._gate.tries
-        spared, changed = self._gate.failed(delivery, event, now)
+        withheld, tries = NOTHING, state.gate.tries
+        spared, changed = state.gate.failed(delivery, event, now)
         held = (self._spared if spared else self._charged)(delivery, event.cause, policy, now)
-        if self._gate.tries and not tries:
+        if state.gate.tries and not tries:
             # The breaker has opened. What is here for its rounds of tries stays.
-            withheld = [*self._flow.withdrawn(), *self._returns.fresh()]
+            withheld = [*state.flow.withdrawn(), *release_fresh(state)]
         commands = [*held, *changed, *withheld, *(NOTHING if spared else self._emptied(now))]
         return self._policies.with_faults(commands)
 
@@ -464,18 +423,19 @@ class Engine:
 
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
         """Park a failed delivery, uncharged: until the next round of tries, or for a delay if none is planned."""
-        record, until = delivery.record or Record(), self._gate.next_probe
+        state = self.state
+        record, until = delivery.record or Record(), state.gate.next_probe
         record.cause = cause
         if until is None:
-            delay = max(self._policies.delay(policy, record.count + 1), self._gate.spared_for(record))
+            delay = max(self._policies.delay(policy, record.count + 1), state.gate.spared_for(record))
         else:
-            delay = max(until - now, self._gate.spared_for(record))
+            delay = max(until - now, state.gate.spared_for(record))
         return self._hold(delivery, record, delay, now, "spared")
 
     def _decided(self, event: Discarded | Poisoned | Deferred, now: float) -> Sequence[Command]:
         """Process a decision of the handler: the message is neither handled nor failed."""
         delivery = event.delivery
-        changed = self._gate.decided(delivery, now, waits=isinstance(event, Deferred))
+        changed = self.state.gate.decided(delivery, now, waits=isinstance(event, Deferred))
         match event:
             case Discarded():
                 commands = self._succeeded(delivery, now, discarded=True)
@@ -492,11 +452,12 @@ class Engine:
 
         Those that the history knows have not: a connection was lost, or they were released, and they will come back.
         """
-        if not self._gate.tries or self._running or self._suspects or self._schedule.parked:
+        state = self.state
+        if not state.gate.tries or state.running or state.suspects or state.schedule.parked:
             return NOTHING
-        if not (self._history.empty and self._history.source.empty):
+        if not (state.history.empty and state.history.source.empty):
             return NOTHING
-        return self._gate.emptied(now)
+        return state.gate.emptied(now)
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
@@ -512,11 +473,12 @@ class Engine:
             record.deferrals += 1
         if record.deferrals > self._maximum_deferrals:
             return self._failed(Failed(delivery, event.cause, weight="own"), now)
-        most = None if self._rescheduling is not None else self._returns.most_delay
+        most = None if self._rescheduling is not None else self.state.most_delay
         delay = min(event.delay, LONGEST if most is None else most)
         return self._hold(delivery, record, delay, now, "deferred")
 
     def _released(self, delivery: Delivery) -> Sequence[Command]:
+        state = self.state
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "released"
@@ -524,11 +486,11 @@ class Engine:
             return NOTHING
         # A stale one has been counted already.
         if live is delivery:
-            self.counts.released += 1
-        self._schedule.settled(live)
+            state.counts.released += 1
+        state.schedule.settled(live)
         if live.record is not None:
             live.record.due = None
-        return self._returns.one(live)
+        return release(state, live)
 
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
         """Return a record that starts from the broker's count, as far as it is reliable; None with a ledger."""
@@ -541,9 +503,7 @@ class Engine:
         ways = self._rescheduling
         if ways is None:
             return seeded
-        return ways.seeded(
-            delivery, count, seeded, self._policies, policy, self._returns.most_delay, self.wall_offset, now
-        )
+        return ways.seeded(self.state, delivery, count, seeded, self._policies, policy, now)
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         record = delivery.record = delivery.record or Record()
@@ -555,28 +515,29 @@ class Engine:
 
         For a lost delivery this must be the last step: then another consumer may get its record.
         """
-        self._gate.ended(delivery)
-        if delivery.epoch == self.epoch:
-            self._running.pop(delivery, None)
+        state = self.state
+        state.gate.ended(delivery)
+        if delivery.epoch == state.epoch:
+            state.running.pop(delivery, None)
             return delivery
         # First: when no handler runs, the counters are taken for final.
-        self.counts.stale += 1
-        self._running.pop(delivery, None)
+        state.counts.stale += 1
+        state.running.pop(delivery, None)
         enter(delivery, "lost")
         delivery.outcome = "stale"
-        copy = self._history.ended(delivery, succeeded=succeeded)
+        copy = state.history.ended(delivery, succeeded=succeeded)
         if copy is None:
-            self._schedule.settled(delivery)
+            state.schedule.settled(delivery)
         return copy
 
     def _accept(self, delivery: Delivery, now: float) -> Sequence[Command]:
         enter(delivery, "settled")
         self._recent.add(delivery, now)
-        self._flow.settled += 1
+        self.state.flow.settled += 1
         return (Accept((delivery,)),)
 
     def _accept_unseen(self, delivery: Delivery, why: str, now: float) -> Sequence[Command]:
-        self.counts.deduplicated += 1
+        self.state.counts.deduplicated += 1
         return (*self._accept(delivery, now), AcceptUnseen(delivery, why))
 
     def _hold(
@@ -587,6 +548,7 @@ class Engine:
         now: float,
         why: Held,
     ) -> Sequence[Command]:
+        state = self.state
         if why != "spared" and self._is_held_too_often(record, delay):
             record.cause = record.cause or HELD
             return self._condemn(delivery, record, now)
@@ -599,26 +561,31 @@ class Engine:
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
                 if live is delivery:  # a stale one is counted already
-                    self.counts.held(why)
+                    state.counts.held(why)
                 return self._poison(live, record, now)
-            delay = min(delay, self._returns.most_delay or delay)
+            delay = min(delay, state.most_delay or delay)
             record.due = now + delay
         record.held += delay
-        able = self._capabilities
-        too_long = not self._gate.closed and able is not None and able.held_too_long(record.held)
+        able = state.capabilities
+        too_long = not state.gate.closed and able is not None and able.held_too_long(record.held)
         if live is delivery:  # a stale one is counted already
-            self.counts.held(why)
-        if self._gate.closed or too_long:
-            self._schedule.settled(live)
-            return self._returns.one(live)
+            state.counts.held(why)
+        if state.gate.closed or too_long:
+            state.schedule.settled(live)
+            return release(state, live)
         enter(live, "parked")
-        self._schedule.park(live, record.due)
+        state.schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
 
     def _is_held_too_often(self, record: Record, delay: float) -> bool:
         """Count a release for the time limit of the broker; True if it counts them, and may drop the message soon."""
-        able = self._capabilities
-        if able is None or not able.release_counts or self._rescheduling is not None or self._gate.closed:
+        able = self.state.capabilities
+        if (
+            able is None
+            or not able.release_counts
+            or self._rescheduling is not None
+            or self.state.gate.closed
+        ):
             return False
         if able.held_too_long(record.held + delay):
             record.releases += 1
@@ -627,7 +594,7 @@ class Engine:
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Park a delivery that arrived before it is due, until `due`."""
         enter(delivery, "parked")
-        self._schedule.park(delivery, due)
+        self.state.schedule.park(delivery, due)
         if (left := due - now) <= 0:
             return NOTHING
         record.held = left
@@ -635,11 +602,11 @@ class Engine:
 
     def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
         """Return True if the broker is to delay the message until it is due; `record.returns` is then set."""
-        ways, able = self._rescheduling, self._capabilities
-        if ways is None or able is None or record.spared:
+        ways = self._rescheduling
+        if ways is None or record.spared:
             # A spared message may be tried at any time: a copy for each try would load the broker in an outage.
             return False
-        return ways.holds(delivery, record, able, self.wall_offset, now)
+        return ways.holds(self.state, delivery, record, now)
 
     def _condemn(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         record.poisoned = True
@@ -648,7 +615,7 @@ class Engine:
         return NOTHING if live is None else self._poison(live, record, now)
 
     def _poison(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        self._schedule.settled(delivery)
+        self.state.schedule.settled(delivery)
         return self._begin_poison_ack(delivery, record, now)
 
     def _begin_poison_ack(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
@@ -657,15 +624,15 @@ class Engine:
     def _unless_stopped(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
         if any(isinstance(command, Stop) for command in commands):
             # Kept until the consumer closes; then the broker takes it back.
-            self._gate.close()
-            self._held.keep(delivery)
+            self.state.gate.close()
+            self.state.released.keep(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:
         """Retry refused poison acknowledgements that are due; handle messages set aside or withheld."""
         commands = self._asides.tick(now)
         if (until := self._returns_at()) is not None and until <= now:
-            commands += self._returns.withheld(now)
+            commands += release_withheld(self.state, now)
         for due in self._confirms.tick(now):
             commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)
         return commands
@@ -681,63 +648,59 @@ class Engine:
             case ConnectionLost():
                 return self._connection_lost(event, now)
             case QueueFound():
-                return self._learn(event.capabilities)
+                self.state.learn(event.capabilities)
+                return NOTHING
             case TakenBack():
-                return self._takeback.take(event.deliveries, self.epoch, self._history, self._capabilities)
+                self._confirms.taken_back(event.deliveries)
+                return taken_back(self.state, event.deliveries)
             case _:
                 assert_never(event)
 
     def _connected(self, event: Connected, now: float) -> Sequence[Command]:
-        self.epoch = event.epoch
-        self._since = now if event.since is None else event.since
-        self._history.connected(event.address, event.epoch)
+        state = self.state
+        state.epoch = event.epoch
+        state.since = now if event.since is None else event.since
+        state.history.connected(event.address, event.epoch)
         able = event.capabilities
-        self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
+        state.flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
         # The credit starts small again, and the application may need more before it settles the first.
-        self._gate.ask_above(self._flow.asks_above)
-        return self._learn(able)
-
-    def _learn(self, capabilities: Capabilities) -> Sequence[Command]:
-        self._capabilities = capabilities
-        self._confirms.connected(capabilities)
-        self._returns.connected(capabilities)
+        state.gate.ask_above(state.flow.asks_above)
+        state.learn(able)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
-        if event.epoch != self.epoch:
+        state = self.state
+        if event.epoch != state.epoch:
             return NOTHING
         # No epoch: results that arrive before the next connection are stale.
-        self.epoch = -1
-        changed = [*self._confirms.interrupted(now, closed=event.closed), *self._gate.lost(now)]
-        self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
+        state.epoch = -1
+        changed = [*self._confirms.interrupted(now, closed=event.closed), *state.gate.lost(now)]
+        state.flow.restart(active=False)
+        self._confirms.lost()
+        unsettled = list(state.unsettled())
         if event.closed:
-            self._history.source.closed(self.counts, unsettled)
+            state.history.source.closed(state.counts, unsettled)
         # A broker that counts, counts prefetched messages too. With a record, they are not charged for that delivery.
-        able = self._capabilities
+        able = state.capabilities
         counted = unsettled if able is not None and (able.counts or able.loss_limit is not None) else ()
-        for delivery in (*counted, *self._running):
+        for delivery in (*counted, *state.running):
             delivery.record = delivery.record or Record()
         # A closing consumer leaves the broker running: it will have processed the acknowledgements it received.
         lost_at = inf if event.closed else now
-        accepted, running, age = self._recent.taken(now), list(self._running), now - self._since
-        self._history.connection_lost(self._consumer, accepted, unsettled, running, lost_at, event.epoch, age)
+        accepted, running, age = self._recent.taken(now), list(state.running), now - state.since
+        state.history.connection_lost(state.consumer, accepted, unsettled, running, lost_at, event.epoch, age)
         if not event.closed:
             changed += self._count_losses((*unsettled, *running))
-        self._schedule.clear()
-        self._suspects.clear()
-        for delivery in self._running:
-            self._schedule.occupy(delivery)
-        self._held.clear()
+        state.clear()
         stop = event.stop
-        if stop is None or event.consumer not in (None, self._consumer):
+        if stop is None or event.consumer not in (None, state.consumer):
             return changed
-        self._gate.close()
+        state.gate.close()
         return (*changed, stop)
 
     def _count_losses(self, held: Sequence[Delivery]) -> Sequence[Command]:
         """Report the messages that were held at half of the losses that the broker allows."""
-        limit = None if self._capabilities is None else self._capabilities.loss_limit
+        limit = None if self.state.capabilities is None else self.state.capabilities.loss_limit
         if limit is None:
             return NOTHING
         half = max(1, limit // 2)

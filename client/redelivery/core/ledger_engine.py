@@ -22,6 +22,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Buried, Entry, fingerprint
+from redelivery.core.returns import release
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LedgerEngine(Engine):
         if isinstance(event, Known):
             commands = self._policies.with_faults(self._known(event.delivery, event.entry, now))
             if event.delivery.state != "running":
-                self._gate.ended(event.delivery)
+                self.state.gate.ended(event.delivery)
             return self._with_credit(commands, now)
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
@@ -70,7 +71,7 @@ class LedgerEngine(Engine):
 
     def _has_expired(self, delivery: Delivery, now: float) -> bool:
         expires = delivery.expires_at
-        return expires is not None and expires <= now + self.wall_offset
+        return expires is not None and expires <= now + self.state.wall_offset
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         return self._forgotten(delivery, super()._expired(delivery, now))
@@ -82,7 +83,8 @@ class LedgerEngine(Engine):
 
     def _known(self, delivery: Delivery, entry: Entry | None, now: float) -> Sequence[Command]:
         """Handle the ledger's reply: dispatch, park for the rest of the delay, dead-letter, or queue exclusively."""
-        if self._gate.closed or delivery.epoch != self.epoch:
+        state = self.state
+        if state.gate.closed or delivery.epoch != state.epoch:
             return self._unbegun(delivery, now)
         if entry is None:
             return self._begun(delivery)
@@ -98,12 +100,12 @@ class LedgerEngine(Engine):
         dying = self._dying(entry, record, now)
         if not dying and not entry.suspect:
             return self._begun(delivery)
-        self._running.pop(delivery, None)
+        state.running.pop(delivery, None)
         enter(delivery, "parked")
         if dying:
-            self._schedule.park(delivery, now + AGAIN)
+            state.schedule.park(delivery, now + AGAIN)
         else:
-            self._suspects.append(delivery)
+            state.suspects.append(delivery)
         return NOTHING
 
     @staticmethod
@@ -122,7 +124,7 @@ class LedgerEngine(Engine):
             return 0.0
         policy = self._policies.policy_for(delivery.destination)
         delay = self._policies.delay(policy, record.count)
-        return min(entry.last + delay - now - self.wall_offset, delay)
+        return min(entry.last + delay - now - self.state.wall_offset, delay)
 
     def _begun(self, delivery: Delivery) -> Sequence[Command]:
         record = delivery.record
@@ -130,28 +132,30 @@ class LedgerEngine(Engine):
 
     def _alone(self, now: float) -> Sequence[Command]:
         """Start the exclusive run of a crash suspect: nothing else runs in this process."""
-        gate = self._gate
-        if not self._suspects or (gate.watches and not gate.admits(now, len(self._running))):
+        state = self.state
+        gate = state.gate
+        if not state.suspects or (gate.watches and not gate.admits(now, len(state.running))):
             return NOTHING
-        delivery = self._suspects.popleft()
+        delivery = state.suspects.popleft()
         if self._has_expired(delivery, now):
             return self._expired(delivery, now)
         enter(delivery, "running")
         delivery.outcome = None
-        self._running[delivery] = None
+        state.running[delivery] = None
         begun = self._begun(delivery)
         return [*begun, *gate.dispatched(delivery, now)] if gate.watches else begun
 
     def _resumed(self, delivery: Delivery) -> Sequence[Command]:
         """Add a delivery that runs already, without regard to the credit."""
-        if self._gate.closed or delivery.epoch != self.epoch:
+        state = self.state
+        if state.gate.closed or delivery.epoch != state.epoch:
             return NOTHING
-        self._history.forget(delivery)
+        state.history.forget(delivery)
         self._seq += 1
         delivery.seq = self._seq
         enter(delivery, "running")
         delivery.outcome = None
-        self._running[delivery] = None
+        state.running[delivery] = None
         return NOTHING
 
     def _entered(self, delivery: Delivery, entry: Entry) -> Record:
@@ -161,35 +165,36 @@ class LedgerEngine(Engine):
             record.cause = Cause(entry.cause)
         record.count = max(record.count, entry.count)
         if record.first_failure is None and entry.first is not None:
-            record.first_failure = entry.first - self.wall_offset
+            record.first_failure = entry.first - self.state.wall_offset
         if record.last_failure is None and entry.last is not None:
-            record.last_failure = entry.last - self.wall_offset
+            record.last_failure = entry.last - self.state.wall_offset
         return record
 
     def _postponed(self, delivery: Delivery, record: Record, now: float, left: float) -> Sequence[Command]:
         """Park for the rest of the delay after a failure in another process."""
-        self._running.pop(delivery, None)
+        self.state.running.pop(delivery, None)
         record.due = now + left
         if self._by_broker(delivery, record, now):
             return self._begin_poison_ack(delivery, record, now)
         enter(delivery, "parked")
         record.held = left
-        self._schedule.park(delivery, record.due)
+        self.state.schedule.park(delivery, record.due)
         return (Hold(delivery, record.due, left, record.count, record.cause),)
 
     def _unbegun(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Undo a dispatch that does not begin: its connection is gone, or the consumer dispatches no more."""
+        state = self.state
         live = self._finish(delivery)
         if live is not delivery:
-            self.counts.stale -= 1  # it is no handler's result
+            state.counts.stale -= 1  # it is no handler's result
         if live is None:
             return NOTHING
-        if self._gate.closed:
-            self.counts.released += 1
-            self._schedule.settled(live)
-            return self._returns.one(live)
+        if state.gate.closed:
+            state.counts.released += 1
+            state.schedule.settled(live)
+            return release(state, live)
         enter(live, "parked")
-        self._schedule.park(live, now)
+        state.schedule.park(live, now)
         return NOTHING
 
     def _counted(self, event: Result, commands: Sequence[Command], before: int) -> Sequence[Command]:
@@ -221,8 +226,8 @@ class LedgerEngine(Engine):
         return Entry(
             count=record.count - elsewhere,
             cause=None if record.cause is None else record.cause.text,
-            first=None if first is None else first + self.wall_offset,
-            last=None if last is None else last + self.wall_offset,
+            first=None if first is None else first + self.state.wall_offset,
+            last=None if last is None else last + self.state.wall_offset,
             poisoned=record.poisoned and not elsewhere,
         )
 
@@ -236,7 +241,7 @@ class LedgerEngine(Engine):
         buried = None
         if not record.copied:
             cause = "unknown" if record.cause is None else record.cause.text
-            at = now + self.wall_offset
+            at = now + self.state.wall_offset
             entry = self._entry(record)
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last

@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redelivery.core.broker_redelivery import BrokerRedelivery
-    from redelivery.core.capabilities import Capabilities
-    from redelivery.core.credit import CreditWindow
+    from redelivery.core.consumer_state import ConsumerState
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Confirmed
-    from redelivery.core.message_history import MessageHistory
-    from redelivery.core.report import Counters
     from redelivery.errors import RedeliveryError
 
 __all__ = ["ACKNOWLEDGED", "REMINDER", "STORED", "CopyBackOffs", "PendingConfirms", "SetAsides", "back_off"]
@@ -216,76 +213,49 @@ class PendingConfirms:
 
     def __init__(
         self,
+        state: ConsumerState,
         dead_letters: DeadLetterRoute,
-        history: MessageHistory,
-        counts: Counters,
-        flow: CreditWindow,
         asides: SetAsides,
         rescheduling: BrokerRedelivery | None = None,
     ) -> None:
-        self._dead_letters = dead_letters
-        self._rescheduling = rescheduling
-        self._history = history
-        if rescheduling is not None:
-            rescheduling.share(history)
-        self._counts = counts
-        self._flow = flow
-        self._asides = asides
-        self.pending: set[Delivery] = set()  # not confirmed yet
-        # Those of `pending` that wait for an answer; the others were refused.
-        self.in_doubt: set[Delivery] = set()
+        self._state, self._asides = state, asides
+        self._dead_letters, self._rescheduling = dead_letters, rescheduling
         self._alarms: list[tuple[float, int, Delivery]] = []
         self._back_offs = CopyBackOffs()
-        self._capabilities: Capabilities | None = None
-        self.wall_offset = 0.0  # the wall clock minus `now`
-
-    def __len__(self) -> int:
-        return len(self.pending)
 
     @property
     def error(self) -> RedeliveryError | None:
         """Reason why the last copy to a place is not confirmed; None: all places take copies."""
         return self._back_offs.error
 
-    def share(self, history: MessageHistory) -> None:
-        """Share the memory of all consumers of the source."""
-        self._history = history
-        if self._rescheduling is not None:
-            self._rescheduling.share(history)
-        self._asides.share(history)
-
-    def connected(self, capabilities: Capabilities) -> None:
-        """Note the capabilities of the broker."""
-        self._capabilities = capabilities
-        self._asides.connected(capabilities)
-
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Send a poison acknowledgement, or a delayed copy; set a delivery aside if neither is possible."""
-        assert self._capabilities is not None, "a delivery cannot arrive before a connection"
+        state, able = self._state, self._state.capabilities
+        assert able is not None, "a delivery cannot arrive before a connection"
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
         if due is not None and self._rescheduling is not None:
-            native = self._capabilities.reschedule == "native"
-            if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset, native=native):
+            native = able.reschedule == "native"
+            if due < now and not self._rescheduling.takes(delivery, now + state.wall_offset, native=native):
                 # It has expired meanwhile, in an outage or between refusals. The broker would drop the copy.
                 record.returns, record.cause = None, EXPIRED
             else:
                 ways = self._rescheduling
         if ways is self._dead_letters:
             record.poisoned = True
-        self.in_doubt.discard(delivery)
-        command = ways.command(delivery, record, self._capabilities, self.wall_offset, now)
+        state.in_doubt.discard(delivery)
+        command = ways.command(delivery, record, able, state.wall_offset, now)
         if isinstance(command, Accept):
-            self._counts.discarded += 1
+            state.counts.discarded += 1
             delivery.outcome = "discarded"
             self._settle(delivery)
             return (command, Dropped(delivery, record.cause or UNKNOWN))
         if isinstance(command, Reschedule):
             return self._gave_back(command, record, now)
         if isinstance(command, Stop | SetAside):
-            self.pending.discard(delivery)
+            state.settling.discard(delivery)
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
-        self.pending.add(delivery)
+        state.settling.add(delivery)
         enter(delivery, "settling")
         place: Place = None
         if isinstance(command, Forward):
@@ -294,11 +264,11 @@ class PendingConfirms:
             self._alarm(delivery, record, until)
             return (Postponed(command, until - now),)
         self._back_offs.sent(delivery, place)
-        self.in_doubt.add(delivery)
+        state.in_doubt.add(delivery)
         if record.unheard and record.name is not None and not record.poisoned:
             # It may be at the broker already, unless the broker drops second copies itself.
-            if self._capabilities.marks and not self._capabilities.drops_second_copy:
-                self._history.sent_again(record.name, (record.returns or now) + ACKNOWLEDGED)
+            if able.marks and not able.drops_second_copy:
+                state.history.sent_again(record.name, (record.returns or now) + ACKNOWLEDGED)
             record.unheard = False
         record.tries += 1
         record.copied = isinstance(command, Forward)
@@ -310,9 +280,9 @@ class PendingConfirms:
         delivery = command.delivery
         record.due, record.returns = record.returns, None
         assert self._rescheduling is not None, "only a rescheduling engine makes the command"
-        self._rescheduling.gave_back(command, record, now)
+        self._rescheduling.gave_back(self._state.history, command, record, now)
         # An equal message that was accepted is another message.
-        self._history.gave_back(delivery)
+        self._state.history.gave_back(delivery)
         self._settle(delivery)
         return (command,)
 
@@ -321,40 +291,40 @@ class PendingConfirms:
 
         It is set aside if it can never be copied over this protocol; without room for that, the consumer stops.
         """
-        delivery, error = event.delivery, event.error
+        delivery, error, state = event.delivery, event.error, self._state
         record = delivery.record
         if delivery.state != "settling" or record is None:
             return ()
-        self.in_doubt.discard(delivery)
+        state.in_doubt.discard(delivery)
         if error is not None and event.final:
-            self.pending.discard(delivery)
+            state.settling.discard(delivery)
             return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
             # Of copies over a connection of their own no answer is a lost one: the broker may have taken this copy.
             if isinstance(error, TransportError) and not isinstance(error, BrokerUnavailable):
                 record.unheard = True
-            state = self._back_offs.refused(delivery, error, now)
+            place = self._back_offs.refused(delivery, error, now)
             delay = back_off(record.tries)
             self._alarm(delivery, record, now + delay)
-            return (Refused(delivery, error, delay, again=state.is_reported(now)),)
+            return (Refused(delivery, error, delay, again=place.is_reported(now)),)
         self._back_offs.confirmed(delivery)
         # Its first copy was confirmed: this one is a duplicate, which the broker may drop.
         if record.confirmed:
-            self._counts.deduplicated += 1
+            state.counts.deduplicated += 1
         else:
             if record.poisoned:  # not a delayed copy
-                self._counts.poisoned += 1
+                state.counts.poisoned += 1
             record.confirmed = record.unheard = True
         self._settle(delivery)
         if not record.copied:
-            self._history.poisoned(delivery, record, now + STORED)
+            state.history.poisoned(delivery, record, now + STORED)
             return ()
-        able = self._capabilities
+        able = state.capabilities
         if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
             return ()
         # The copy is confirmed; the original is not acknowledged yet. Its acknowledgement may be lost with the
         # connection, or with a broker that then sets no redelivered flag: it is copied again, not handled again.
-        self._history.poisoned(delivery, record, now + ACKNOWLEDGED)
+        state.history.poisoned(delivery, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
 
@@ -372,7 +342,7 @@ class PendingConfirms:
             record = delivery.record
             if record is None or delivery.state != "settling" or record.due != at:
                 continue
-            if delivery in self.in_doubt:
+            if delivery in self._state.in_doubt:
                 yield Unanswered(delivery, CONFIRM_TIMEOUT)
             else:
                 yield delivery, record
@@ -382,12 +352,10 @@ class PendingConfirms:
         alarms = self._alarms[0][0] if self._alarms else None, self._asides.next_alarm()
         return min((at for at in alarms if at is not None), default=None)
 
-    def forget(self, delivery: Delivery) -> bool:
-        """Remove a delivery that the broker has taken back; return True if it was set aside."""
-        self.pending.discard(delivery)
-        self.in_doubt.discard(delivery)
-        self._back_offs.forget(delivery)
-        return self._asides.forget(delivery)
+    def taken_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Forget the places of copies whose originals the broker has taken back."""
+        for delivery in deliveries:
+            self._back_offs.forget(delivery)
 
     def interrupted(self, now: float, *, closed: bool) -> Sequence[Command]:
         """Note that the connection is lost, or that its consumer is `closed`; return what the log reports.
@@ -405,16 +373,13 @@ class PendingConfirms:
             if state.error is not None
         ]
 
-    def lost(self) -> list[Delivery]:
-        """Remove and return all deliveries: the connection is gone. The verdicts stay in the records."""
-        for delivery in self.in_doubt:
+    def lost(self) -> None:
+        """Forget all alarms: the connection is gone. The verdicts stay in the records."""
+        for delivery in self._state.in_doubt:
             if delivery.record is not None:
                 delivery.record.unheard = True
-        pending = [*self.pending, *self._asides.lost()]
-        self.pending.clear()
-        self.in_doubt.clear()
+        self._asides.lost()
         self._alarms.clear()
-        return pending
 
     def _alarm(self, delivery: Delivery, record: Record, at: float) -> None:
         record.due = at
@@ -422,8 +387,8 @@ class PendingConfirms:
 
     def _settle(self, delivery: Delivery) -> None:
         enter(delivery, "settled")
-        self.pending.discard(delivery)
-        self._flow.settled += 1
+        self._state.settling.discard(delivery)
+        self._state.flow.settled += 1
 
 
 # ---- Set aside -------------------------------------------------------------------------------------------
@@ -441,85 +406,56 @@ class SetAsides:
     A message is recognised by its record, as poison is: over any number of connections it is counted and reported once.
     """
 
-    def __init__(
-        self, maximum: int, max_parked: int, history: MessageHistory, counts: Counters, flow: CreditWindow
-    ) -> None:
-        self._maximum = maximum
-        self._max_parked = max_parked
-        self._history = history
-        self._counts = counts
-        self._flow = flow
-        self._held: dict[Delivery, RedeliveryError] = {}
+    def __init__(self, state: ConsumerState, maximum: int) -> None:
+        self._state, self._maximum = state, maximum
         # Time, a number, True if the delivery is then released (otherwise: reported again), and the delivery.
         self._alarms: list[tuple[float, int, bool, Delivery]] = []
         self._numbers = count()
-        self._capabilities: Capabilities | None = None
-        self.sorts = False
-        """True if deliveries may arrive that cannot be settled."""
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def share(self, history: MessageHistory) -> None:
-        """Share the memory of all consumers of the source."""
-        self._history = history
-
-    def connected(self, capabilities: Capabilities) -> None:
-        """Note the capabilities of the broker."""
-        self._capabilities = capabilities
-        self.sorts = capabilities.unsettleable
 
     @property
-    def most_parked(self) -> int:
-        """Number of messages that may also be parked, where all unsettled messages share one window.
-
-        A window that does not grow has a fixed size, and so has a limit of the broker.
-        """
-        able = self._capabilities
-        if not self._held or able is None:
-            return self._max_parked
-        shared = able.max_unacknowledged is not None or not (able.flow or able.grows)
-        return max(1, self._max_parked - len(self._held)) if shared else self._max_parked
+    def sorts(self) -> bool:
+        """True if deliveries may arrive that cannot be settled."""
+        able = self._state.capabilities
+        return able is not None and able.unsettleable
 
     def sorted_out(
-        self, deliveries: Sequence[Delivery], epoch: int, age: float
+        self, deliveries: Sequence[Delivery], now: float
     ) -> tuple[Sequence[Delivery], Sequence[tuple[SetAside, Record]]]:
-        """Return the deliveries that can be settled; and commands, with records, that set the others aside.
-
-        `epoch`, `age`: of the connection; the age as in `MessageHistory.known`.
-        """
-        able = self._capabilities
-        found = [delivery for delivery in deliveries if delivery.settleable or delivery.epoch != epoch]
+        """Return the deliveries that can be settled; and commands, with records, that set the others aside."""
+        state, able = self._state, self._state.capabilities
+        found = [delivery for delivery in deliveries if delivery.settleable or delivery.epoch != state.epoch]
         if able is None or len(found) == len(deliveries):
             return deliveries, ()
-        others = [each for each in deliveries if not each.settleable and each.epoch == epoch]
-        self._flow.arrived += len(others)
+        others = [each for each in deliveries if not each.settleable and each.epoch == state.epoch]
+        state.flow.arrived += len(others)
+        age = now - state.since
         return found, [(_unsettleable(each, able.broker), self._recalled(each, age)) for each in others]
 
     def _recalled(self, delivery: Delivery, age: float) -> Record:
-        record = self._history.known(delivery, age)
+        history = self._state.history
+        record = history.known(delivery, age)
         if record is not None and record.copy is delivery:
             # A handler has the message from a lost connection. This delivery cannot be accepted for it.
-            self._history.let_wait(record)
+            history.let_wait(record)
             record = None
         delivery.record = record or Record()
         return delivery.record
 
     def take(self, command: SetAside, record: Record, now: float) -> Sequence[Command]:
         """Set a delivery aside; above the maximum return `Stop` instead."""
-        delivery, held = command.delivery, len(self._held)
+        state, delivery, held = self._state, command.delivery, len(self._state.aside)
         if held >= self._maximum:
             many = f"; {held} others are set aside already (redelivery.maximumSetAside)" if held else ""
             return (Stop(AdapterError(f"{command.error}{many}")),)
         enter(delivery, "aside")
-        self._held[delivery] = command.error
-        self._flow.set_aside(1)
+        state.aside[delivery] = command.error
+        state.flow.set_aside(1)
         again = record.aside is not None
         if record.aside is None:
-            self._counts.set_aside += 1
+            state.counts.set_aside += 1
             record.aside = now + REMINDER
         self._alarm(record.aside, delivery)
-        able = self._capabilities
+        able = state.capabilities
         if able is not None and able.release and able.most_delay is not None:
             # Otherwise the broker would close the connection over it, or the channel with all its unsettled messages.
             self._alarm(now + max(0.0, able.most_delay - record.held), delivery, release=True)
@@ -527,10 +463,11 @@ class SetAsides:
 
     def tick(self, now: float) -> list[Command]:
         """Return the due commands: reminders for the log, and releases of messages that must not stay any longer."""
+        state = self._state
         commands: list[Command] = []
         while self._alarms and self._alarms[0][0] <= now:
             at, _, release, delivery = heappop(self._alarms)
-            error, record = self._held.get(delivery), delivery.record
+            error, record = state.aside.get(delivery), delivery.record
             if error is None or record is None:
                 continue
             if not release:
@@ -539,9 +476,9 @@ class SetAsides:
                 commands.append(StillAside(delivery, error))
                 continue
             # The broker redelivers it at once, as another delivery, and it is set aside again by its record.
-            del self._held[delivery]
-            self._flow.set_aside(-1)
-            self._history.gave_back(delivery, record)
+            del state.aside[delivery]
+            state.flow.set_aside(-1)
+            state.history.gave_back(delivery, record)
             enter(delivery, "settled")
             commands.append(Release((delivery,)))
         return commands
@@ -550,19 +487,9 @@ class SetAsides:
         """Return when `tick` is due; None: no alarm is set."""
         return self._alarms[0][0] if self._alarms else None
 
-    def forget(self, delivery: Delivery) -> bool:
-        """Remove a delivery that the broker has taken back; return True if it was set aside."""
-        if self._held.pop(delivery, None) is None:
-            return False
-        self._flow.set_aside(-1)
-        return True
-
-    def lost(self) -> list[Delivery]:
-        """Remove and return all deliveries: the connection is gone."""
-        held = list(self._held)
-        self._held.clear()
+    def lost(self) -> None:
+        """Forget all alarms: the connection is gone."""
         self._alarms.clear()
-        return held
 
     def _alarm(self, at: float, delivery: Delivery, *, release: bool = False) -> None:
         heappush(self._alarms, (at, next(self._numbers), release, delivery))

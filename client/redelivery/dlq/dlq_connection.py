@@ -101,7 +101,7 @@ class DeadLetterConsumer:
     @property
     def capabilities(self) -> Capabilities | None:
         """Capabilities of the broker for the queue."""
-        return self.port.engine.capabilities
+        return self.port.engine.state.capabilities
 
     @property
     def release_limit(self) -> int | None:

@@ -57,7 +57,7 @@ class DestinationCounts:
         """Add a new consumer."""
         with self._lock:
             counted = CountedConsumer(
-                dispatcher.subscribe.destination, dispatcher.engine.counts, ref(dispatcher)
+                dispatcher.subscribe.destination, dispatcher.engine.state.counts, ref(dispatcher)
             )
             self._consumers.append(counted)
 
@@ -146,7 +146,7 @@ class OpenConsumers:
         others = [
             found
             for each in self.dispatchers
-            if (found := _circling(each, each.engine.capabilities or able, told=True)) is not None
+            if (found := _circling(each, each.engine.state.capabilities or able, told=True)) is not None
             and found.route is not new.route
         ]
         refuse_circle(new, others)

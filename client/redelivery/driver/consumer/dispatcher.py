@@ -188,11 +188,11 @@ class Dispatcher:
         watched = self.events.observers.watches_events
         with self._lock:
             now = self._now()
-            dead = self.engine.counts.poisoned
+            dead = self.engine.state.counts.poisoned
             commands = self.engine.feed(event, now)
             self._route(commands, now)
             if watched:
-                self.events.fed(event, dead_lettered=self.engine.counts.poisoned > dead)
+                self.events.fed(event, dead_lettered=self.engine.state.counts.poisoned > dead)
             self.events.waits(commands)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
@@ -213,7 +213,7 @@ class Dispatcher:
         """Use the shared history of the source, before the first connection, unless the hooks keep this one apart."""
         if self._hooks.shares_history and self._hooks.keeps_history:
             self._history = histories.opened(self.subscribe)
-            self.engine.share(self._history)
+            self.engine.state.share(self._history)
 
     def unshare(self, histories: SharedHistory) -> None:
         """Give the history back for later consumers: this one has closed."""
@@ -285,7 +285,7 @@ class Dispatcher:
 
     def disconnect(self, error: RedeliveryError) -> None:
         """Drop all deliveries: the broker takes them back, and later results for them are stale."""
-        self.feed(ConnectionLost(self.engine.epoch, error, closed=True))
+        self.feed(ConnectionLost(self.engine.state.epoch, error, closed=True))
 
     @property
     def collecting(self) -> bool:
@@ -376,7 +376,7 @@ class Dispatcher:
             if after is not None:
                 changes = self.engine.load.changes
                 self._result(after, now, watch)
-                if self.engine.counts.stale:
+                if self.engine.state.counts.stale:
                     self.events.stale()
                 if changes or self.engine.load.changes:
                     # More deliveries may be ready now than this task takes, or at another time.
@@ -530,7 +530,7 @@ class Dispatcher:
         """Read both clocks before the next event is fed: the wall clock may have been set meanwhile."""
         now = self._clock.monotonic()
         # Without expiry, the engine's wall clock is before the expiry time of any message.
-        self.engine.wall_offset = self._clock.time() - now if self._hooks.expires else -inf
+        self.engine.state.wall_offset = self._clock.time() - now if self._hooks.expires else -inf
         return now
 
     def _next(self, now: float) -> Delivery | None:
@@ -625,7 +625,7 @@ class Dispatcher:
             self._clock.notify(self._ready)
 
     def _wake(self, *, everyone: bool = False) -> None:
-        if self.engine.counts.stale:
+        if self.engine.state.counts.stale:
             self.events.stale()
         if self._waiting:
             self._clock.notify(self._ready, self._waiting if everyone else max(1, self.engine.load.ready()))

@@ -86,7 +86,7 @@ class SessionMessage(Message):
     @property
     def live(self) -> bool:
         """True if the broker can still settle it: its connection has not been lost, and its consumer is open."""
-        return self._delivery.epoch == self._dispatcher.engine.epoch
+        return self._delivery.epoch == self._dispatcher.engine.state.epoch
 
     def conclude(self, event: Event) -> None:
         """Settle the message with this result."""

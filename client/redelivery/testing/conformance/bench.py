@@ -115,11 +115,11 @@ class Bench:
 
     def cut(self, connection: Connection) -> None:
         """Cut the connections; return when this one has noticed it and is open again."""
-        before = {engine: engine.epoch for engine in _engines(connection) if engine.epoch != -1}
+        before = {engine: engine.state.epoch for engine in _engines(connection) if engine.state.epoch != -1}
         assert self.broker.cut() >= 1, "there was no link to cut"
 
         def again() -> bool:
-            return connection.connected and all(e.epoch not in (-1, old) for e, old in before.items())
+            return connection.connected and all(e.state.epoch not in (-1, old) for e, old in before.items())
 
         self.eventually(again, "the connection stands again")
 
