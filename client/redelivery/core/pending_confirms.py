@@ -353,9 +353,10 @@ class PendingConfirms:
         return min((at for at in alarms if at is not None), default=None)
 
     def taken_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Forget the places of copies whose originals the broker has taken back."""
+        """Forget the places of copies whose originals the broker takes back unsettled."""
         for delivery in deliveries:
-            self._back_offs.forget(delivery)
+            if delivery.state != "settled":
+                self._back_offs.forget(delivery)
 
     def interrupted(self, now: float, *, closed: bool) -> Sequence[Command]:
         """Note that the connection is lost, or that its consumer is `closed`; return what the log reports.
