@@ -136,7 +136,7 @@ def without_its_record(patch: pytest.MonkeyPatch) -> None:
         delivery.record = None
         return release(state, delivery)
 
-    for module in ("engine", "returns"):
+    for module in ("engine", "ledger_engine", "returns"):
         patch.setattr(f"redelivery.core.{module}.release", forgetting)
 
 
@@ -175,7 +175,7 @@ def unlogged(patch: pytest.MonkeyPatch) -> None:
     """Accept unseen without the command for the log."""
 
     def accept(self: Engine, delivery: Any, why: str, now: float) -> Any:
-        self.counts.deduplicated += bool(why)
+        self.state.counts.deduplicated += bool(why)
         return self._accept(delivery, now)
 
     patch.setattr(Engine, "_accept_unseen", accept)
@@ -200,7 +200,8 @@ def beside_others(patch: pytest.MonkeyPatch) -> None:
     """Run crash suspects beside other handlers."""
 
     def begun(self: LedgerEngine, delivery: Any) -> Any:
-        found = self._suspects.pop() if self._suspects else delivery
+        suspects = self.state.suspects
+        found = suspects.pop() if suspects else delivery
         return plain(self, found)
 
     plain, known = LedgerEngine._begun, LedgerEngine._known

@@ -20,6 +20,7 @@ from redelivery.core.returns import taken_back
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.core.consumer_state import ConsumerState
     from redelivery.core.delivery import Record
 
     Fault = Callable[[pytest.MonkeyPatch], None]
@@ -109,6 +110,31 @@ def counted_with_a_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerRedelivery, "record_of", record_of)
 
 
+def each_for_itself(patch: pytest.MonkeyPatch) -> None:
+    """Remember releases in each consumer only, although another one may get the message."""
+    plain, seeded, lost = BrokerRedelivery.gave_back, BrokerRedelivery.seeded, MessageHistory.lost
+    own: dict[tuple[MessageHistory, int], MessageHistory] = {}
+
+    def gave_back(history: MessageHistory, command: Reschedule, *about: Any) -> None:
+        plain(own.setdefault((history, command.delivery.consumer), MessageHistory()), command, *about)
+
+    def seed(self: BrokerRedelivery, state: ConsumerState, *about: Any) -> Record | None:
+        mine = own.setdefault((state.history, state.consumer), MessageHistory())
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(state.history, "rescheduled", mine.rescheduled)
+            return seeded(self, state, *about)
+
+    def lose(self: MessageHistory, now: float, epoch: int, age: float) -> None:
+        lost(self, now, epoch, age)
+        for each in (mine for (shared, _), mine in own.items() if shared is self):
+            for key, record in each.rescheduled.lost(now):
+                self._records.add(key, record, 100)
+
+    patch.setattr(BrokerRedelivery, "gave_back", staticmethod(gave_back))
+    patch.setattr(BrokerRedelivery, "seeded", seed)
+    patch.setattr(MessageHistory, "lost", lose)
+
+
 def taken_for_read(patch: pytest.MonkeyPatch) -> None:
     """Count a settlement as read, whatever arrives."""
     patch.setattr(Rescheduled, "arrived", lambda *_: None)
@@ -156,6 +182,8 @@ def not_given_back(patch: pytest.MonkeyPatch) -> None:
             ("the broker's count is not read", uncounted, replace(HELD, outcomes=("ok", "fail", "defer")), "count"),
             ("a ledger counts, and the broker", counted_with_a_ledger,
              replace(HELD, ledger=True, outcomes=("ok", "fail", "defer"), budget={"cut": 3, "crash": 1}), "early"),
+            ("each consumer remembers what it gave back", each_for_itself,
+             replace(HELD, consumers=2, outcomes=("ok", "fail", "poison"), budget={"cut": 3}), "verdict early"),
             ("a settlement is taken for read", taken_for_read,
              replace(HELD, budget={"takeback": 2, "cross": 1}), "early"),
             ("a connection is taken for none", no_connections_epoch, LATE, "epoch"),

@@ -107,7 +107,10 @@ TORN = Case(
 
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget messages that were set aside over a lost connection."""
-    monkeypatch.setattr(ConsumerState, "unsettled", lambda my: [*my.schedule, *my.released, *my.settling])
+    plain = ConsumerState.unsettled
+    monkeypatch.setattr(
+        ConsumerState, "unsettled", lambda my: [each for each in plain(my) if each not in my.aside]
+    )
 
 
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
