@@ -10,7 +10,6 @@ import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
@@ -65,13 +64,6 @@ _FIRST_LIMIT, _LOSSES_ONLY = (4,), (4, 3)
 MAX_PREFETCH = 65535
 # A timestamp from this value on is in milliseconds, as AMQP 1.0 clients send it; a smaller one in seconds.
 MILLISECONDS = 10**11
-
-
-def delay_ms(seconds: float) -> int:
-    """Return the delay in milliseconds, rounded up to two digits, which keeps the number of delay queues small."""
-    wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
-    unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
-    return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
 def _either(own: str | None, ours: str | None) -> str | None:
@@ -190,6 +182,8 @@ class StompRabbitMQ(StompProfile):
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,
+        # Two keep the number of delay queues small.
+        delay_digits=2,
         not_delivered="lists, tables, booleans, times, floating-point numbers and bytes in headers of AMQP producers",
     )
     handle = b"\nack:"
@@ -255,12 +249,12 @@ class StompRabbitMQ(StompProfile):
         address = self.address(message.destination)
         if message.delay is None:
             return address
-        return f"/queue/redelivery.delay.{delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
+        return f"/queue/redelivery.delay.{self.capabilities.delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
 
     def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
         # A queue for each delay: in one queue, a message would expire only after the longer ones before it.
         if message.delay is not None:
-            yield "x-message-ttl", delay_ms(message.delay)
+            yield "x-message-ttl", self.capabilities.delay_ms(message.delay)
             yield "x-dead-letter-exchange", ""
             yield "x-dead-letter-routing-key", message.destination.partition("://")[2]
             # Never for a queue of the application's messages: RabbitMQ removes it with its messages.
