@@ -52,6 +52,9 @@ KEPT = ("content-encoding", "app-id", "user-id")
 REPLIES = "/reply-queue/"
 # RabbitMQ 3.10.8: names in the text of an ERROR. Nothing else in it identifies its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
+# A line that the deliveries of a quorum queue have from the second one on, and those of a classic queue have not.
+# Nothing else over STOMP shows the type of a queue that is there already (docs/measured/rabbitmq-stomp.md, "Messages").
+COUNTED = b"\nx-delivery-count:"
 _COPY = f"\n{COPY}:".encode()
 EXPIRES = b"\nexpiration:"
 # Highest x-message-ttl.
@@ -134,7 +137,7 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def broker_count(self) -> int | None:
-        return number(self.field(b"\nx-delivery-count:"))
+        return number(self.field(COUNTED))
 
     @property
     def persistent(self) -> bool:
@@ -210,6 +213,7 @@ class StompRabbitMQ(StompProfile):
     release = b"requeue:true\n"
     gives_back = False
     declares = True
+    queue_mark = COUNTED
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/"}
     _read: ClassVar = (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic"))
 
@@ -224,16 +228,24 @@ class StompRabbitMQ(StompProfile):
         return replace(found, release_limit=DELIVERY_LIMIT) if counts else found
 
     def for_consumer(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
-        if numbers(able.version) < _FIRST_LIMIT or ("x-queue-type", "quorum") not in self.queue_arguments:
+        declared = ("x-queue-type", "quorum") in self.queue_arguments
+        return self.for_marked(command, able) if declared else None
+
+    def for_marked(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
+        if numbers(able.version) < _FIRST_LIMIT:
             return None
-        name = command.destination.partition("://")[2]
+        kind, _, name = command.destination.partition("://")
+        if command.subscription is not None:
+            name = self._subscribed_queue(command)
+        elif kind == "native":
+            name = unquote(name.rpartition("/")[2])
         return replace(
             able,
             loss_limit=DELIVERY_LIMIT,
             caution=(
                 f"a quorum queue of RabbitMQ {able.version} drops a message after {DELIVERY_LIMIT} lost connections, "
-                "unless a policy says otherwise, which STOMP does not tell: rabbitmqctl set_policy --apply-to "
-                f"quorum_queues redelivery '^{re.escape(name)}$' '{{\"delivery-limit\":-1}}'"
+                "unless a policy or an argument of the queue says otherwise, which STOMP does not tell: rabbitmqctl "
+                f"set_policy --apply-to quorum_queues redelivery '^{re.escape(name)}$' '{{\"delivery-limit\":-1}}'"
             ),
         )
 
@@ -296,11 +308,14 @@ class StompRabbitMQ(StompProfile):
         if command.subscription is not None:
             yield "durable", True
             yield "auto-delete", False
-            yield "x-queue-name", f"stomp-subscription-{self.client_id}.{command.subscription}"
+            yield "x-queue-name", self._subscribed_queue(command)
         elif command.private:
             yield "x-expires", IDLE_MS
         elif command.destination.startswith("queue://") and not command.existing:
             yield from self.queue_arguments
+
+    def _subscribed_queue(self, command: Subscribe) -> str:
+        return f"stomp-subscription-{self.client_id}.{command.subscription}"
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
         yield "content-length", len(message.body)
