@@ -82,6 +82,8 @@ class Returns:
             enter(delivery, "settled")
             self._flow.settled += 1
             record = Record() if delivery.record is None and able.counts and not waited else record
+            if record is not None and able.release_counts:
+                record.released += 1
             # A release removes neither charge nor delay; one that is lost charges nothing.
             self._history.gave_back(delivery, record)
             self._history.source.released(delivery, record)
