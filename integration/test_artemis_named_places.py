@@ -541,3 +541,73 @@ def test_an_address_is_no_place_for_one_of_its_queues(
         pytest.raises(redelivery.ConfigurationError, match="dead-letter destination of this"),
     ):
         connection.consumer(f"native://{address}::{queue}", dead_letter=f"{kind}://{address}")
+
+
+@contextmanager
+def kept_by_operators(manager: RawAmqp, address: str, **more: object) -> Iterator[None]:
+    """An address whose queues the broker neither makes nor deletes by itself."""
+    told = {"autoCreateQueues": False, "autoDeleteQueues": False, "autoDeleteAddresses": False, **more}
+    manager.manage("broker", "addAddressSettings", address, json.dumps(told))
+    try:
+        yield
+    finally:
+        manager.manage("broker", "removeAddressSettings", address)
+
+
+@pytest.fixture
+def asks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer of the management over STOMP is used twice."""
+    monkeypatch.setattr("redelivery_stomp.artemis_questions.FRESH", 0.0)
+
+
+@each_protocol
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+@pytest.mark.usefixtures("asks_each_time")
+def test_a_letter_waits_while_its_queue_is_gone(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], beside: bool, protocol: str
+) -> None:
+    """It is not confirmed while an operator has deleted its queue, and is there once the queue is made again."""
+    takes_settings(artemis)
+    name, place = new_queue(), new_queue()
+    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=place)
+    with (
+        kept_by_operators(manager, place),
+        redelivery.connect(f"failover:({uri.replace('?', ')?', 1)}", policies=NO_RETRY) as connection,
+    ):
+        made(manager, place, place, "ANYCAST")
+        if beside:
+            made(manager, f"{place}.more", place)
+        connection.listen(name, fail)
+        connection.start()
+        connection.send(name, "one")
+        eventually(lambda: connection.report().poisoned == 1)
+        manager.manage("broker", "destroyQueue", place)
+        connection.send(name, "two")
+        eventually(lambda: connection.health().consumers[0].unconfirmed_cause is not None)
+        made(manager, place, place, "ANYCAST")
+        eventually(lambda: connection.report().poisoned == 2, 90)
+        assert [body for body, *_ in letters(manager, f"{place}::{place}")] == ["two"]
+
+
+@each_protocol
+def test_a_consumer_goes_on_once_its_place_is_mended(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
+    """A consumer that ran, and is refused over its place after a reconnect, begins again when the place is good."""
+    name, place = new_queue(), new_queue()
+    made(manager, place, place, "ANYCAST")
+    seen: list[str] = []
+    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=place, initialReconnectDelay=10)
+    with redelivery.connect(f"failover:({uri.replace('?', ')?', 1)}") as connection:
+        connection.listen(name, lambda message: seen.append(message.text))
+        connection.start()
+        connection.send(name, "one")
+        eventually(lambda: seen == ["one"])
+        manager.manage("broker", "destroyQueue", place)
+        made(manager, place, place, "ANYCAST", **{"filter-string": EU})
+        manager.manage("broker", "closeConsumerConnectionsForAddress", name)
+        eventually(lambda: connection.health().consumers[0].refusal is not None, 60)
+        manager.manage("broker", "destroyQueue", place)
+        made(manager, place, place, "ANYCAST")
+        manager.send(name, "two")
+        eventually(lambda: seen == ["one", "two"], 90)

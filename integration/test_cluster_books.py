@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from integration.clusters.books import DELAYS, Books, Call, Mark
 from integration.clusters.rows import ROWS, chosen
-from integration.clusters.run import row_fault
+from integration.clusters.run import port_of, row_fault
 from integration.soak import failures
 
 GOOD, ONCE, BAD = 1, 60, 7  # by `failures`: never fails, fails once, always fails
@@ -119,3 +121,11 @@ def test_each_row_can_run() -> None:
     for row in ROWS:
         assert row_fault(row)
         assert row in chosen([row.name])
+
+
+@pytest.mark.parametrize(
+    "address", ["amqp://127.0.0.1:5672", "amqp://cluster.test:5672 (fd::1)", "stomp+ssl://[::1]:5672"]
+)
+def test_a_node_has_the_port_of_its_address(address: str) -> None:
+    """The port is read behind a name, an address of IPv6, and before the IP address of a node."""
+    assert port_of(address) == 5672

@@ -60,6 +60,7 @@ def test_a_message_waits_while_nothing_else_happens(
     try:
         fill(broker, peer[1], unique_queue, [b"good-0-"])  # Spark's first batch takes long
         eventually(lambda: run.out.exists() and run.bodies() == {"good-0-": 1}, 120, interval=1.0)
+        links = proxy.links_ever
         fill(broker, peer[1], unique_queue, [b"once-1-"])
         eventually(lambda: len(run.attempts().get("once-1-", [])) == 2, IDLE + 120, interval=1.0)
         (first, _), (second, _) = run.attempts()["once-1-"]
@@ -74,4 +75,4 @@ def test_a_message_waits_while_nothing_else_happens(
         f"\n{broker.name} over {peer[1]}: idle for {IDLE:g} s, redelivered {second - first - IDLE:.2f} s late"
     )
     assert 0 <= second - first - IDLE <= LATE
-    assert proxy.links_ever == 1, "it has never connected again"
+    assert proxy.links_ever == links, "it has never connected again"

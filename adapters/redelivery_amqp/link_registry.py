@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.adapter import Browsed
 from redelivery.adapter_support.refusals import GONE
 from redelivery.adapter_support.sockets import ResponseTimeout
-from redelivery.core.events import Arrived, TakenBack
+from redelivery.core.events import Arrived, QueueFound, TakenBack
 from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
@@ -214,10 +214,16 @@ class LinkRegistry:
         return self._profile.for_queue(receiver.facts, receiver.command)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
-        """Add a consumer, to be attached later."""
-        receiver = self._receivers[command.consumer] = ReceiverLink(
-            command, self._epoch, self._profile, answer
-        )
+        """Add a consumer, to be attached later. One that is refused before is forgotten: it may be asked for again."""
+
+        def told(error: RedeliveryError | None) -> None:
+            if error is not None and receiver.handle is None:
+                receiver.ended = True
+                if self._receivers.get(command.consumer) is receiver:
+                    del self._receivers[command.consumer]
+            answer(error)
+
+        receiver = self._receivers[command.consumer] = ReceiverLink(command, self._epoch, self._profile, told)
         if command.browse:
             self._browses.add(receiver)
         return receiver
@@ -231,8 +237,6 @@ class LinkRegistry:
             # One session is kept free for dead letters.
             self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver), spare=1)
         elif not receiver.ended:
-            receiver.ended = True
-            self._receivers.pop(receiver.consumer, None)
             receiver.answer(error)
 
     def _attach(self, receiver: ReceiverLink) -> None:
@@ -349,7 +353,15 @@ class LinkRegistry:
                 receiver.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])
             if not receiver.leaving:
+                if not receiver.delivered:
+                    self._look(receiver, deliveries[0])
                 self._later(_told(self._sink, Arrived(receiver.consumer, deliveries)))
+
+    def _look(self, receiver: ReceiverLink, first: AmqpDelivery) -> None:
+        """Report what the first delivery of a link shows of its queue."""
+        receiver.delivered = True
+        if (found := self._profile.for_delivered(first.annotations)) is not None:
+            self._later(_told(self._sink, QueueFound(receiver.consumer, found)))
 
     def on_session_closed(self, event: proton.Event) -> None:
         """Handle a session that the broker has ended, and its links with it."""
@@ -466,5 +478,5 @@ def _node_of(profile: AmqpProfile) -> ManagementNode:
     return BrokerJNode() if profile.reports_queues else ArtemisNode(profile)
 
 
-def _told(sink: Sink, event: Arrived | Browsed | TakenBack) -> Callable[[], None]:
+def _told(sink: Sink, event: Arrived | Browsed | QueueFound | TakenBack) -> Callable[[], None]:
     return lambda: sink(event)

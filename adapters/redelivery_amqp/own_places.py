@@ -15,6 +15,7 @@ import proton
 from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core.dead_lettering.artemis_places import (
     ANSWERS,
+    REPEATS,
     Question,
     answer_of,
     answers_to,
@@ -153,6 +154,11 @@ class ArtemisNode:
             return Reply(400, error=error)
 
 
+def passes(error: RedeliveryError | None) -> bool:
+    """Return True for a refusal of a question that can be answered the next time."""
+    return isinstance(error, AdapterError) and bool(error.passes)
+
+
 class OwnPlaces:
     """Questions of one connection about the broker's own dead-letter places. Each is asked once."""
 
@@ -182,7 +188,14 @@ class OwnPlaces:
             answer(Reply(200, self._answers[question]))
             return
 
+        tries = 0
+
         def answered(reply: Reply) -> None:
+            nonlocal tries
+            tries += 1
+            if passes(reply.error) and tries <= REPEATS:
+                self._management.ask(question.operation, "", question.arguments, answered)
+                return
             if reply.done and not again:
                 self._answers[question] = reply.body
             answer(reply)
@@ -221,7 +234,7 @@ class _Search:
         Dialogue(self._places.ask, own_place(source), self._answered).begin()
 
     def _answered(self, place: OwnPlace | None, error: RedeliveryError | None) -> None:
-        if isinstance(error, TransportError):
+        if isinstance(error, TransportError) or passes(error):
             self._then(error)
         elif error is not None:
             self._places.unasked(self._receiver, error)
@@ -295,7 +308,7 @@ class QueueLists:
     def _end(self, name: str, queues: Sequence[Queue] | None, error: RedeliveryError | None) -> None:
         if queues is not None:
             self._found[name] = queues
-        elif isinstance(error, AdapterError):
+        elif isinstance(error, AdapterError) and not passes(error):
             self.answered, error = False, None
         waiting = self._waiting.pop(name, [])
         if not self._waiting:

@@ -121,6 +121,10 @@ class AmqpProfile(ABC):
         """Return the capabilities of a queue; None: those of the broker."""
         return None
 
+    def for_delivered(self, annotations: Mapping[str, Any]) -> Capabilities | None:  # noqa: ARG002 - as above
+        """Return what the broker can do with a queue that has delivered a message with these; None: as usual."""
+        return None
+
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - only one broker reports it
         """Return the address that the broker has routed a message by, from its annotations; None: not known."""
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 from redelivery.brokers.rabbitmq import CONSUMER_TIMEOUT, DELIVERY_LIMIT, QUORUM_OPTIONS, RABBITMQ
-from redelivery.core.capabilities import HOLDABLE, Capabilities
+from redelivery.core.capabilities import HOLDABLE, STREAM, Capabilities
 from redelivery.core.dead_lettering.dead_letter_headers import ORIGIN
 from redelivery.core.destination import no_such_kind
 from redelivery_amqp.message_encoding import NULL
@@ -28,6 +28,9 @@ __all__ = ["QUEUES", "TOPICS", "AmqpRabbitMQ", "AmqpRabbitMQ4", "queue_address"]
 # ---- Rabbitmq profile ------------------------------------------------------------------------------------
 # Profile of RabbitMQ 3 with its AMQP 1.0 plugin; measured (docs/measured/rabbitmq-amqp.md).
 
+# Nothing shows a stream before its first delivery: the plug-in has no management node, and attaches it as any queue
+# (docs/measured/rabbitmq-amqp.md, "Streams").
+_OF_A_STREAM = "x-stream-offset"
 # A creation time of this value or above is in milliseconds, a lower one in seconds.
 _MILLISECONDS = 10**11
 
@@ -54,6 +57,13 @@ class AmqpRabbitMQ(AmqpProfile):
     def created(self, at: int | None) -> int | None:
         # The value of a message that arrived over STOMP is in seconds (3.10.8): read as milliseconds it is in 1970.
         return at * 1000 if at is not None and 0 < at < _MILLISECONDS else at
+
+    def for_delivered(self, annotations: Mapping[str, Any]) -> Capabilities | None:
+        if _OF_A_STREAM not in annotations:
+            return None
+        return replace(
+            self.capabilities, caution=f"a delivery has {_OF_A_STREAM}: this is a stream; {STREAM}"
+        )
 
     def problem(self, destination: str) -> str | None:
         if destination.startswith("temp-"):

@@ -72,6 +72,8 @@ class ReceiverLink:
         self.able: Capabilities | None = None
         self.progress = SettlementProgress(asked=command.in_step)
         self.attached = False
+        # True from the first delivery on.
+        self.delivered = False
         self.handle: Handle | None = None
         self.session: Any = None
         self.unsettled: set[AmqpDelivery] = set()

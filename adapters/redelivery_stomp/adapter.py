@@ -26,7 +26,10 @@ from redelivery.core.commands import (
     Unsubscribe,
     outdated,
 )
+from redelivery.core.dead_lettering.artemis_places import ORIGIN
+from redelivery.core.dead_lettering.dead_letter_headers import DUPLICATE_ID
 from redelivery.core.events import Confirmed
+from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack
 from redelivery_stomp.artemis_questions import ArtemisQuestions
 from redelivery_stomp.byte_windows import ByteWindow
@@ -38,7 +41,7 @@ from redelivery_stomp.frame_limits import FrameTooLarge, LearnedLimits
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.subscribing import begin_further, end_behind, end_idle, give_back, number_of, whole
-from redelivery_stomp.transactions import Transaction
+from redelivery_stomp.transactions import Transaction, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.head_columns import ReadColumns
-    from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.receipts import Answer
 
 __all__ = ["StompAdapter"]
@@ -232,6 +234,44 @@ class StompAdapter:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
+        questions, place = self._questions, command.copy.destination
+        if questions is None or command.back or not questions.unknown(place):
+            self._copy(link, command, delivery)
+            return
+
+        def known() -> None:
+            with link.order:
+                if _own(link, delivery) is None:
+                    return
+                if self._drops(link, command, delivery) is None or self._apart is None:
+                    self._copy(link, command, delivery)
+                else:
+                    self._apart.send(partial(self._make, place), made)
+
+        def made(error: RedeliveryError | None) -> None:
+            if error is not None:
+                self._confirmed(delivery, error)
+                return
+            questions.look((place,), made_known, again=True)
+
+        def made_known() -> None:
+            with link.order:
+                if _own(link, delivery) is not None:
+                    self._copy(link, command, delivery)
+
+        # A queue may be gone, or have a filter by now: over STOMP Artemis confirms what it then drops.
+        questions.look((place,), known)
+
+    def _make(self, place: str, link: StompConnection, answer: Answer) -> None:
+        """Make the queue of a place again, if the broker does that for a SEND."""
+        empty = Outgoing(place, b"")
+        receipt = link.receipt(answer, address=link.profile.target(empty))
+        link.write(aborted(link.profile, self._transaction(link), empty, receipt, None))
+
+    def _copy(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> None:
+        if (why := self._drops(link, command, delivery)) is not None:
+            self._confirmed(delivery, AdapterError(why))
+            return
         copy = self._addressed(copy_of(link.profile, command), command)
         headers = list(send_headers(link.profile, copy, dead_letter=not command.back))
         place, doubtful = link.profile.target(copy), self._doubtful
@@ -248,9 +288,47 @@ class StompAdapter:
         # One that was not confirmed may be the cause itself: too large, or one that its place refuses.
         tried = delivery.record is not None and delivery.record.tries > 1
         if self._apart is not None and link.profile.closes and (tried or place in doubtful):
-            self._apart.send(lambda other, done: self._write_send(other, copy, headers, done), answer)
+            self._apart.send(lambda other, done: self._write_copy(other, copy, headers, done), answer)
         else:
+            self._write_copy(link, copy, headers, answer)
+
+    def _drops(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> str | None:
+        """Return why the place of a copy would drop it; None: it does not, or this is not known."""
+        if command.back or self._questions is None:
+            return None
+        # As the copy names it: the queue may belong to an address of another name.
+        own = dict(command.marks).get(ORIGIN) or link.profile.address(delivery.destination)
+        origin = str(own).partition("::")[0]
+        return self._questions.dropped(command.copy.destination, origin) or None
+
+    def _write_copy(
+        self, link: StompConnection, copy: Outgoing, headers: list[tuple[str, object]], answer: Answer
+    ) -> None:
+        """Write a copy; if it has an id, behind a SEND without one that is aborted.
+
+        Artemis (2.40.0) keeps the id of a message that it refuses because its queue is not there, and would confirm and
+        drop the next one with that id. The SEND before it is refused instead, and ends the connection.
+        """
+        if not any(name == DUPLICATE_ID for name, _ in headers):
             self._write_send(link, copy, headers, answer)
+            return
+        answered = False
+
+        def once(error: RedeliveryError | None) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                answer(error)
+
+        def tried(error: RedeliveryError | None) -> None:
+            if error is not None:
+                once(error)
+
+        receipt = link.receipt(tried, address=link.profile.target(copy))
+        link.write(
+            aborted(link.profile, self._transaction(link), Outgoing(copy.destination, b""), receipt, None)
+        )
+        self._write_send(link, copy, headers, once)
 
     def _addressed(self, copy: Outgoing, command: Forward) -> Outgoing:
         """Return a copy with the name that reaches its place alone, where the address of the place has more queues."""
@@ -316,8 +394,10 @@ class StompAdapter:
         Transaction(link, self._transaction(link), answer).begin(command.messages, own, self._frames)
 
     def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
-        if link.subscriptions.of_consumer(command.consumer) is not None:
-            # A second subscription with the same id would stay after the UNSUBSCRIBE of the first.
+        known = link.subscriptions.of_consumer(command.consumer)
+        if known is not None and not known.ended:
+            # A second subscription with the same id would stay after the UNSUBSCRIBE of the first. One that was refused
+            # is asked for again.
             return
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))

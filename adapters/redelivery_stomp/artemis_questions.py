@@ -57,6 +57,8 @@ __all__ = ["ArtemisQuestions"]
 
 LATE = 5.0
 """Seconds. Artemis answers in milliseconds. A broker whose management has another address never does."""
+FRESH = 5.0
+"""Seconds for which an answer is used: a queue may be gone by then, or take other messages."""
 IDLE = 5.0
 """Seconds without a question after which the connection is closed."""
 PAUSE, LONGEST = 0.5, 30.0
@@ -66,7 +68,7 @@ GOODBYE = 1.0
 
 
 class ArtemisQuestions:
-    """Questions for the consumers of one connection. Each is asked once; the next connection asks again.
+    """Questions for the consumers and copies of one connection. An answer counts for `FRESH` seconds.
 
     Without an answer no place is guessed: the consumer waits. If this user may not ask, the place is the usual one, and
     each place counts as good; the first consumer has a caution.
@@ -84,9 +86,10 @@ class ArtemisQuestions:
         self._ended = threading.Event()
         self._number = 0
         self._pause = PAUSE
-        self._answers: dict[Question, Any] = {}
+        # Each with the time until which it is used.
+        self._answers: dict[Question, tuple[float, Any]] = {}
         # Of places, by their names.
-        self._lists: dict[str, Sequence[Queue]] = {}
+        self._lists: dict[str, tuple[float, Sequence[Queue]]] = {}
         # Why the broker answers this user no question.
         self._refusal: AdapterError | None = None
         self._warned = self._silent = False
@@ -103,24 +106,30 @@ class ArtemisQuestions:
     def unknown(self, place: str) -> bool:
         """True if the queues of a place are still to be asked for."""
         # A topic keeps what its subscribers keep: who names one wants that.
-        closed = self._silent or self._refusal is not None or place.startswith("topic://")
-        return not closed and place not in self._lists
+        if self._silent or self._refusal is not None or place.startswith("topic://"):
+            return False
+        known = self._lists.get(place)
+        return known is None or known[0] <= time.monotonic()
 
-    def look(self, places: Sequence[str], then: Callable[[], None]) -> None:
-        """Ask for the queues of places, and call `then` on any thread."""
-        self._put(partial(self._look, places, then))
+    def look(self, places: Sequence[str], then: Callable[[], None], *, again: bool = False) -> None:
+        """Ask for the queues of places, and call `then` on any thread. `again`: also for those just asked for."""
+        self._put(partial(self._look, places, then, again=again))
 
     def dropped(self, place: str, origin: str) -> str:
         """Return why dead letters of the address `origin` may be dropped at a place; empty: none is, or not known."""
-        queues = self._lists.get(place)
+        queues = self._queues(place)
         if queues is None:
             return ""
         return dropped_at(Destination.parse(self.alone(place)), queues, origin, refused=False)
 
     def alone(self, place: str) -> str:
         """Return the destination that reaches the queue of a place, and no other one of its address."""
-        queues = self._lists.get(place)
+        queues = self._queues(place)
         return place if queues is None else alone_at(Destination.parse(place), queues) or place
+
+    def _queues(self, place: str) -> Sequence[Queue] | None:
+        known = self._lists.get(place)
+        return None if known is None else known[1]
 
     def caution(self, places: Sequence[str]) -> str:
         """Return the caution of the first consumer about its places if this user may not ask; else empty."""
@@ -198,6 +207,8 @@ class ArtemisQuestions:
         try:
             place = answered(own_place(Destination.parse(destination)), self._ask)
         except AdapterError as error:
+            if error.passes:
+                raise TransportError(f"no answer yet: {error}") from error
             self._refusal = error
             first, self._warned = not self._warned, True
             return without_answer(self._able, error) if first else self._able
@@ -210,9 +221,9 @@ class ArtemisQuestions:
                 raise unusable(place, str(error)) from error
         return with_own_place(self._able, place)
 
-    def _look(self, places: Sequence[str], then: Callable[[], None]) -> None:
+    def _look(self, places: Sequence[str], then: Callable[[], None], *, again: bool) -> None:
         for place in places:
-            if self.unknown(place):
+            if again or self.unknown(place):
                 self._list(place)
         then()
 
@@ -220,18 +231,23 @@ class ArtemisQuestions:
         asking, again = Destination.parse(place), partial(repeated, self._ask_anew)
         try:
             try:
-                self._lists[place] = answered(queues_at(asking), again)
+                queues = answered(queues_at(asking), again)
             except _LostError:
-                self._lists[place] = answered(queues_at(asking), again)
+                queues = answered(queues_at(asking), again)
         except AdapterError as error:
-            self._refusal = error
-        except TransportError:
+            # A list over which the management stumbles is asked for again, by the next consumer or copy.
+            if not error.passes:
+                self._refusal = error
+        except RedeliveryError:
             self._silent = True
+        else:
+            self._lists[place] = time.monotonic() + FRESH, queues
 
     def _ask(self, question: Question) -> Any:
-        if question not in self._answers:
-            self._answers[question] = repeated(self._ask_anew, question)
-        return self._answers[question]
+        known = self._answers.get(question)
+        if known is None or known[0] <= time.monotonic():
+            known = self._answers[question] = time.monotonic() + FRESH, repeated(self._ask_anew, question)
+        return known[1]
 
     def _ask_anew(self, question: Question) -> Any:
         """Return the broker's answer. AdapterError: it refuses. TransportError: there is none."""

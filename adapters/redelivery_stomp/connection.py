@@ -22,7 +22,7 @@ from redelivery.adapter import Browsed
 from redelivery.adapter_support.refusals import passes
 from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.clock import capped
-from redelivery.core.events import Arrived, ConnectionLost
+from redelivery.core.events import Arrived, ConnectionLost, QueueFound
 from redelivery.errors import AdapterError, ConfigurationError, TransportError, retold
 from redelivery_stomp.disconnect_cause import RecentAcknowledgements, StompDisconnectCause, named, said
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner, ends_browse
@@ -381,8 +381,19 @@ class StompConnection:
         if unsettled is not None and not unsettled.take(deliveries):
             return
         self._last_arrived = deliveries[-1]
+        if deliveries[0].source.mark:
+            self._look_for_mark(deliveries)
         if kept := counted(self, deliveries):
             self._sink(Arrived(kept[0].consumer, kept))
+
+    def _look_for_mark(self, deliveries: list[StompDelivery]) -> None:
+        source = deliveries[0].source
+        mark = source.mark
+        if not any(mark in each.head for each in deliveries):
+            return
+        source.mark = b""
+        if (found := self.profile.for_marked(source.command, self.able)) is not None:
+            self._sink(QueueFound(source.consumer, found))
 
     def on_connected(self, received: Frame) -> None:
         """Handle CONNECTED: the log-in has succeeded."""

@@ -116,6 +116,7 @@ class DeliveryProfile(Protocol):
     group_header: ClassVar[str]
     protocol_headers: ClassVar[frozenset[str]]
     makes: ClassVar[type[StompDelivery] | None]
+    queue_mark: ClassVar[bytes]
     poison: ClassVar[bytes]
     release: ClassVar[bytes]
     gives_back: ClassVar[bool]
@@ -145,6 +146,7 @@ class Subscription:
         "kind",
         "last",
         "make",
+        "mark",
         "one_queue",
         "owner",
         "profile",
@@ -174,6 +176,8 @@ class Subscription:
         self.last: tuple[bytes, str] = NO_VALUE, ""
         self.window = profile.window(command)
         self.make = profile.makes or StompDelivery
+        # Looked for until it is found: it shows the type of the queue.
+        self.mark = profile.queue_mark
         # The broker drops the messages of a plain topic subscription when it ends: there is nothing to release.
         kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)
         self.unsettled = UnsettledDeliveries() if kept else None

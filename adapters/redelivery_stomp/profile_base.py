@@ -96,6 +96,8 @@ class StompProfile(ABC):
     """True if the broker adds the delay of a message to its time to live."""
     declares: ClassVar[bool] = False
     """True if SUBSCRIBE and SEND declare their queue, with `redelivery.queueArguments`."""
+    queue_mark: ClassVar[bytes] = b""
+    """Beginning of a header line that only the deliveries of some queues have; empty: there is none."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.client_id = None if settings is None else settings.client_id
@@ -120,6 +122,11 @@ class StompProfile(ABC):
 
     def for_consumer(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
         """Return what the broker can do with the queue of a consumer, if that is not what it is `able` to; or None."""
+        del command, able
+        return None
+
+    def for_marked(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
+        """Return what the broker can do with a queue whose deliveries have the line `queue_mark`; None: as usual."""
         del command, able
         return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from redelivery.brokers.artemis import ARTEMIS
 from redelivery.brokers.classic import CLASSIC
-from redelivery.core.dead_lettering.dead_letter_headers import COPY_ID, ORIGIN, moved_by_classic
+from redelivery.core.dead_lettering.dead_letter_headers import COPY_ID, DUPLICATE_ID, ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.wildcards import is_pattern, names_queues
 from redelivery.errors import ConfigurationError
@@ -288,7 +288,7 @@ class StompArtemis(StompProfile):
             # queue: one message lies in several, with one number, and can be poison in each.
             _, number, timestamp = key
             queue = self._queue(delivery.source)
-            yield "_AMQ_DUPL_ID", f"{COPY_ID}{number}:{timestamp or 0}:{queue}"
+            yield DUPLICATE_ID, f"{COPY_ID}{number}:{timestamp or 0}:{queue}"
 
     def _queue(self, source: Subscription) -> str:
         """Return the name that Artemis gives a subscription's queue, or one that only this subscription has.

@@ -10,7 +10,6 @@ import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
@@ -53,6 +52,9 @@ KEPT = ("content-encoding", "app-id", "user-id")
 REPLIES = "/reply-queue/"
 # RabbitMQ 3.10.8: names in the text of an ERROR. Nothing else in it identifies its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
+# A line that the deliveries of a quorum queue have from the second one on, and those of a classic queue have not.
+# Nothing else over STOMP shows the type of a queue that is there already (docs/measured/rabbitmq-stomp.md, "Messages").
+COUNTED = b"\nx-delivery-count:"
 _COPY = f"\n{COPY}:".encode()
 EXPIRES = b"\nexpiration:"
 # Highest x-message-ttl.
@@ -65,13 +67,6 @@ _FIRST_LIMIT, _LOSSES_ONLY = (4,), (4, 3)
 MAX_PREFETCH = 65535
 # A timestamp from this value on is in milliseconds, as AMQP 1.0 clients send it; a smaller one in seconds.
 MILLISECONDS = 10**11
-
-
-def delay_ms(seconds: float) -> int:
-    """Return the delay in milliseconds, rounded up to two digits, which keeps the number of delay queues small."""
-    wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
-    unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
-    return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
 def _either(own: str | None, ours: str | None) -> str | None:
@@ -142,7 +137,7 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def broker_count(self) -> int | None:
-        return number(self.field(b"\nx-delivery-count:"))
+        return number(self.field(COUNTED))
 
     @property
     def persistent(self) -> bool:
@@ -190,6 +185,8 @@ class StompRabbitMQ(StompProfile):
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,
+        # Two keep the number of delay queues small.
+        delay_digits=2,
         not_delivered="lists, tables, booleans, times, floating-point numbers and bytes in headers of AMQP producers",
     )
     handle = b"\nack:"
@@ -216,6 +213,7 @@ class StompRabbitMQ(StompProfile):
     release = b"requeue:true\n"
     gives_back = False
     declares = True
+    queue_mark = COUNTED
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/"}
     _read: ClassVar = (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic"))
 
@@ -230,16 +228,24 @@ class StompRabbitMQ(StompProfile):
         return replace(found, release_limit=DELIVERY_LIMIT) if counts else found
 
     def for_consumer(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
-        if numbers(able.version) < _FIRST_LIMIT or ("x-queue-type", "quorum") not in self.queue_arguments:
+        declared = ("x-queue-type", "quorum") in self.queue_arguments
+        return self.for_marked(command, able) if declared else None
+
+    def for_marked(self, command: Subscribe, able: Capabilities) -> Capabilities | None:
+        if numbers(able.version) < _FIRST_LIMIT:
             return None
-        name = command.destination.partition("://")[2]
+        kind, _, name = command.destination.partition("://")
+        if command.subscription is not None:
+            name = self._subscribed_queue(command)
+        elif kind == "native":
+            name = unquote(name.rpartition("/")[2])
         return replace(
             able,
             loss_limit=DELIVERY_LIMIT,
             caution=(
                 f"a quorum queue of RabbitMQ {able.version} drops a message after {DELIVERY_LIMIT} lost connections, "
-                "unless a policy says otherwise, which STOMP does not tell: rabbitmqctl set_policy --apply-to "
-                f"quorum_queues redelivery '^{re.escape(name)}$' '{{\"delivery-limit\":-1}}'"
+                "unless a policy or an argument of the queue says otherwise, which STOMP does not tell: rabbitmqctl "
+                f"set_policy --apply-to quorum_queues redelivery '^{re.escape(name)}$' '{{\"delivery-limit\":-1}}'"
             ),
         )
 
@@ -255,12 +261,12 @@ class StompRabbitMQ(StompProfile):
         address = self.address(message.destination)
         if message.delay is None:
             return address
-        return f"/queue/redelivery.delay.{delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
+        return f"/queue/redelivery.delay.{self.capabilities.delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
 
     def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
         # A queue for each delay: in one queue, a message would expire only after the longer ones before it.
         if message.delay is not None:
-            yield "x-message-ttl", delay_ms(message.delay)
+            yield "x-message-ttl", self.capabilities.delay_ms(message.delay)
             yield "x-dead-letter-exchange", ""
             yield "x-dead-letter-routing-key", message.destination.partition("://")[2]
             # Never for a queue of the application's messages: RabbitMQ removes it with its messages.
@@ -302,11 +308,14 @@ class StompRabbitMQ(StompProfile):
         if command.subscription is not None:
             yield "durable", True
             yield "auto-delete", False
-            yield "x-queue-name", f"stomp-subscription-{self.client_id}.{command.subscription}"
+            yield "x-queue-name", self._subscribed_queue(command)
         elif command.private:
             yield "x-expires", IDLE_MS
         elif command.destination.startswith("queue://") and not command.existing:
             yield from self.queue_arguments
+
+    def _subscribed_queue(self, command: Subscribe) -> str:
+        return f"stomp-subscription-{self.client_id}.{command.subscription}"
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
         yield "content-length", len(message.body)

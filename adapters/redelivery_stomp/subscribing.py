@@ -171,6 +171,8 @@ class Subscribing:
         self._able: Capabilities | None = None
         # Dead-letter destinations that are still to be checked, one after the other.
         self._unchecked: list[str] = []
+        # Those whose queues were asked for.
+        self._looked_at: set[str] = set()
         # Those whose check proved nothing.
         self._doubtful: list[str] = []
 
@@ -218,14 +220,18 @@ class Subscribing:
         if questions is not None:
             # Not before the check: it may have made their queues.
             places = [each for each in self._places if not self._own(each)]
-            if unknown := [each for each in places if questions.unknown(each)]:
+            if unknown := [
+                each for each in places if each not in self._looked_at and questions.unknown(each)
+            ]:
+                # Once: an answer may take longer than it counts.
+                self._looked_at.update(unknown)
                 self._turns.wait(self)
                 questions.look(unknown, self._looked)
                 return False
             # Copies name the address of the consumed queue.
             origin = self._io.profile.address(self._command.destination).partition("::")[0]
             for place in places:
-                if place not in self._turns.down and (why := questions.dropped(place, origin)):
+                if why := questions.dropped(place, origin):
                     self._refuse_place(place, AdapterError(why))
                     return False
         self._subscribe()

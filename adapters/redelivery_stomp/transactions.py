@@ -97,11 +97,12 @@ class Transaction:
 
 
 def aborted(
-    profile: StompProfile, name: str, message: Outgoing, sent: Header | None, receipt: Header
+    profile: StompProfile, name: str, message: Outgoing, sent: Header | None, receipt: Header | None
 ) -> bytes:
-    """Return a transaction that sends a message and is aborted; `sent`: the SEND's own receipt."""
+    """Return a transaction that sends a message and is aborted; `sent`, `receipt`: those of SEND and ABORT."""
     within = [("transaction", name)]
     headers = [*send_headers(profile, message, dead_letter=True), *within]
     if sent is not None:
         headers.append(sent)
-    return b"".join([frame(b"BEGIN", within), frame(b"SEND", headers), frame(b"ABORT", [*within, receipt])])
+    end = within if receipt is None else [*within, receipt]
+    return b"".join([frame(b"BEGIN", within), frame(b"SEND", headers), frame(b"ABORT", end)])

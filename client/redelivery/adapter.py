@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from redelivery.core.events import Arrived, Confirmed, ConnectionLost, TakenBack
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost, QueueFound, TakenBack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Subscribed:
     """The broker has confirmed this consumer's `Subscribe`, or refused it (`error`), at once or later.
 
     `capabilities`: what the broker can do with the queue of this consumer, if that differs from what `open`
-    returned.
+    returned. What only a delivery shows is reported later, as `QueueFound`.
     """
 
     consumer: int
@@ -67,7 +67,7 @@ class Browsed:
     consumer: int
 
 
-AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | Sent | Subscribed | TakenBack
+AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | QueueFound | Sent | Subscribed | TakenBack
 
 
 class Sink(Protocol):

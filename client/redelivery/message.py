@@ -10,7 +10,7 @@ from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
-from redelivery.failure_log import log_failure
+from redelivery.escapes import Counting, begun, judged, own_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from redelivery.classifier import Classifier
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.events import Event
+    from redelivery.escapes import Begun
 
 __all__ = ["Message", "message_for", "pulled"]
 
 
-class Settler(Protocol):
+class Settler(Counting, Protocol):
     """Interface through which a message is settled; the dispatcher of its consumer implements it."""
 
     errors: Classifier
@@ -70,9 +71,11 @@ class Message:
 
     An `Exception` in `with message:` is charged as a failure, and ends there: the program goes on after the block. Put
     what depends on success into the block, or look at `outcome`. In a transacted session the exception is raised.
+    Any other exception is charged, too, and raised. `SystemExit` and `KeyboardInterrupt` release the message, or
+    charge it with a ledger; the cancellation of the block's own task releases it.
     """
 
-    __slots__ = ("_delivery", "_outcome", "_settler", "body", "redelivery_count")
+    __slots__ = ("_begun", "_delivery", "_outcome", "_settler", "body", "redelivery_count")
 
     body: bytes
     """Body, always as bytes."""
@@ -83,6 +86,7 @@ class Message:
         self._delivery = delivery
         self._settler = settler
         self._outcome: Outcome | None = None
+        self._begun: Begun = None  # task of its `async with`
         self.body = delivery.body
         record = delivery.record
         self.redelivery_count = 0 if record is None else record.count
@@ -255,7 +259,7 @@ class Message:
             AlreadySettled: The message was settled before.
         """
         if isinstance(cause, Exception):
-            return self._settle(self._event_for(cause))
+            return self._settle(self._settler.errors.event_for(self._delivery, cause))
         return self._settle(Failed(self._delivery, Cause.of(cause)))
 
     def poison(self, reason: BaseException | str = "poisoned by the application") -> bool:
@@ -315,20 +319,24 @@ class Message:
 
     def settle_for(self, error: BaseException | None) -> bool:
         """Settle as leaving `with message:` does; return True if the error is dealt with."""
-        if isinstance(error, Exception):
-            log_failure(self, error)
-        if self._outcome is None:
-            self._settle(self._event_for(error))
-        return error is None or isinstance(error, Exception)
-
-    def _event_for(self, error: BaseException | None) -> Event:
         if error is None:
-            return Succeeded(self._delivery)
-        if not isinstance(error, Exception):
-            return Released(self._delivery)
-        return self._settler.errors.event_for(self._delivery, error)
+            if self._outcome is None:
+                self._settle(Succeeded(self._delivery))
+            return True
+        if own_end(error, self._begun):
+            self.give_back()
+            return False
+        event, _ = judged(self, error, self._settler, self._failure_event)
+        if event is not None:
+            self._settle(event)
+        return issubclass(type(error), Exception)
+
+    def _failure_event(self, error: BaseException) -> Event | None:
+        """Return the event for an exception of a block; None if the block settled the message itself."""
+        return None if self._outcome is not None else self._settler.errors.event_for(self._delivery, error)
 
     def __enter__(self) -> Self:
+        # Without a call: Ctrl-C in it would leave the message unsettled, because the block has not begun.
         return self
 
     def __exit__(
@@ -346,6 +354,7 @@ class Message:
             raise
 
     async def __aenter__(self) -> Self:
+        self._begun = begun()
         return self
 
     async def __aexit__(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from integration.clusters.rows import Row
     from redelivery.events import Event
 
-__all__ = ["Extent", "Outcome", "Run", "run"]
+__all__ = ["Extent", "Outcome", "Run", "port_of", "run"]
 
 RATE = 90.0  # messages a second
 WORK = 0.002  # seconds that a handler takes
@@ -119,7 +119,7 @@ class Run:
 
     def connected(self) -> Broker:
         """Return the node that the consumer is connected to."""
-        port = int(self.consumer.health().connection.address.rpartition(":")[2])
+        port = port_of(self.consumer.health().connection.address)
         ports = [proxy.port for proxy in self.proxies] or [
             node.ports[self.row.protocol] for node in self.cluster.nodes
         ]
@@ -228,7 +228,7 @@ class Run:
         while not self._ended.wait(TURN):
             found = self.consumer.health()
             state = found.consumers[0].state if found.consumers else "none"
-            where = found.connection.address.rpartition(":")[2] if found.connection.connected else "-"
+            where = port_of(found.connection.address) if found.connection.connected else "-"
             now = f"{'live' if found.live else 'dead'} {'ready' if found.ready else 'not ready'} {state} {where}"
             if now != last:
                 last = now
@@ -268,6 +268,12 @@ class Run:
             None if error is None else f"{type(error).__name__}: {error}",
             sorted(set(self.books.unconfirmed.values())),
         )
+
+
+def port_of(address: str) -> int:
+    """Return the port of an address that the library reports, behind which may be the IP address of a node."""
+    (endpoint,) = redelivery.parse_uri(address.partition(" ")[0]).endpoints
+    return endpoint.port
 
 
 def row_fault(row: Row) -> str:

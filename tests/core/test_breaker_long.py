@@ -119,6 +119,22 @@ def test_a_message_that_is_deferred_for_long_is_released_ten_times_at_most(*, ke
     assert (world.dead, len(world.back)) == (["d1"], 10)
 
 
+@pytest.mark.parametrize("until", [700.0, 1440.0])
+@pytest.mark.parametrize("many", [1, 40])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_outage_and_deferrals_release_a_message_twenty_times_at_most(
+    *, keyed: bool, many: int, until: float
+) -> None:
+    """Releases by the breaker and for long deferrals are one count: the broker drops a message after 20."""
+    handler = [
+        {"result": "outage", "to": until},
+        {"result": "defer", "delay": 180.0},
+    ]
+    world = played([{"at": 0, "names": f"d1..d{many}"}], handler, capabilities=COUNTED, keyed=keyed)
+    assert len(world.dead) == many
+    assert 10 < max(Counter(world.back).values()) <= 20
+
+
 def test_the_longest_time_is_that_of_ten_releases() -> None:
     """Where the broker counts releases, the breaker is open no longer than ten times what a message may be held."""
     able = replace(NATIVE, max_hold=60.0, release_counts=True)

@@ -68,7 +68,7 @@ def test_a_copy_to_the_brokers_place_has_its_marks(
 ) -> None:
     """The copy has the property that the queue's filter wants, and a copy to another place has not."""
     bench = Bench(able=TELLING, dead_letters=replace(routing(), chosen=chosen))
-    bench.feed(QueueFound(FOUND))
+    bench.feed(QueueFound(1, FOUND))
     (command,) = bench.feed(Poisoned(bench.run(Letter(1)), CAUSE))
     assert isinstance(command, Forward)
     assert (command.copy.destination, command.marks) == (chosen or FOUND.dead_letter_destination, marks)

@@ -16,7 +16,7 @@ import redelivery
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
     from pathlib import Path
 
     from redelivery import Message
@@ -218,47 +218,215 @@ def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseExcept
     assert consumer._dispatcher.engine.load.running == 0
 
 
-@pytest.mark.parametrize("make", [*ENDS, *ODD], ids=named)
-def test_a_block_lets_any_other_exception_through(
-    redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
+def raising(error: BaseException) -> None:
+    raise error
+
+
+def left(twin: Twin, message: Message, error: BaseException) -> BaseException | None:
+    """Raise an exception in a `with message:` block of the twin's style; return what leaves the block."""
+
+    async def leave() -> BaseException | None:
+        try:
+            async with message:
+                raising(error)
+        except BaseException as through:  # noqa: BLE001 - SystemExit, too, must not end the loop
+            return through
+        return None
+
+    if isinstance(twin, AsyncTwin):
+        return twin.runner.run(leave())
+    try:
+        with message:
+            raising(error)
+    except BaseException as through:  # noqa: BLE001 - it is what the test is about
+        return through
+    return None
+
+
+def ledger_in(folder: Path) -> str:
+    return f"?redelivery.ledger=sqlite:///{folder}/ledger.db"
+
+
+@pytest.mark.parametrize("make", ENDS, ids=named)
+def test_a_block_that_ends_the_program_releases_its_message(
+    twin: Twin, make: Callable[[], BaseException]
 ) -> None:
-    """Any other exception in `with message:` releases the message, uncounted, and is passed on."""
+    """An exception in `with message:` that ends the program releases the message, uncounted, and is passed on."""
     error = make()
-    redelivery_broker.send("q", "bad")
-    with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as consumer:
-        for _ in range(2):
-            message = consumer.receive(0)
+    twin.broker.send("q", "bad")
+    consumer = twin.call(twin.connect().consumer("q"))
+    for _ in range(2):
+        message = twin.receive(consumer)
+        assert left(twin, message, error) is error
+        assert (message.outcome, message.redelivery_count, message.broker_count) == ("released", 0, 0)
+
+
+@pytest.mark.parametrize("make", ODD, ids=named)
+@pytest.mark.parametrize("ledger", [False, True], ids=["memory", "ledger"])
+def test_a_block_charges_and_passes_on_any_other_exception(
+    twin: Twin, make: Callable[[], BaseException], ledger: bool, tmp_path: Path
+) -> None:
+    """Any other exception in `with message:` goes to the policy, also one that is no `Exception`, and is passed on."""
+    error = make()
+    twin.broker.send("q", "bad")
+    uri = ledger_in(tmp_path) if ledger else ""
+    consumer = twin.call(twin.connect(uri, policies=ONCE).consumer("q"))
+    message = twin.receive(consumer)
+    assert left(twin, message, error) is error
+    assert message.outcome == "poisoned"
+    assert [letter.text for letter in twin.broker.dead_letters()] == ["bad"]
+
+
+@pytest.mark.parametrize("make", ENDS, ids=named)
+def test_with_a_ledger_a_block_that_ends_each_program_is_charged(
+    twin: Twin, make: Callable[[], BaseException], tmp_path: Path
+) -> None:
+    """With a ledger a pulled message whose block ends each program is dead after its redeliveries."""
+    twin.broker.send("q", "bad")
+    policies = RedeliveryPolicyMap(
+        default=RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.0)
+    )
+    counts: list[int] = []
+    while not twin.broker.dead_letters() and len(counts) < 3:
+        connection = twin.connect(ledger_in(tmp_path), policies=policies)
+        message = twin.receive(twin.call(connection.consumer("q")))
+        counts.append(message.delivery_count)
+        error = make()
+        assert left(twin, message, error) is error
+        twin.leave(connection)
+    assert counts == [1, 2]
+    assert twin.broker.depth("q") == 0
+
+
+def test_in_a_session_a_block_that_ends_the_program_is_not_charged(twin: Twin, tmp_path: Path) -> None:
+    """In a session such a message is released also with a ledger, as a handler's is."""
+    twin.broker.send("q", "bad")
+    connection = twin.connect(ledger_in(tmp_path), policies=ONCE)
+    session = twin.call(connection.session("individual"))
+    message = twin.receive(twin.call(session.consumer("q")))
+    assert isinstance(left(twin, message, SystemExit(3)), SystemExit)
+    assert message.outcome == "released"
+
+
+@pytest.mark.parametrize("make", [*ENDS, *ODD], ids=named)
+def test_a_message_that_its_block_has_settled_stays_settled(
+    twin: Twin, make: Callable[[], BaseException], tmp_path: Path
+) -> None:
+    """A message that is accepted before its block raises stays accepted, whatever is raised."""
+    twin.broker.send("q", "good")
+    connection = twin.connect(ledger_in(tmp_path), policies=ONCE)
+    message = twin.receive(twin.call(connection.consumer("q")))
+    message.accept()
+    error = make()
+    assert left(twin, message, error) is error
+    assert message.outcome == "accepted"
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel the running task, and wait for that."""
+    task.cancel()
+    await asyncio.Event().wait()
+
+
+async def cancelled_in(message: Message, style: str, task: asyncio.Task[Any]) -> None:
+    """Cancel the running task in a block."""
+    if style == "with":
+        with message:
+            await cancelled(task)
+    async with message:
+        await cancelled(task)
+
+
+@pytest.mark.parametrize("style", ["with", "async with"])
+def test_a_cancelled_task_releases_the_message_of_its_block(
+    redelivery_broker: MemoryBroker, tmp_path: Path, style: str
+) -> None:
+    """The cancellation of the task that runs the block releases the message, uncharged, also with a ledger."""
+    redelivery_broker.send("q", "good")
+
+    async def main() -> None:
+        uri = redelivery_broker.uri + ledger_in(tmp_path)
+        async with redelivery.connect_async(uri, policies=ONCE) as connection:
+            message = await (await connection.consumer("q")).receive()
             assert message is not None
-            with pytest.raises(type(error)) as raised, message:
-                raise error
-            assert raised.value is error
-            assert (message.outcome, message.redelivery_count, message.broker_count) == ("released", 0, 0)
+            task = asyncio.current_task()
+            assert task is not None
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled_in(message, style, task)
+            task.uncancel()
+            assert message.outcome == "released"
+
+    asyncio.run(main())
+    assert redelivery_broker.depth("q") == 1
 
 
-@pytest.mark.parametrize("make", [*ENDS, *ODD], ids=named)
-def test_an_asyncio_block_lets_any_other_exception_through(
-    redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
+def test_a_cancellation_that_was_swallowed_before_the_block_excuses_no_message(
+    redelivery_broker: MemoryBroker,
 ) -> None:
-    """Any other exception in `async with message:` releases the message, and is passed on."""
-    error = make()
+    """A task may swallow its cancellation; a later block that awaits what was cancelled is charged."""
     redelivery_broker.send("q", "bad")
 
     async def main() -> None:
-        async with redelivery.connect_async(redelivery_broker.uri) as connection:
-            consumer = await connection.consumer("q")
-            for _ in range(2):
-                message = await consumer.receive(0)
-                assert message is not None
-                caught: BaseException | None = None
-                try:
-                    async with message:
-                        Raises(error)(message)
-                except BaseException as through:  # noqa: BLE001 - SystemExit, too, must not end the loop
-                    caught = through
-                assert caught is error
-                assert message.outcome == "released"
+        async with redelivery.connect_async(redelivery_broker.uri, policies=ONCE) as connection:
+            message = await (await connection.consumer("q")).receive()
+            assert message is not None
+            task = asyncio.current_task()
+            assert task is not None
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled(task)
+            with pytest.raises(asyncio.CancelledError):
+                async with message:
+                    raise asyncio.CancelledError
+            assert message.outcome == "poisoned"
 
     asyncio.run(main())
+
+
+def test_a_coroutine_that_is_closed_with_its_loop_releases_its_message(
+    redelivery_broker: MemoryBroker,
+) -> None:
+    """A block whose coroutine is closed outside of its task releases its message, uncharged."""
+    redelivery_broker.send("q", "good")
+    connection = redelivery.connect_async(redelivery_broker.uri, policies=ONCE)
+
+    async def block(message: Message) -> None:
+        async with message:
+            await asyncio.Event().wait()
+
+    async def main() -> tuple[Message, Coroutine[Any, Any, None]]:
+        await connection.__aenter__()
+        message = await (await connection.consumer("q")).receive()
+        assert message is not None
+        running = block(message)
+        running.send(None)
+        return message, running
+
+    with asyncio.Runner() as runner:
+        message, running = runner.run(main())
+        running.close()
+        assert message.outcome == "released"
+        runner.run(connection.close())
+
+
+def test_a_generator_that_is_closed_in_its_block_charges_its_message(
+    redelivery_broker: MemoryBroker,
+) -> None:
+    """A plain generator that is closed in its `with message:` charges the message: its caller has not gone on."""
+    redelivery_broker.send("q", "bad")
+    with (
+        redelivery.connect(redelivery_broker.uri, policies=ONCE) as connection,
+        connection.consumer("q") as consumer,
+    ):
+
+        def messages() -> Generator[Message, None, None]:
+            for message in consumer:
+                with message:
+                    yield message
+
+        generator = messages()
+        message = next(generator)
+        generator.close()
+        assert message.outcome == "poisoned"
 
 
 def test_a_handler_that_settled_before_it_ended_its_worker(own: Twin, style: str) -> None:

@@ -39,7 +39,7 @@ LAYERS = [
     {"core", "tenacity_policy"},
     {"adapter", "adapter_support", "brokers", "ledger", "handler_exceptions", "classifier"},
     {"settings", "uri", "registry"},
-    {"message", "failure_log", "health", "events", "logs"},
+    {"message", "escapes", "failure_log", "health", "events", "logs"},
     {"driver"},
     FRONT_ENDS,
     {"dlq", "importers", "prometheus"},

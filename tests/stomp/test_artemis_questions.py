@@ -47,6 +47,7 @@ class Artemis(ScriptedPeer):
         self.cuts = 0  # questions over which the connection ends without an ERROR
         self.asked: list[str] = []
         self.copies: list[dict[str, str]] = []
+        self.tried: list[str] = []  # destinations of SENDs in a transaction, which is aborted
         self.consumers: list[str] = []
         self.answers: Callable[[str, list[Any]], object] = self.told
         # Ids of the subscriptions for answers, by the beginning of the marks.
@@ -60,6 +61,9 @@ class Artemis(ScriptedPeer):
             own = {"deadLetterAddress": self.address, "autoCreateDeadLetterResources": self.address == "DLA"}
             return json.dumps(own)
         if operation == "createQueue":
+            made = json.loads(arguments[0])
+            kind = {"filter": made.get("filter-string", ""), "routingType": made["routing-type"]}
+            self.queues.append({**QUEUE, "name": made["name"], "address": made["address"], **kind})
             return "{}"
         wanted = json.loads(arguments[0])
         found = [each for each in self.queues if each[wanted["field"].lower()] == wanted["value"]]
@@ -92,7 +96,9 @@ class Artemis(ScriptedPeer):
                 return self._message(told["id"], b"x", f"destination:{destination}")
         elif command == b"SEND" and destination == "activemq.management":
             return self._answer(told, frame.partition(b"\n\n")[2])
-        elif command == b"SEND" and "transaction" not in told:
+        elif command == b"SEND" and "transaction" in told:
+            self.tried.append(destination)
+        elif command == b"SEND":
             self.copies.append(told)
         return b""
 
@@ -284,6 +290,61 @@ def test_a_place_that_has_become_full_keeps_no_consumer(
         peer.full = ""
         eventually(lambda: connection.report().poisoned == 1)
     assert {each["destination"] for each in peer.copies} == {"place::place"}
+
+
+def test_a_copy_with_an_id_follows_a_try_without_one(peer: Artemis) -> None:
+    """Artemis would keep the id of a copy that it refuses, and confirm and drop the next one with it."""
+    peer.queues = [QUEUE]
+    with connected(peer, "&redelivery.deadLetterDestination=q") as connection:
+        connection.listen("orders", fail)
+        connection.start()
+        eventually(lambda: connection.report().poisoned == 1)
+    (copy,) = peer.copies
+    assert "_AMQ_DUPL_ID" in copy
+    assert peer.tried == ["q", copy["destination"]], "at the start, and before the copy"
+
+
+def test_a_copy_waits_while_nothing_takes_it(peer: Artemis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queues of its place are asked for again when their list is old; then the copy is refused here, or sent."""
+    monkeypatch.setattr(artemis_questions, "FRESH", 0.0)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
+    good, other = {**QUEUE}, {**QUEUE, "name": "other", "routingType": "MULTICAST"}
+    peer.queues = [good]
+
+    def handle(message: redelivery.Message) -> None:
+        peer.queues = [other]
+        fail(message)
+
+    with connected(peer, "&redelivery.deadLetterDestination=q") as connection:
+        connection.listen("orders", handle)
+        connection.start()
+        eventually(lambda: connection.health().consumers[0].unconfirmed_cause is not None)
+        assert "the address q has no anycast queue" in str(connection.health().consumers[0].unconfirmed_cause)
+        assert peer.copies == []
+        peer.queues = [good, other]
+        eventually(lambda: connection.report().poisoned == 1)
+        assert connection.health().connection.reconnects == 0
+    assert [each["destination"] for each in peer.copies] == ["q::q"]
+
+
+def test_a_refused_consumer_begins_once_its_place_is_mended(
+    peer: Artemis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again over the connection that stands, and the management is asked again."""
+    monkeypatch.setattr(artemis_questions, "FRESH", 0.0)
+    monkeypatch.setattr("redelivery.driver.connection.refused_consumers.FIRST", 0.02)
+    peer.queues = [QUEUE]
+    with connected(peer, "&redelivery.deadLetterDestination=q") as connection:
+        connection.listen("orders", lambda _: None)
+        connection.start()
+        eventually(lambda: connection.report().accepted == 1)
+        peer.queues = [{**QUEUE, "filter": EU}]
+        link: Any = connection._driver._adapter
+        link._link.transport.disconnect_socket()
+        eventually(lambda: connection.health().consumers[0].refusal is not None)
+        peer.queues = [QUEUE]
+        eventually(lambda: connection.report().accepted == 2)
+        assert connection.health().connection.reconnects == 1
 
 
 def test_each_question_is_asked_once(peer: Artemis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 __all__ = [
@@ -85,6 +86,8 @@ class Capabilities:
             broker reports it for the queue.
         reschedule_needs: Setting of the broker that delayed redelivery needs.
         longest_delay: Seconds that the broker can delay a message. None: no limit.
+        delay_digits: Each delay has a queue of its own at the broker, and is rounded up to so many digits of its
+            milliseconds. One such queue may be down while others take copies. None: there are no such queues.
         loss_limit: Lost connections at which a message of this queue may be held here; then the broker drops it, or
             dead-letters it by itself. None: no limit, or not known.
         replicated: The broker keeps the messages of this queue on several nodes of a cluster.
@@ -137,6 +140,7 @@ class Capabilities:
     reschedule_proof: Literal["certain", "arrival", "held"] = "arrival"
     reschedule_needs: str = ""
     longest_delay: float | None = None
+    delay_digits: int | None = None
     loss_limit: int | None = None
     replicated: bool = False
     caution: str = ""
@@ -155,6 +159,14 @@ class Capabilities:
     def most_delay(self) -> float | None:
         """Seconds that the delays of one delivery may take together; None: no limit. Handlers need the rest."""
         return None if self.max_hold is None else self.max_hold * HOLDABLE
+
+    def delay_ms(self, seconds: float) -> int:
+        """Return a delay in whole milliseconds, at least one, as `delay_digits` and `longest_delay` allow."""
+        wanted = max(1, ceil(seconds * 1000 - 1e-6))
+        digits = self.delay_digits or len(str(wanted))
+        unit: int = 10 ** max(0, len(str(wanted)) - digits)
+        rounded = -(-wanted // unit) * unit
+        return rounded if self.longest_delay is None else min(rounded, round(self.longest_delay * 1000))
 
     def held_too_long(self, seconds: float) -> bool:
         """Return True if a message parked for so long must be released before the broker takes it back.

@@ -53,8 +53,8 @@ class Record:
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due",
         "elsewhere", "exhausted", "failed_at", "failed_first", "first_failure", "held", "idle", "last_failure",
-        "losses", "missed_since", "name", "poisoned", "releases", "returns", "runner", "spared", "strong", "succeeded",
-        "tries", "uncharged", "unheard",
+        "losses", "missed_since", "name", "poisoned", "released", "releases", "returns", "runner", "spared", "strong",
+        "succeeded", "tries", "uncharged", "unheard",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -64,6 +64,8 @@ class Record:
         self.held = 0.0  # seconds parked since arrival
         # Releases because the broker lets no delivery be held for longer, where it counts them.
         self.releases = 0
+        # Of every kind: those, and the ones by which the breaker withheld it.
+        self.released = 0
         self.spared = False  # parked, uncharged, for a retry
         self.elsewhere: float | None = None  # since when another has it
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
@@ -112,7 +114,8 @@ class Record:
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
         other.failed_at, other.idle = self.failed_at, self.idle
         other.failed_first, other.uncharged = self.failed_first, self.uncharged
-        other.losses, other.unheard, other.releases = self.losses, self.unheard, self.releases
+        other.losses, other.unheard = self.losses, self.unheard
+        other.released, other.releases = self.released, self.releases
         return other
 
 

@@ -32,6 +32,8 @@ __all__ = ["DispatchGate", "Rate"]
 
 # RabbitMQ 4 drops a message of a quorum queue after 20 deliveries by default: half of them may be used by an outage.
 MOST_RETURNS = 10
+# Withheld messages are released so many times at most in the time for which the broker lets one be held.
+SHARE = 4
 # Seconds after which the log reports an open breaker again.
 REMINDER = 600.0
 
@@ -113,7 +115,7 @@ class DispatchGate:
         `most_delay`: `Capabilities.most_delay`. `held`: seconds for which one of them has been parked already, at
         most. A quarter of the limit is kept for withholding, even if a message was parked for all of it.
         """
-        return self.held_since + max(most_delay - held, most_delay / 4)
+        return self.held_since + max(most_delay - held, most_delay / SHARE)
 
     def connected(self, capabilities: Capabilities) -> None:
         """Limit how long the breaker may be open where the broker counts each release of the withheld messages."""

@@ -7,7 +7,7 @@ for a delivery of an older epoch never yields a command for that delivery: its c
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.accepts_in_doubt import RecentAccepts
@@ -29,7 +29,7 @@ from redelivery.core.consumer_state import ConsumerState
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
-from redelivery.core.dispatch_gate import MOST_RETURNS, DispatchGate
+from redelivery.core.dispatch_gate import MOST_RETURNS, SHARE, DispatchGate
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -578,18 +578,19 @@ class Engine:
         return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
 
     def _is_held_too_often(self, record: Record, delay: float) -> bool:
-        """Count a release for the time limit of the broker; True if it counts them, and may drop the message soon."""
-        able = self.state.capabilities
-        if (
-            able is None
-            or not able.release_counts
-            or self._rescheduling is not None
-            or self.state.gate.closed
-        ):
+        """Count a release for the time limit of the broker; True if it counts them, and may drop the message soon.
+
+        A message may need so many for its own delays, and as many again while the breaker withholds it: one count is of
+        both, with those that this delay needs.
+        """
+        able, gate = self.state.capabilities, self.state.gate
+        if able is None or not able.release_counts or self._rescheduling is not None or gate.closed:
             return False
-        if able.held_too_long(record.held + delay):
-            record.releases += 1
-        return record.releases > MOST_RETURNS
+        needed = int(able.held_too_long(record.held + delay))
+        record.releases += needed
+        if gate.withholds and able.most_delay is not None:
+            needed += ceil(delay * SHARE / able.most_delay)
+        return record.releases > MOST_RETURNS or (needed > 0 and record.released + needed > 2 * MOST_RETURNS)
 
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Park a delivery that arrived before it is due, until `due`."""

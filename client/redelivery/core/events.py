@@ -111,11 +111,17 @@ class Arrived:
 
 
 class QueueFound:
-    """The broker reported the capabilities of a consumer's queue, which differ from those of other queues."""
+    """The broker reported the capabilities of a consumer's queue, which differ from those of other queues.
 
-    __slots__ = ("capabilities",)
+    Args:
+        consumer: Number of the consumer.
+        capabilities: What the broker can do with its queue.
+    """
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    __slots__ = ("capabilities", "consumer")
+
+    def __init__(self, consumer: int, capabilities: Capabilities) -> None:
+        self.consumer = consumer
         self.capabilities = capabilities
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redelivery.core.broker_redelivery import BrokerRedelivery
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.consumer_state import ConsumerState
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.delivery import Delivery
@@ -46,10 +47,13 @@ __all__ = ["ACKNOWLEDGED", "REMINDER", "STORED", "CopyBackOffs", "PendingConfirm
 # redelivers the poison message over the next connection; sent again at once, its copy would end each connection, and
 # no other message would be handled. For that reason a connection that was lost after a copy, with none confirmed,
 # delays the next copies to the same place: one place may be down (the queue of the dead letters, on a node of a
-# cluster) while another is well.
+# cluster) while another is well. Over STOMP RabbitMQ has a queue for each delay, and each is a place of its own. All
+# of one source are one place more, for lost connections only: where each is down (no right to declare them), the first
+# copy to each of them ends a connection.
 
-Place = tuple[str, bool] | None
-"""Where copies go: a destination, and whether they are delayed there. None: the broker's own place of dead letters."""
+Place = tuple[str, bool, int] | None
+"""Where copies go: a destination, whether they are delayed there, and in which delay queue (its milliseconds; 0: there
+is none). None: the broker's own place of dead letters."""
 
 # Seconds between tries: doubled from the first to the last.
 FIRST, LAST = 1.0, 30.0
@@ -71,6 +75,8 @@ class CopyBackOffs:
         self._places: dict[Place, CopyBackOff] = {}
         # Place of each copy that has no answer.
         self._unanswered: dict[Delivery, Place] = {}
+        # Why the last copy is not confirmed, by place; of all delay queues of a source together.
+        self._errors: dict[Place, RedeliveryError] = {}
 
     def of(self, place: Place) -> CopyBackOff:
         """Return those of one place."""
@@ -82,35 +88,49 @@ class CopyBackOffs:
     @property
     def error(self) -> RedeliveryError | None:
         """Why the last copy to a place is not confirmed; None: all places have confirmed theirs."""
-        return next((each.error for each in self._places.values() if each.error is not None), None)
+        return next(iter(self._errors.values()), None)
 
     def waits_until(self, place: Place, now: float) -> float | None:
         """Return when a copy may be sent to a place; None: now.
 
         A place that has refused the last one gets one copy at a time: each refusal may cost a connection.
         """
-        state = self._places.get(place)
-        if state is None:
-            return None
-        until = state.waits_until(now)
-        if until is None and state.error is not None and place in self._unanswered.values():
-            return now + FIRST
-        return until
+        latest: float | None = None
+        for each in _levels(place):
+            state = self._places.get(each)
+            if state is None:
+                continue
+            until = state.waits_until(now)
+            if until is None and state.error is not None and self._awaited(each):
+                until = now + FIRST
+            if until is not None:
+                latest = until if latest is None else max(latest, until)
+        return latest
+
+    def _awaited(self, place: Place) -> bool:
+        """Return True if a copy to a place has no answer."""
+        return any(place in _levels(each) for each in self._unanswered.values())
 
     def sent(self, delivery: Delivery, place: Place) -> None:
         """Note that a copy of this delivery, or its poison acknowledgement, is sent."""
         self._unanswered[delivery] = place
-        self.of(place).sent()
+        for each in _levels(place):
+            self.of(each).sent()
 
     def confirmed(self, delivery: Delivery) -> None:
         """Note that the broker has confirmed a copy."""
         # A place that takes copies needs no memory: there are as many as origins of redriven messages.
-        self._places.pop(self._unanswered.pop(delivery, None), None)
+        for each in _levels(self._unanswered.pop(delivery, None)):
+            self._places.pop(each, None)
+            self._errors.pop(each, None)
 
     def refused(self, delivery: Delivery, error: RedeliveryError, now: float) -> CopyBackOff:
         """Note that the broker has refused a copy; return the state of its place."""
-        state = self.of(self._unanswered.pop(delivery, None))
+        place = self._unanswered.pop(delivery, None)
+        state = self.of(place)
         state.refused(error, now)
+        # Not a refusal by the other delay queues: their copies go on.
+        self._errors[_levels(place)[0]] = error
         return state
 
     def forget(self, delivery: Delivery) -> None:
@@ -121,22 +141,33 @@ class CopyBackOffs:
         """Note a lost connection; return one unanswered delivery for each place whose next copies wait."""
         first: dict[Place, Delivery] = {}
         for delivery, place in self._unanswered.items():
-            first.setdefault(place, delivery)
+            for each in _levels(place):
+                first.setdefault(each, delivery)
         self._unanswered.clear()
-        waiting: list[tuple[Delivery, CopyBackOff]] = []
+        # A delivery may be the first of its delay queue and of all of them: the log reports it once.
+        waiting: dict[Delivery, CopyBackOff] = {}
         for place, state in self._places.items():
             losses = state.lost(now)
-            if state.waits_until(now) is not None and place in first:
+            until = state.waits_until(now)
+            if until is not None and place in first:
                 error = TransportError(f"{losses} connections in a row were lost before it was confirmed")
                 state.error = state.error or error
-                waiting.append((first[place], state))
-        return waiting
+                self._errors.setdefault(_levels(place)[0], state.error)
+                other = waiting.get(first[place])
+                if other is None or (other.waits_until(now) or now) < until:
+                    waiting[first[place]] = state
+        return list(waiting.items())
 
     def closed(self) -> None:
         """Note that the connection ends without being lost."""
         self._unanswered.clear()
         for state in self._places.values():
             state.closed()
+
+
+def _levels(place: Place) -> tuple[Place, ...]:
+    """Return a place; before a delay queue, all delay queues of its source."""
+    return ((*place[:2], 0), place) if place is not None and place[2] else (place,)
 
 
 class CopyBackOff:
@@ -257,9 +288,7 @@ class PendingConfirms:
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
         state.settling.add(delivery)
         enter(delivery, "settling")
-        place: Place = None
-        if isinstance(command, Forward):
-            place = command.copy.destination, command.copy.delay is not None
+        place = _copy_place(command, able) if isinstance(command, Forward) else None
         if (until := self._back_offs.waits_until(place, now)) is not None:
             self._alarm(delivery, record, until)
             return (Postponed(command, until - now),)
@@ -390,6 +419,14 @@ class PendingConfirms:
         enter(delivery, "settled")
         self._state.settling.discard(delivery)
         self._state.flow.settled += 1
+
+
+def _copy_place(command: Forward, capabilities: Capabilities) -> Place:
+    """Return where a copy goes."""
+    copy, queue = command.copy, 0
+    if copy.delay is not None and capabilities.delay_digits is not None:
+        queue = capabilities.delay_ms(copy.delay)
+    return copy.destination, copy.delay is not None, queue
 
 
 # ---- Set aside -------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ def release(state: ConsumerState, delivery: Delivery) -> Sequence[Command]:
         enter(delivery, "settled")
         state.flow.settled += 1
         record = Record() if delivery.record is None and able.counts and not waited else record
+        if record is not None and able.release_counts:
+            record.released += 1
         # A release removes neither charge nor delay; one that is lost charges nothing.
         state.history.gave_back(delivery, record)
         state.history.source.released(delivery, record)

@@ -20,6 +20,7 @@ __all__ = [
     "ANSWERS",
     "ORIGIN",
     "PAGE",
+    "REPEATS",
     "DeadLetterSettings",
     "OwnPlace",
     "Question",
@@ -234,7 +235,7 @@ def dropped_at(place: Destination, queues: Sequence[Queue], origin: str, *, refu
     """Return why dead letters of the address `origin` may be dropped at a place with these queues; empty: none is.
 
     The place was asked before: where Artemis makes missing queues, that has made one. `refused`: it refuses what is
-    sent to a missing queue by its address and name, as it does over AMQP.
+    sent to a missing queue by its address and name, as it does over AMQP; over STOMP it confirms that.
     """
     address, _, name = place.name.partition("::")
     if (reached := elsewhere(place, queues)) is not None:
@@ -243,6 +244,11 @@ def dropped_at(place: Destination, queues: Sequence[Queue], origin: str, *, refu
     if not queues and place.kind == "native" and not (name and refused):
         missing = f"the queue {place.name} is not there" if name else f"the address {address} has no queue"
         return f"{missing}: {_DROPS}; {_CURE}"
+    if place.kind == "queue" and not name and not refused and queues:
+        # Over STOMP a message for a queue is for anycast queues only.
+        queues = [each for each in queues if each["routingType"] == "ANYCAST"]
+        if not queues:
+            return f"the address {address} has no anycast queue: {_DROPS}; {_CURE}"
     lost = {_told(each): _lost(each, address, origin) for each in queues}
     # The anycast queues of an address take turns. A filter keeps a queue out, and another one gets the message.
     turns = [each for each in queues if each.get("routingType") == "ANYCAST" and loses(each)]

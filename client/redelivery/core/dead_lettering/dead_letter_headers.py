@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONTROLS",
     "COPY_ID",
+    "DUPLICATE_ID",
     "ORIGIN",
     "comes_with_origin",
     "count_in",
@@ -181,7 +182,7 @@ T = TypeVar("T")
 
 # Begin of a copy's duplicate id. Artemis confirms a second message with the same id, and drops it.
 COPY_ID = "redelivery:"
-_DUPLICATE = "_AMQ_DUPL_ID"
+DUPLICATE_ID = "_AMQ_DUPL_ID"
 
 # With these properties a broker would schedule, count, type or drop a copy as it did the original.
 NEVER_COPIED = frozenset({
@@ -211,6 +212,6 @@ def without_copy_id(headers: dict[str, T]) -> dict[str, T]:
 
     They can be those of a message that was redriven, or exported: the broker would drop all but the first of them.
     """
-    if not str(headers.get(_DUPLICATE, "")).startswith(COPY_ID):
+    if not str(headers.get(DUPLICATE_ID, "")).startswith(COPY_ID):
         return headers
-    return {name: value for name, value in headers.items() if name != _DUPLICATE}
+    return {name: value for name, value in headers.items() if name != DUPLICATE_ID}

@@ -431,6 +431,10 @@ class ConnectionDriver:
                 whose = event.delivery.consumer if isinstance(event, Confirmed) else event.consumer
                 if (dispatcher := self.dispatchers.get(whose)) is not None:
                     dispatcher.feed(event)
+            case QueueFound():
+                if (dispatcher := self.dispatchers.get(event.consumer)) is not None:
+                    dispatcher.feed(event)
+                    dispatcher.show(dispatcher.events.cautions(event.capabilities))
             case Sent():
                 self._sends.answered(event.token, event.error)
             case Subscribed():
@@ -462,7 +466,7 @@ class ConnectionDriver:
             if dispatcher is not None:
                 self.shared_history.served(dispatcher.subscribe, self._clock.monotonic())
                 if event.capabilities is not None:
-                    dispatcher.feed(QueueFound(event.capabilities))
+                    dispatcher.feed(QueueFound(event.consumer, event.capabilities))
                 dispatcher.show(dispatcher.events.began(event.capabilities, refusals))
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)

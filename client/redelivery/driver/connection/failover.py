@@ -118,7 +118,7 @@ class FailoverAddresses:
         """Return the addresses of a name; shuffled by a rule that is the same in each round."""
         self._found[name] = self._look_up(name)
         used = self._used(name)
-        if self._failover.randomize:
+        if self._failover.randomize and not used[0].one_node:
             salt = self._own_salt()
             used.sort(key=lambda address: hash((salt, address.ip)))
         return used
@@ -127,12 +127,15 @@ class FailoverAddresses:
         """Return the addresses of a name that a round tries.
 
         One of IPv4 and one of IPv6 are those of one node. They are one address, unless it has failed: one of them may
-        accept and be silent.
+        accept and be silent. A try of both as one takes the first that accepts; therefore the second is tried first
+        then, and the silent one does not cost its time-out again.
         """
         found = self._found.get(name, (name,))
         if len(found) != 2 or len({":" in (each.ip or "") for each in found}) == 1:
             return list(found)
-        return [replace(each, one_node=True) for each in found] if name in self._unreached else [name]
+        if name not in self._unreached:
+            return [name]
+        return [replace(each, one_node=True) for each in reversed(found)]
 
     def _own_random(self) -> Random:
         if self._random is None:

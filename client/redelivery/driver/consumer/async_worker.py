@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from redelivery.clock import start_attached
 from redelivery.core.application_functions import closed, is_unrun
-from redelivery.driver.consumer.worker import HandlerEscape, give_up, judged, unrun
+from redelivery.driver.consumer.worker import HandlerEscape, event_of, unrun
 from redelivery.driver.waiting import call_later
+from redelivery.escapes import begun, give_up, own_end
 from redelivery.events.event import ResultDetails
 from redelivery.message import message_for
 
@@ -138,8 +139,7 @@ async def _attempt(
     if watch is not None:
         # Before the context of this task is copied for a thread: observers may set context variables.
         watch.begin(message)
-    # Cancellations that an earlier handler has swallowed stay counted.
-    cancelled = _cancellations()
+    since = begun()
     result: Any = None
     failure: BaseException | None = None
     try:
@@ -151,7 +151,7 @@ async def _attempt(
         if _awaited(result):
             result = await (result if deadline is None else _limited(result, run, deadline))
     except (asyncio.CancelledError, GeneratorExit) as error:
-        if _ends(run, cancelled):
+        if own_end(error, since):
             _cancelled(message, error, run, pool)
             raise
         # Something that the handler awaited was cancelled, not this worker: a failure as any other.
@@ -195,22 +195,6 @@ def _goes_on(watch: Observation | None) -> None:
     """Set the result for observers: the worker has ended, and its handler has not."""
     if watch is not None:
         watch.details = ResultDetails(None, "release", cause="its handler has not ended")
-
-
-def _cancellations() -> int:
-    """Return how often the worker itself has been cancelled."""
-    task = asyncio.current_task()
-    assert task is not None, "a worker is a task"
-    return task.cancelling()
-
-
-def _ends(run: HandlerRun, cancelled: int) -> bool:
-    """True if the worker itself was cancelled since it had been `cancelled` times, or is closed with its loop."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no loop runs
-        return True
-    return task is None or task is not run.task or task.cancelling() > cancelled
 
 
 def _cancelled(message: Message, error: BaseException, run: HandlerRun, pool: Executor | None) -> None:
@@ -284,7 +268,7 @@ def _outcome(
     if failure is not None:
         if watch is not None:
             watch.error = failure
-        return judged(message, failure, run.dispatcher)
+        return event_of(message, failure, run.dispatcher)
     if result is not None and is_unrun(result):
         raise HandlerEscape(unrun(message, result))
     return message.result(None)

@@ -170,17 +170,20 @@ class ConsumerEvents:
         shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe, refusals)]
         if not self.of_queues:
             return shown
-        cautions = self._subscribe.caution, "" if able is None else able.caution
-        shown += [
-            public.QueueCaution(self.now(), self._subscribe, text)
-            for text in cautions
-            if text and self._first(text)
-        ]
-        if able is None:
-            return shown
-        if able.advice and self._first("advice"):
+        shown += self.cautions(able)
+        if able is not None and able.advice and self._first("advice"):
             shown.append(public.QueueAdvice(self.now(), self._subscribe, able.advice))
         return shown
+
+    def cautions(self, able: Capabilities | None) -> list[public.Event]:
+        """Return how the broker may lose a message of the queue, each time once; `able`: as of `began`."""
+        if not self.of_queues:
+            return []
+        return [
+            public.QueueCaution(self.now(), self._subscribe, text)
+            for text in (self._subscribe.caution, "" if able is None else able.caution)
+            if text and self._first(text)
+        ]
 
     def refused_for_good(self, error: BaseException) -> Sequence[public.Event]:
         """Return the event of a subscription that the broker has refused for good after a reconnect."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.application_functions import FUTURE, GENERATOR, closed, ends_program, is_unrun
+from redelivery.core.application_functions import FUTURE, GENERATOR, closed, is_unrun
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Drained
 from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.escapes import judged
 from redelivery.events import WorkerEnded
-from redelivery.failure_log import log_failure
 from redelivery.message import Message, message_for
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.consumer.handler_run import HandlerRun
 
-__all__ = ["HandlerEscape", "Worker", "give_up", "judged", "stop_consumer", "unrun"]
+__all__ = ["HandlerEscape", "Worker", "event_of", "stop_consumer", "unrun"]
 
 
 # ---- Worker end ------------------------------------------------------------------------------------------
@@ -30,9 +30,6 @@ __all__ = ["HandlerEscape", "Worker", "give_up", "judged", "stop_consumer", "unr
 #
 # An exception of a handler is passed on as a value. Futures, generators and tasks cannot carry exceptions that
 # Python uses itself: StopIteration, CancelledError, GeneratorExit.
-
-# Stands for an exception that cannot be asked for anything.
-_UNTOLD = RedeliveryError("the handler raised an exception that cannot be described")
 
 
 class HandlerEscape(BaseException):
@@ -46,32 +43,17 @@ class HandlerEscape(BaseException):
         self.error = error
 
 
-def judged(message: Message, error: BaseException, dispatcher: Dispatcher) -> Event | None:
+def event_of(message: Message, error: BaseException, dispatcher: Dispatcher) -> Event | None:
     """Return the result to feed for an exception of a handler; None if the handler settled the message itself.
 
     Raises:
         HandlerEscape: The exception ends the program. The message is released, or charged where a ledger keeps the
-            count: the next process would begin with it again. The worker must end.
+            count. The worker must end.
     """
-    ending = error
-    try:
-        if not ends_program(error):
-            log_failure(message, error)
-            return message.result(error)
-    except BaseException as broken:  # noqa: BLE001 - raised by the handler's exception itself, when it is asked
-        if not ends_program(broken):
-            return message.result(_UNTOLD)
-        ending = broken
-    give_up(message, ending, dispatcher)
-    raise HandlerEscape(ending)
-
-
-def give_up(message: Message, error: BaseException, dispatcher: Dispatcher) -> None:
-    """Release a message whose handler ends its worker; charge it where a ledger keeps the count."""
-    if dispatcher.keeps_counts and dispatcher.session_state is None and message.outcome is None:
-        message.fail(error)
-    else:
-        message.give_back()
+    event, ending = judged(message, error, dispatcher, message.result)
+    if ending is not None:
+        raise HandlerEscape(ending)
+    return event
 
 
 def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
@@ -109,7 +91,7 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher
     try:
         result = handler(message)
     except BaseException as error:  # noqa: BLE001 - goes to the policy, or ends the worker
-        return judged(message, error, dispatcher)
+        return event_of(message, error, dispatcher)
     if result is not None and is_unrun(result):
         raise HandlerEscape(unrun(message, result))
     return message.result(None)
