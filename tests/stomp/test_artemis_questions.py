@@ -127,6 +127,8 @@ class Artemis(ScriptedPeer):
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Artemis]:
     """Return such a broker; a question without an answer is tried again soon."""
     monkeypatch.setattr(artemis_questions, "PAUSE", 0.01)
+    # A busy machine may answer later than `LATE`, several times.
+    monkeypatch.setattr(artemis_questions, "LONGEST", 0.05)
     monkeypatch.setattr(artemis_questions, "LATE", 0.3)
     with Artemis() as broker:
         yield broker
