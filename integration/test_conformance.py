@@ -276,6 +276,7 @@ RABBITMQ_STOMP = Capabilities(
     grows=True,
     reschedule_needs="the right to declare queues named redelivery.delay.*",
     longest_delay=4294967.295,
+    delay_digits=2,
     broker="rabbitmq",
     poison_on_request=True,
     ack_caution=NO_EXCHANGE,
