@@ -141,3 +141,13 @@ def test_another_answer_than_expected(value: str) -> None:
     next(asking)
     with pytest.raises(AdapterError, match="something else than expected"):
         asking.send([value])
+
+
+def test_over_stomp_a_queue_needs_an_anycast_queue() -> None:
+    """A message for `queue://q` is dropped over STOMP where its address has multicast queues only; not over AMQP."""
+    place = Destination.parse("queue://q")
+    beside = {"name": "other", "address": "q", "filter": "", "routingType": "MULTICAST"}
+    assert "the address q has no anycast queue" in dropped_at(place, [beside], "orders", refused=False)
+    assert dropped_at(place, [beside], "orders") == ""
+    good = {**beside, "name": "q", "routingType": "ANYCAST"}
+    assert dropped_at(place, [beside, good], "orders", refused=False) == ""

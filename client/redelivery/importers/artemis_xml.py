@@ -35,7 +35,7 @@ _DEAD = (
     "dead-letter-queue-suffix",
 )  # fmt: skip
 _EXPIRY = "expiry-address"
-# Its value in the file that each new broker begins with: nobody has chosen it.
+# Its value in the file that each new broker begins with: no operator has chosen it.
 _USUAL_EXPIRY = "ExpiryQueue"
 _LEFT = {
     "send-to-dla-on-no-route": "the broker does it, for any consumer",
