@@ -173,9 +173,11 @@ class ScriptedPeer:
                     accepted.sendall(answer)
                 if command in (b"ACK", b"NACK"):
                     self.settled.append(each.lstrip(b"\n"))
+                # Before the receipt: what a subclass notes of a frame is there once the client has its answer.
+                more = self.also(each.lstrip(b"\n"))
                 for receipt in re.findall(rb"\nreceipt:([^\n]+)", each):
                     accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
-                if more := self.also(each.lstrip(b"\n")):
+                if more:
                     accepted.sendall(more)
                 if command == b"SUBSCRIBE":
                     (identity,) = re.findall(rb"\nid:([^\n]+)", each)

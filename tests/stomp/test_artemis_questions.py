@@ -147,11 +147,13 @@ def fail(message: redelivery.Message) -> None:
 
 def test_copies_go_where_the_broker_would_put_them(peer: Artemis) -> None:
     """The place is asked for before the consumer begins, and the copy goes there, with what its queue compares."""
+    before = ["getAddressSettingsAsJSON", "listQueues", "listQueues", "createQueue"]
     with connected(peer) as connection:
         connection.listen("orders", fail)
         connection.start()
-        assert peer.asked == ["getAddressSettingsAsJSON", "listQueues", "listQueues", "createQueue"]
+        assert peer.asked[:4] == before
         eventually(lambda: connection.report().poisoned == 1)
+    assert peer.asked == [*before, "listQueues"], "and its queue, before the copy"
     (copy,) = peer.copies
     assert copy["destination"] == "DLA::DLQ.orders"
     assert copy["_AMQ_ORIG_ADDRESS"] == "orders"
