@@ -24,6 +24,7 @@ from integration.test_artemis_own_places import (
     letters,
     listed,
     made,
+    settings,
     takes_settings,
 )
 from integration.test_dead_letters import NO_RETRY
@@ -544,10 +545,10 @@ def test_an_address_is_no_place_for_one_of_its_queues(
 
 
 @contextmanager
-def kept_by_operators(manager: RawAmqp, address: str, **more: object) -> Iterator[None]:
+def kept_by_operators(manager: RawAmqp, address: str) -> Iterator[None]:
     """An address whose queues the broker neither makes nor deletes by itself."""
-    told = {"autoCreateQueues": False, "autoDeleteQueues": False, "autoDeleteAddresses": False, **more}
-    manager.manage("broker", "addAddressSettings", address, json.dumps(told))
+    values = {"autoCreateQueues": False, "autoDeleteQueues": False, "autoDeleteAddresses": False}
+    settings(manager, address, **values)
     try:
         yield
     finally:

@@ -74,7 +74,7 @@ def tools(address: str, peer: tuple[Broker, str]) -> DeadLetterQueue:
 
 def own_place(address: str) -> str | None:
     """Return the dead-letter queue in a URI; without its name, Classic's own queue is looked at, too."""
-    return address.partition("redelivery.deadLetterDestination=")[2].partition("&")[0] or None
+    return redelivery.parse_uri(address).dead_letters.default.destination
 
 
 @pairs

@@ -216,14 +216,16 @@ class LinkRegistry:
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Add a consumer, to be attached later. One that is refused before is forgotten: it may be asked for again."""
 
-        def told(error: RedeliveryError | None) -> None:
+        def answered(error: RedeliveryError | None) -> None:
             if error is not None and receiver.handle is None:
                 receiver.ended = True
                 if self._receivers.get(command.consumer) is receiver:
                     del self._receivers[command.consumer]
             answer(error)
 
-        receiver = self._receivers[command.consumer] = ReceiverLink(command, self._epoch, self._profile, told)
+        receiver = self._receivers[command.consumer] = ReceiverLink(
+            command, self._epoch, self._profile, answered
+        )
         if command.browse:
             self._browses.add(receiver)
         return receiver

@@ -160,7 +160,7 @@ def passes(error: RedeliveryError | None) -> bool:
 
 
 class OwnPlaces:
-    """Questions of one connection about the broker's own dead-letter places. Each is asked once."""
+    """Questions of one connection about the broker's own dead-letter places. An answer is used again."""
 
     def __init__(self, management: Management, profile: AmqpProfile) -> None:
         self._management = management

@@ -239,37 +239,32 @@ class StompAdapter:
             self._copy(link, command, delivery)
             return
 
-        def known() -> None:
+        def looked(*, tried: bool) -> None:
             with link.order:
                 if _own(link, delivery) is None:
                     return
-                if self._drops(link, command, delivery) is None or self._apart is None:
+                if tried or self._apart is None or not self._drops(link, command, delivery):
                     self._copy(link, command, delivery)
                 else:
-                    self._apart.send(partial(self._make, place), made)
+                    self._apart.send(partial(self._try_out, place), made)
 
         def made(error: RedeliveryError | None) -> None:
-            if error is not None:
+            if error is None:
+                questions.look((place,), partial(looked, tried=True), again=True)
+            else:
                 self._confirmed(delivery, error)
-                return
-            questions.look((place,), made_known, again=True)
-
-        def made_known() -> None:
-            with link.order:
-                if _own(link, delivery) is not None:
-                    self._copy(link, command, delivery)
 
         # A queue may be gone, or have a filter by now: over STOMP Artemis confirms what it then drops.
-        questions.look((place,), known)
+        questions.look((place,), partial(looked, tried=False))
 
-    def _make(self, place: str, link: StompConnection, answer: Answer) -> None:
-        """Make the queue of a place again, if the broker does that for a SEND."""
+    def _try_out(self, place: str, link: StompConnection, answer: Answer) -> None:
+        """Ask if a message may be sent to a place, by a SEND that is aborted: the broker may make a queue for it."""
         empty = Outgoing(place, b"")
         receipt = link.receipt(answer, address=link.profile.target(empty))
         link.write(aborted(link.profile, self._transaction(link), empty, receipt, None))
 
     def _copy(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> None:
-        if (why := self._drops(link, command, delivery)) is not None:
+        if why := self._drops(link, command, delivery):
             self._confirmed(delivery, AdapterError(why))
             return
         copy = self._addressed(copy_of(link.profile, command), command)
@@ -292,14 +287,14 @@ class StompAdapter:
         else:
             self._write_copy(link, copy, headers, answer)
 
-    def _drops(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> str | None:
-        """Return why the place of a copy would drop it; None: it does not, or this is not known."""
+    def _drops(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> str:
+        """Return why the place of a copy would drop it; empty: it does not, or this is not known."""
         if command.back or self._questions is None:
-            return None
+            return ""
         # As the copy names it: the queue may belong to an address of another name.
         own = dict(command.marks).get(ORIGIN) or link.profile.address(delivery.destination)
         origin = str(own).partition("::")[0]
-        return self._questions.dropped(command.copy.destination, origin) or None
+        return self._questions.dropped(command.copy.destination, origin)
 
     def _write_copy(
         self, link: StompConnection, copy: Outgoing, headers: list[tuple[str, object]], answer: Answer
@@ -324,10 +319,7 @@ class StompAdapter:
             if error is not None:
                 once(error)
 
-        receipt = link.receipt(tried, address=link.profile.target(copy))
-        link.write(
-            aborted(link.profile, self._transaction(link), Outgoing(copy.destination, b""), receipt, None)
-        )
+        self._try_out(copy.destination, link, tried)
         self._write_send(link, copy, headers, once)
 
     def _addressed(self, copy: Outgoing, command: Forward) -> Outgoing:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.amqp.peer import Conversation, ScriptedPeer, proton
+from tests.cautions import cautions
 from tests.eventually import eventually
 
 import redelivery
-from redelivery import events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,19 +47,19 @@ def test_a_stream_is_recognised_by_its_first_delivery(
     version: str, annotations: tuple[Mapping[str, Any], ...], *, warned: bool
 ) -> None:
     """A first delivery of RabbitMQ 3 with a stream's offset warns of what a stream does, once over all connections."""
-    shown: list[str] = []
+    seen: list[object] = []
     handled: list[str] = []
 
-    def see(event: events.Event) -> None:
-        if isinstance(event, events.QueueCaution):
-            shown.append(event.text)
-
-    with Log(version, *annotations) as peer, redelivery.connect(peer.uri, observers=[see]) as connection:
+    with (
+        Log(version, *annotations) as peer,
+        redelivery.connect(peer.uri, observers=[seen.append]) as connection,
+    ):
         connection.listen(QUEUE, lambda message: handled.append(message.text))
         connection.start()
         eventually(lambda: len(handled) == len(annotations))
         peer.cut()
         eventually(lambda: len(handled) == 2 * len(annotations))
         assert peer.connections >= 2
+    shown = cautions(seen)
     assert len(shown) == warned
     assert not warned or "this is a stream; a stream of RabbitMQ keeps its messages" in shown[0]

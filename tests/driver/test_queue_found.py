@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cautions import cautions
 
 import redelivery
 import redelivery_memory.adapter
@@ -43,7 +44,7 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
         twin.call(connection.consumer("bills"))
     lines = [each.getMessage() for each in caplog.records if CAUTION in each.getMessage()]
     assert lines == [f"queue://orders: {CAUTION}", f"queue://bills: {CAUTION}"]
-    assert [each.text for each in shown if isinstance(each, events.QueueCaution)] == [CAUTION, CAUTION]
+    assert cautions(shown) == [CAUTION, CAUTION]
 
 
 @pytest.mark.parametrize("broker_decides", [False, True])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.cautions import cautions
 from tests.eventually import eventually
 from tests.stomp.peer import ScriptedPeer
 
 import redelivery
-from redelivery import events
 from redelivery.core.commands import Subscribe
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 
@@ -52,20 +52,17 @@ def test_a_quorum_queue_is_recognised_by_its_deliveries(
     server: bytes, lines: tuple[bytes, ...], *, warned: bool
 ) -> None:
     """The first delivery with a count of RabbitMQ 4 warns of the limit of its queue, once over all connections."""
-    shown: list[str] = []
+    seen: list[object] = []
     handled: list[str] = []
-
-    def see(event: events.Event) -> None:
-        if isinstance(event, events.QueueCaution):
-            shown.append(event.text)
 
     with Peer(server, *lines) as peer:
         uri = f"failover:({peer.uri})?initialReconnectDelay=10"
-        with redelivery.connect(uri, observers=[see]) as connection:
+        with redelivery.connect(uri, observers=[seen.append]) as connection:
             connection.listen("orders", lambda message: handled.append(message.text))
             connection.start()
             eventually(lambda: len(handled) == 2 * len(lines))
             assert peer.connections == 2
+    shown = cautions(seen)
     assert len(shown) == warned
     assert not warned or "after 20 lost connections" in shown[0]
 

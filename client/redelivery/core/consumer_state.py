@@ -51,8 +51,8 @@ class ConsumerState:
         self.capabilities: Capabilities | None = None
         # How much may be here, how much may run; what is known of messages, and what has become of them.
         self.flow, self.gate = flow, gate
-        self.history = MessageHistory(RECALL + credit + max_parked)
         self.counts = Counters()
+        self.share(MessageHistory(RECALL + credit + max_parked))
         # The places. A delivery that is not settled, lost or waiting is in one of them.
         self.schedule = schedule_for(ordering)
         self.running: dict[Delivery, None] = {}
@@ -64,7 +64,6 @@ class ConsumerState:
         self.settling: set[Delivery] = set()
         self.in_doubt: set[Delivery] = set()
         self.aside: dict[Delivery, RedeliveryError] = {}
-        self.share(self.history)
 
     def share(self, history: MessageHistory) -> None:
         """Share the memory of all consumers of the source."""
