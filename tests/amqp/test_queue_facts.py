@@ -10,7 +10,7 @@ from redelivery import parse_uri
 from redelivery.brokers.facts import numbers
 from redelivery.core.commands import Subscribe
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ4, queue_address
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ, AmqpRabbitMQ4, queue_address
 
 SUBSCRIBE = Subscribe(1, "queue://orders", 10)
 NEWEST, OLDER = AmqpRabbitMQ4((4, 3)), AmqpRabbitMQ4((4, 2, 9))
@@ -248,9 +248,10 @@ def test_arguments_have_the_types_that_the_broker_wants() -> None:
     assert profile.dead_letter_arguments == {}
 
 
-def test_a_mark_of_the_first_consumer() -> None:
+@pytest.mark.parametrize("profile", [AmqpRabbitMQ(), NEWEST], ids=["3", "4"])
+def test_a_mark_of_the_first_consumer(profile: AmqpRabbitMQ | AmqpRabbitMQ4) -> None:
     """A message with first-acquirer false was delivered before; without the field it was not."""
-    assert [NEWEST.redelivered(first) for first in (True, False, None)] == [False, True, False]
+    assert [profile.redelivered(first) for first in (True, False, None)] == [False, True, False]
 
 
 @pytest.mark.parametrize(
