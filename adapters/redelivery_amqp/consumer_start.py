@@ -5,17 +5,17 @@ Every method runs under the wire's lock.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery.core.dead_lettering.artemis_places import alone_at, dropped_at
-from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, retold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.link_registry import LinkRegistry
@@ -52,7 +52,7 @@ class ConsumerStart:
             receiver.as_queue = True
             self._find()
         else:
-            self._links.queue_lists.ask(receiver.destination, self._looked)
+            self._links.questions.look(receiver.destination, self._looked)
 
     def _looked(self, error: RedeliveryError | None) -> None:
         """Go on when it is known if the consumed queue is there. A missing one gets the selector as its filter."""
@@ -61,21 +61,22 @@ class ConsumerStart:
             receiver.answer(error)
             return
         # None, if the broker has not answered: as if it were there.
-        receiver.as_queue = self._links.queue_lists.of(receiver.destination) != []
+        receiver.as_queue = self._links.questions.known.queues(receiver.destination) != []
         self._find()
 
     def _find(self) -> None:
         if self._receiver.command.own_place:
-            self._links.own_places.find(self._receiver, self._found)
+            self._links.questions.find(self._receiver.destination, self._found)
         else:
             self._check(self._receiver.command.dead_letters)
 
-    def _found(self, error: RedeliveryError | None) -> None:
+    def _found(self, able: Capabilities | None, error: RedeliveryError | None) -> None:
         receiver = self._receiver
         if error is not None:
             receiver.answer(error)
-        elif receiver.able is not None:
-            self._check((*receiver.command.dead_letters, receiver.able.dead_letter_destination))
+        elif able is not None:
+            receiver.able = able
+            self._check((*receiver.command.dead_letters, able.dead_letter_destination))
 
     def _check(self, unchecked: Sequence[str]) -> None:
         for number, place in enumerate(unchecked):
@@ -90,37 +91,35 @@ class ConsumerStart:
                 self._links.alone[place] = alone
                 go_on(None)
                 return
-            if (why := self._dropped(destination)) and destination in self._asked:
-                go_on(AdapterError(why))
-                return
-            if why != "":
+            why = self._dropped(destination)
+            if destination not in self._asked and (why or self._to_ask(destination)):
+                # Once: an answer may take longer than it counts.
                 self._asked.add(destination)
-                self._links.queue_lists.ask(destination, go_on)
+                self._links.questions.look(destination, go_on, again=bool(why))
+                return
+            if why:
+                go_on(AdapterError(why))
                 return
             self._links.proven.add(place)
         self._links.attach(self._receiver)
 
     def _alone(self, place: str) -> str:
         """Return another name that reaches the queue of a place without the others of its address, or ""."""
-        queues = self._links.queue_lists.of(place)
-        return "" if queues is None or self._own(place) else alone_at(Destination.parse(place), queues)
+        alone = place if self._own(place) else self._links.questions.known.alone(place)
+        return "" if alone == place else alone
 
-    def _dropped(self, destination: str) -> str | None:
-        """Return why a place may drop dead letters; empty: it keeps them, or this is not known; None: ask."""
-        lists = self._links.queue_lists
-        # A topic keeps what its subscribers keep: who names one wants that.
-        if (
-            not (self._asks and lists.answered)
-            or self._own(destination)
-            or destination.startswith("topic://")
-        ):
+    def _to_ask(self, destination: str) -> bool:
+        """Return True if the queues of a place are to be asked for."""
+        known = self._links.questions.known
+        return self._asks and not self._own(destination) and known.unknown(destination, time.monotonic())
+
+    def _dropped(self, destination: str) -> str:
+        """Return why a place may drop dead letters; empty: it keeps them, or this is not known."""
+        if not self._asks or self._own(destination):
             return ""
-        queues = lists.of(destination)
-        if queues is None:
-            return None
         # Copies name the address of the consumed queue.
         origin = self._receiver.profile.address(self._receiver.destination).partition("::")[0]
-        return dropped_at(Destination.parse(destination), queues, origin)
+        return self._links.questions.known.dropped(destination, origin, refused=True)
 
     def _own(self, destination: str) -> str:
         """Return the setting of the broker that has decided this place, or ""."""

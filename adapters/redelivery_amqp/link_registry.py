@@ -16,13 +16,13 @@ from redelivery.adapter_support.refusals import GONE
 from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core.events import Arrived, QueueFound, TakenBack
 from redelivery.errors import AdapterError, TransportError
+from redelivery_amqp.artemis_node import ArtemisNode, ArtemisQuestions
 from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
 from redelivery_amqp.disconnect_cause import AT_ONCE, AmqpDisconnectCause, end_of
 from redelivery_amqp.io_thread import ACCEPTED, RELEASED
 from redelivery_amqp.management_link import BrokerJNode, Management, ManagementLink, RabbitNode
-from redelivery_amqp.own_places import ArtemisNode, OwnPlaces, QueueLists
 from redelivery_amqp.receiver import BrowseLinks, ReceiverLink, RoundTrip, refusal, when_settled
 from redelivery_amqp.sender import SenderLink
 from redelivery_amqp.sender_links import SenderLinks
@@ -172,8 +172,7 @@ class LinkRegistry:
         # Dead-letter destinations whose address has more queues, and the name that reaches the one alone.
         self.alone: dict[str, str] = {}
         self._declarations = Declarations(self._management, container, epoch, profile)
-        self.own_places = OwnPlaces(self._management, profile)
-        self.queue_lists = QueueLists(self.own_places.ask_anew, self._without_answer)
+        self.questions = ArtemisQuestions(self._management, profile, self._without_answer)
         self._node = _node_of(profile)
         self.senders = SenderLinks(
             wire, profile, self._sessions, self._declarations, self._register_sender, self._forget
@@ -190,7 +189,7 @@ class LinkRegistry:
 
     def _without_answer(self) -> None:
         with self._wire.lock:
-            self.queue_lists.give_up()
+            self.questions.late()
             self._flush()
 
     def _next_turn(self) -> None:
@@ -468,7 +467,7 @@ class LinkRegistry:
         """Handle the loss of the connection: all pending answers get the error."""
         self.detaches.fail()
         self._turns.quiet()
-        self.queue_lists.quiet()
+        self.questions.fail(error)
         for one in list(self._named.values()):
             if not isinstance(one, ReceiverLink):
                 one.fail(error)

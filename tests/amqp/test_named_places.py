@@ -13,7 +13,7 @@ from tests.eventually import eventually
 
 import redelivery
 from redelivery import Classifier
-from redelivery_amqp import own_places
+from redelivery_amqp import artemis_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,7 +169,7 @@ def test_without_the_right_nothing_is_said(peer: Queues, caplog: pytest.LogCaptu
 
 def test_without_an_answer_the_consumers_begin(peer: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     """A management that never answers delays the consumers of a connection once, and each of them begins."""
-    monkeypatch.setattr(own_places, "LATE", 0.05)
+    monkeypatch.setattr(artemis_node, "LATE", 0.05)
     peer.silent = True
     with redelivery.connect(peer.uri) as connection:
         beginning = [
@@ -178,7 +178,7 @@ def test_without_an_answer_the_consumers_begin(peer: Queues, monkeypatch: pytest
         ]
         for each in beginning:
             each.result(PATIENCE)
-        monkeypatch.setattr(own_places, "LATE", PATIENCE * 10)
+        monkeypatch.setattr(artemis_node, "LATE", PATIENCE * 10)
         with connection.consumer("d", dead_letter="native://mine::x"):
             pass
     assert [address for _, address in peer.consumers] == ["a", "b", "c", "d"]
@@ -231,7 +231,7 @@ def test_a_selector_for_a_user_who_may_not_ask(
     peer: Queues, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Without an answer the queue counts as there."""
-    monkeypatch.setattr(own_places, "LATE", 0.05)
+    monkeypatch.setattr(artemis_node, "LATE", 0.05)
     peer.silent = how == "silent"
     if not peer.silent:
         peer.manages = None

@@ -14,6 +14,7 @@ from tests.stomp.peer import PATIENCE, ScriptedPeer
 
 import redelivery
 from redelivery import Classifier, RedeliveryPolicy
+from redelivery.core.dead_lettering import artemis_management
 from redelivery_stomp import artemis_questions
 
 if TYPE_CHECKING:
@@ -126,9 +127,9 @@ class Artemis(ScriptedPeer):
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Artemis]:
     """Return such a broker; a question without an answer is tried again soon."""
-    monkeypatch.setattr(artemis_questions, "PAUSE", 0.01)
+    monkeypatch.setattr(artemis_management, "PAUSE", 0.01)
     # A busy machine may answer later than `LATE`, several times.
-    monkeypatch.setattr(artemis_questions, "LONGEST", 0.05)
+    monkeypatch.setattr(artemis_management, "LONGEST", 0.05)
     monkeypatch.setattr(artemis_questions, "LATE", 0.3)
     with Artemis() as broker:
         yield broker
@@ -310,7 +311,7 @@ def test_a_copy_with_an_id_follows_a_try_without_one(peer: Artemis) -> None:
 
 def test_a_copy_waits_while_nothing_takes_it(peer: Artemis, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queues of its place are asked for again when their list is old; then the copy is refused here, or sent."""
-    monkeypatch.setattr(artemis_questions, "FRESH", 0.0)
+    monkeypatch.setattr(artemis_management, "FRESH", 0.0)
     monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
     good, other = {**QUEUE}, {**QUEUE, "name": "other", "routingType": "MULTICAST"}
     peer.queues = [good]
@@ -335,7 +336,7 @@ def test_a_refused_consumer_begins_once_its_place_is_mended(
     peer: Artemis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for again over the connection that stands, and the management is asked again."""
-    monkeypatch.setattr(artemis_questions, "FRESH", 0.0)
+    monkeypatch.setattr(artemis_management, "FRESH", 0.0)
     monkeypatch.setattr("redelivery.driver.connection.refused_consumers.FIRST", 0.02)
     peer.queues = [QUEUE]
     with connected(peer, "&redelivery.deadLetterDestination=q") as connection:

@@ -51,6 +51,7 @@ Found = TypeVar("Found")
 
 # The answers. A plain subscriber's queue ends with it; of a queue of our own, the default configuration keeps it.
 ANSWERS = "redelivery.management"
+CREATE = "createQueue"
 # Queues in one answer, in which each has about 1 kB. Queues that end between two answers would move others out of both.
 PAGE = 10_000
 # In its answer, a list over which Artemis 2.40.0 has stumbled: a queue has ended while the list was made.
@@ -64,6 +65,11 @@ class Question:
 
     operation: str
     arguments: tuple[Any, ...]
+
+    @property
+    def changes(self) -> bool:
+        """True if it changes something at the broker."""
+        return self.operation == CREATE
 
     def message(self, address: str, mark: str) -> Outgoing:
         """Return the message to the management address; `mark` comes back with the answer, as its correlation id."""
@@ -532,4 +538,4 @@ def _made(name: str, address: str, routing: str, condition: str) -> tuple[Queue,
         asked["filter-string"] = condition
     queue = {"name": name, "address": address, "routingType": routing, "filter": condition}
     # True: no error if another consumer has made it meanwhile.
-    return queue, Question("createQueue", (json.dumps(asked), True))
+    return queue, Question(CREATE, (json.dumps(asked), True))
