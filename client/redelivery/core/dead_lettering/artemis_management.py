@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.artemis_places import (
     REPEATS,
+    Question,
     alone_at,
     dropped_at,
     own_place,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.artemis_places import Question, Queue
+    from redelivery.core.dead_lettering.artemis_places import Queue
 
     Call = Callable[[], None]
     Placed = Callable[[Capabilities | None, RedeliveryError | None], None]
@@ -60,7 +61,7 @@ class _Dialogue:
     end: Callable[[Any, RedeliveryError | None, float], None]
     """Gets what the rule returns, or why there is no answer; and the time."""
     questions: tuple[Question, ...] = ()
-    replies: dict[Question, Any] = field(default_factory=dict)
+    replies: dict[Question, Any] = field(default_factory=dict[Question, Any])
     losses: int = 0
 
     @property
@@ -74,7 +75,7 @@ class _Look:
     """Who waits for the queues of one place."""
 
     then: list[Looked]
-    later: list[Looked] = field(default_factory=list)
+    later: list[Looked]
     """Those who want them as they are after this was asked."""
 
 
@@ -276,7 +277,7 @@ class ArtemisManagement:
         return [each for each in (*self._looking, *self._finding) if question in each.missing]
 
     def _look(self, place: str, then: list[Looked], now: float) -> None:
-        self._looks[place] = _Look(then)
+        self._looks[place] = _Look(then, [])
         dialogue = _Dialogue(queues_at(Destination.parse(place)), partial(self._looked, place))
         self._looking.append(dialogue)
         self._advance(dialogue, partial(next, dialogue.asking), now)
