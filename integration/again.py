@@ -1,10 +1,10 @@
-"""Repeats a test that failed while Artemis had stranded a message of its queues.
+"""Repeats a test that failed while Artemis had stranded a message of its queues, or answered some connections no more.
 
 About one in 300 connections that are cut with unacknowledged messages makes Artemis lose one of them until its restart:
-docs/measured/artemis-stomp-cuts.md, "Messages lost until the restart". There is no other reason to repeat a test:
-management must count a message as being delivered that no consumer has. The end of the whole run lists each repeated
-test, and the run fails if there are more than `MOST_IN_ALL`: a fault of this library could also strand messages. See
-`integration/stranded.py`.
+docs/measured/artemis-stomp-cuts.md, "Messages lost until the restart"; and it can deadlock. There is no other reason to
+repeat a test: management must count a message as being delivered that no consumer has, or the broker must leave
+connections without an answer for 30 s. The end of the whole run lists each repeated test, and the run fails if there
+are more than `MOST_IN_ALL`: a fault of this library could also strand messages. See `integration/stranded.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from integration.raw_stomp import ConnectFailed
-from integration.stranded import deadlocked, stranded
+from integration.stranded import stranded, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -35,7 +35,8 @@ __all__ = [
 
 QUEUES = pytest.StashKey[list[str]]()
 """Names of the queues of a test."""
-_SPOILT = pytest.StashKey[int]()
+_SPOILT = pytest.StashKey[str]()
+_STUCK = pytest.StashKey[bool]()
 MOST = 2  # times that a test is run again
 # Most repeated tests of one run. A whole run had 0 to 4 of them; more than 10 would not be chance.
 MOST_IN_ALL = 10
@@ -61,13 +62,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for last in (*(False,) * MOST, True):
-        item.stash[_SPOILT] = 0
+        item.stash[_SPOILT], item.stash[_STUCK] = "", False
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        count = item.stash[_SPOILT]
-        if last or not count:
+        why = item.stash[_SPOILT]
+        if last or not why:
             break
-        item.user_properties.append((_AGAIN, count))
-        item.stash[_SESSION].renew(_artemis(item))
+        item.user_properties.append((_AGAIN, why))
+        item.stash[_SESSION].renew(_artemis(item), stuck=item.stash[_STUCK])
         item._initrequest()  # type: ignore[attr-defined]  # pytest-rerunfailures does the same: fixtures anew
     for report in reports:
         hook.pytest_runtest_logreport(report=report)
@@ -78,8 +79,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count the repeated tests, also those of the other processes of the run."""
     if report.when == "teardown":
-        found = [count for name, count in report.user_properties if name == _AGAIN]
-        _spoilt.extend(f"{report.nodeid}: {count} stranded" for count in found)
+        found = [why for name, why in report.user_properties if name == _AGAIN]
+        _spoilt.extend(f"{report.nodeid}: {why}" for why in found)
 
 
 @pytest.hookimpl(trylast=True)
@@ -92,7 +93,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """List the repeated tests."""
     if _spoilt:
-        terminalreporter.section("run again, because Artemis had stranded messages of theirs")
+        terminalreporter.section(
+            "run again, because Artemis had stranded messages of theirs, or did not answer"
+        )
         terminalreporter.line("\n".join(_spoilt))
     if len(_spoilt) > MOST_IN_ALL:
         terminalreporter.line(f"{len(_spoilt)} times; more than {MOST_IN_ALL} is a failure")
@@ -112,7 +115,8 @@ def _artemis(item: pytest.Item) -> Broker | None:
 _SESSION = pytest.StashKey[Any]()
 
 
-def _stranded(item: pytest.Item) -> int:
+def _stranded(item: pytest.Item) -> str:
+    """Return why a test is to be run again, or an empty text."""
     given: dict[str, Any] = getattr(item, "funcargs", {})
     item.stash[_SESSION] = given.get("session")
     broker = _artemis(item)
@@ -120,11 +124,16 @@ def _stranded(item: pytest.Item) -> int:
     if "bench" in given:
         queues.append(given["bench"].queue)
     if broker is None or not broker.running:
-        return 0
+        return ""
+    if item.stash[_SESSION].owns:
+        broker.resume()
+    if why := stuck(broker):
+        item.stash[_STUCK] = True
+        return why
     found = 0
     for queue in queues:
         try:
             found += stranded(broker, queue)
         except (AssertionError, OSError, TimeoutError, ConnectFailed):
             continue  # no such queue, or no answer, proves nothing
-    return found or (1 if deadlocked(broker) else 0)
+    return f"{found} stranded" if found else ""

@@ -49,7 +49,6 @@ from integration.raw_amqp import need_proton
 from integration.run_folder import begin, is_worker
 from integration.shared import SharedBrokers, serve, shared_brokers
 from integration.stomp_client import StompClient
-from integration.stranded import deadlocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,11 +117,11 @@ class Session:
         """Return the broker if this process has used it, or None."""
         return self._brokers.get(name) if self.owns else self._shared.known(name)
 
-    def renew(self, broker: Broker) -> None:
-        """Restart a broker that has stranded messages. A shared one is replaced if it answers no more."""
+    def renew(self, broker: Broker, *, stuck: bool) -> None:
+        """Restart a broker that has stranded messages. A shared one is replaced if it is `stuck`."""
         if self.owns:
             broker.restart()
-        elif deadlocked(broker):
+        elif stuck:
             self._shared.replace(broker)
 
     def java(self, broker: Broker, kind: str | None = None) -> Client:

@@ -7,9 +7,13 @@ Artemis counts a message as being delivered that no consumer has. Any other miss
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import subprocess
+import time
 import uuid
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from integration.eventually import eventually, settled
@@ -20,23 +24,57 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-__all__ = ["deadlocked", "eventually_given_back", "give_back", "stranded"]
+__all__ = ["eventually_given_back", "give_back", "stranded", "stuck"]
 
 # Seconds. Artemis sometimes stands still for ten after a cut connection (l), also twice in a row.
 STANDSTILL = 30.0
 QUIET = 2.0  # seconds without a change
+_MANY = 6 * (os.cpu_count() or 1)  # twice its network threads for STOMP
 
 
-def deadlocked(broker: Broker) -> bool:
-    """True if Artemis is in a deadlock, which happens if a connection breaks while DISCONNECT is answered.
+def stuck(broker: Broker) -> str:
+    """Return why Artemis does not answer some STOMP connections any more; empty: it does.
 
-    No connection of that thread gets an answer any more then (docs/measured/artemis-stomp-cuts.md, "Deadlocks").
+    It can deadlock when a connection breaks while DISCONNECT is answered (docs/measured/artemis-stomp-cuts.md,
+    "Deadlocks"). Other causes are told by the stacks of its network threads.
     """
     tool = shutil.which("jstack")
-    if tool is None or broker.name != "artemis" or broker.containerised:
-        return False
-    said = subprocess.run([tool, str(broker.pid)], capture_output=True, text=True, timeout=60, check=False)
-    return "Java-level deadlock" in said.stdout
+    if tool is None or broker.name != "artemis" or broker.containerised or not broker.running:
+        return ""
+    said = subprocess.run(
+        [tool, str(broker.pid)], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    if "Java-level deadlock" in said:
+        return "a deadlock"
+    silent = _silent(broker)
+    if not silent:
+        return ""
+    stacks = "\n\n".join(each for each in said.split("\n\n") if "BLOCKED" in each or "artemis" in each)
+    return f"{silent} of {_MANY} connections were not answered within {STANDSTILL:g} s:\n{stacks}"
+
+
+def _silent(broker: Broker) -> int:
+    """Return how many of several connections get no answer. Artemis deals them out to its network threads in turn."""
+    hello = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:nobody\npasscode:none\n\n\0"
+    deadline = time.monotonic() + STANDSTILL
+    silent = 0
+    with ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection((broker.host, broker.stomp_port), STANDSTILL))
+            for _ in range(_MANY)
+        ]
+        for each in opened:
+            each.sendall(hello)
+        for each in opened:
+            each.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                each.recv(1)
+            except TimeoutError:
+                silent += 1
+            except OSError:
+                # A refusal is an answer.
+                continue
+    return silent
 
 
 def stranded(broker: Broker, queue: str) -> int:

@@ -76,6 +76,9 @@ def secure(broker: Broker, *, tls: bool, **options: Any) -> str:
     ).replace("stomp", "failover:(stomp", 1).replace("?", ")?", 1)  # fmt: skip
 
 
+@pytest.mark.own_broker(
+    "others' cuts would keep Artemis' heart-beats back: it stands still for 10 s after some"
+)
 def test_a_long_handler_keeps_its_connection(
     artemis: Broker, activemq: Broker, rabbitmq: Broker, new_queue: Callable[[], str], losses: Losses
 ) -> None:

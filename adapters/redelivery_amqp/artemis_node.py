@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from redelivery_amqp.management_link import Management, Request
     from redelivery_amqp.profile_base import AmqpProfile
 
-__all__ = ["ArtemisNode", "ArtemisQuestions"]
+__all__ = ["ArtemisNode", "LinkQuestions"]
 
 
 class ArtemisNode:
@@ -75,7 +75,7 @@ class ArtemisNode:
             return Reply(400, error=error)
 
 
-class ArtemisQuestions:
+class LinkQuestions:
     """Asks what the consumers of one connection want to know.
 
     Args:

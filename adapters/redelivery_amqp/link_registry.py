@@ -16,7 +16,7 @@ from redelivery.adapter_support.refusals import GONE
 from redelivery.adapter_support.sockets import ResponseTimeout
 from redelivery.core.events import Arrived, QueueFound, TakenBack
 from redelivery.errors import AdapterError, TransportError
-from redelivery_amqp.artemis_node import ArtemisNode, ArtemisQuestions
+from redelivery_amqp.artemis_node import ArtemisNode, LinkQuestions
 from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
@@ -172,7 +172,7 @@ class LinkRegistry:
         # Dead-letter destinations whose address has more queues, and the name that reaches the one alone.
         self.alone: dict[str, str] = {}
         self._declarations = Declarations(self._management, container, epoch, profile)
-        self.questions = ArtemisQuestions(self._management, profile, self._without_answer)
+        self.questions = LinkQuestions(self._management, profile, self._without_answer)
         self._node = _node_of(profile)
         self.senders = SenderLinks(
             wire, profile, self._sessions, self._declarations, self._register_sender, self._forget

@@ -77,7 +77,8 @@ class ArtemisQuestions:
         missing = len(places)
 
         def looked(error: RedeliveryError | None) -> None:
-            del error  # The loss of the consumers' connection: it has been their answer.
+            # The loss of the consumers' connection has been their answer.
+            del error
             nonlocal missing
             missing -= 1
             if not missing:

@@ -71,7 +71,7 @@ class _Dialogue:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Awaited:
     """Who waits for the queues of one place."""
 
     then: list[Looked]
@@ -102,7 +102,7 @@ class ArtemisManagement:
         # Looks at named places come first: a copy waits for them, or a consumer that need not know more.
         self._looking: list[_Dialogue] = []
         self._finding: list[_Dialogue] = []
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, _Awaited] = {}
         # Destinations of consumers that wait for their own place.
         self._waiting: list[str] = []
         self._calls: list[Call] = []
@@ -277,7 +277,7 @@ class ArtemisManagement:
         return [each for each in (*self._looking, *self._finding) if question in each.missing]
 
     def _look(self, place: str, then: list[Looked], now: float) -> None:
-        self._looks[place] = _Look(then, [])
+        self._looks[place] = _Awaited(then, [])
         dialogue = _Dialogue(queues_at(Destination.parse(place)), partial(self._looked, place))
         self._looking.append(dialogue)
         self._advance(dialogue, partial(next, dialogue.asking), now)
