@@ -10,10 +10,11 @@ import pytest
 
 import redelivery
 from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery.clock import SystemClock
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.artemis_places import ANSWERS, PAGE
 from redelivery.core.destination import Destination
-from redelivery.dlq.dead_letter_places import queues_matching
+from redelivery.dlq.dead_letter_places import ReachedQueues, queues_matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,20 @@ class Port:
     def take(self, *, timeout: float) -> Answer | None:
         assert timeout == 0.1
         return self._answers.pop(0) if self._answers else None
+
+
+@pytest.mark.parametrize(("lost", "dropped"), [(1, [True, True]), (2, [False, False])])
+def test_one_lost_answer_ends_no_check(
+    monkeypatch: pytest.MonkeyPatch, lost: int, dropped: list[bool]
+) -> None:
+    """An origin is asked for once more after a lost answer; a broker silent twice is believed to keep all."""
+    port = Port([row("q", filter="region = 'eu'")], error="silent")
+    port.stumbles = lost
+    monkeypatch.setattr(ReachedQueues, "connected", lambda _: port)
+    reached = ReachedQueues("stomp://x", SystemClock())
+    found = [reached.of("native://q::q", ARTEMIS) for _ in range(2)]
+    assert [bool(each.dropped) for each in found] == dropped
+    assert {each.destination for each in found} == {"native://q::q"}
 
 
 def matching(port: Port, pattern: str) -> tuple[str, ...]:

@@ -71,6 +71,23 @@ def test_origins_that_are_reached_elsewhere_or_dropped(
     assert (broker.depth("shop.moved"), broker.depth("moved"), broker.depth("DLQ")) == (2, 0, 2)
 
 
+def test_queues_that_a_pattern_passes_over_are_told(
+    tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redrive and a purge are not complete while a pattern means queues of subscribers that nobody looked at."""
+    plain = DeadLetterConnection.queues
+
+    def queues(my: DeadLetterConnection, name: str) -> Any:
+        my.passed_over.append("native://audit::DLQ.all")
+        return plain(my, name)
+
+    monkeypatch.setattr(DeadLetterConnection, "queues", queues)
+    bury("a", origin="queue://orders")
+    for done in (tools.redrive(), tools.purge()):
+        assert done.incomplete == "native://audit::DLQ.all: of a subscriber, not looked at; name the queue"
+        assert not done.complete
+
+
 def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
     """A message that dies again keeps its first id and number of redrives; in quarantine also cause and origin."""
     policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))

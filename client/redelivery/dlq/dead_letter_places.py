@@ -398,7 +398,8 @@ class Reached(NamedTuple):
 class ReachedQueues:
     """Asks over a connection of its own: over STOMP a refused question ends the connection it is asked on.
 
-    A broker that lists no queues, or not to this user, is believed to keep all.
+    A broker that lists no queues, or not to this user, is believed to keep all; so is one that does not answer twice in
+    a row.
     """
 
     def __init__(self, uri: str, clock: Clock) -> None:
@@ -410,17 +411,28 @@ class ReachedQueues:
     def of(self, destination: str, able: Capabilities) -> Reached:
         """Ask for a destination; `able`: of the broker."""
         place, address = Destination.parse(destination), able.management_address
-        if address is None or place.kind not in ("queue", "native") or not self._answers:
+        if address is None or place.kind not in ("queue", "native"):
             return Reached(destination)
-        try:
-            with managed(self.connected(), address) as management:
-                queues = management.answered(queues_at(place))
-                if (found := elsewhere(place, queues)) is not None:
-                    destination = f"native://{found['address']}::{found['name']}"
-                    place, queues = Destination.parse(destination), [found]
-        except (AdapterError, TransportError):
-            self._answers = False
-            return Reached(destination)
+        for last in (False, True):
+            if not self._answers:
+                break
+            try:
+                return self._asked(destination, address)
+            except AdapterError:
+                self._answers = False
+            except TransportError:
+                # One answer that is lost says nothing about the next one.
+                self.close()
+                self._answers = not last
+        return Reached(destination)
+
+    def _asked(self, destination: str, address: str) -> Reached:
+        place = Destination.parse(destination)
+        with managed(self.connected(), address) as management:
+            queues = management.answered(queues_at(place))
+        if (found := elsewhere(place, queues)) is not None:
+            destination = f"native://{found['address']}::{found['name']}"
+            place, queues = Destination.parse(destination), [found]
         return Reached(destination, dropped_at(place, queues, origin=""))
 
     def close(self) -> None:

@@ -184,9 +184,14 @@ class DeadLetterQueue:
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]
+        return "; ".join(dict.fromkeys((*limits, *self._left_out))) or None
+
+    @property
+    def _left_out(self) -> Sequence[str]:
+        """Queues that were not looked at, and may have dead letters, each with the reason."""
         passed = ", ".join(self._reading.passed_over)
         more = (f"{passed}: of a subscriber, not looked at; name the queue",) if passed else ()
-        return "; ".join(dict.fromkeys((*limits, *self._refused, *self._places.unknown, *more))) or None
+        return (*self._refused, *self._places.unknown, *more)
 
     # Reading: messages stay.
 
@@ -528,7 +533,7 @@ class DeadLetterQueue:
                 # A later one may have been refused: what was moved before counts.
                 part = plans[-1].report(None, dry_run=dry_run)
             done = together(done, part)
-        more = "; ".join((*self._refused, *self._places.unknown))
+        more = "; ".join(self._left_out)
         return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 
     def _carry_out(
