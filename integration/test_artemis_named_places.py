@@ -530,6 +530,34 @@ def test_a_letter_goes_back_to_its_subscriber_only(
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "stomp"])
+def test_a_letter_that_the_broker_has_put_into_two_queues_is_redriven_once(
+    artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
+) -> None:
+    """Artemis routes its own letter to each queue of the address: a redrive sends one back and removes the other."""
+    takes_settings(artemis)
+    name, dead = new_queue(), new_queue()
+    made(manager, f"{dead}.all", dead, "ANYCAST")
+    made(manager, f"{dead}.own", dead, **{"filter-string": f"_AMQ_ORIG_ADDRESS = '{name}'"})
+    settings(manager, name, deadLetterAddress=dead)
+    with redelivery.connect(
+        artemis.uri(protocol="amqp", redelivery__deadLetter="ack"), policies=NO_RETRY
+    ) as connection:
+        connection.listen(name, fail)
+        connection.start()
+        connection.send(name, "once")
+        eventually(lambda: connection.report().poisoned == 1)
+    uri = artemis.uri(protocol=protocol)
+    with redelivery.dead_letters(uri, f"{dead}.>", take=protocol == "stomp") as found:
+        (letter,) = found
+        done = found.redrive(id=letter.original_id)
+        assert (done.redriven, done.doubles, done.incomplete) == (1, 1, None)
+        assert found.redrive(id=letter.original_id).matched == 0
+    assert [body for body, *_ in letters(manager, name)] == ["once"]
+    for queue in ("all", "own"):
+        assert letters(manager, f"{dead}::{dead}.{queue}", 0) == []
+
+
+@pytest.mark.parametrize("protocol", ["amqp", "stomp"])
 @pytest.mark.parametrize("kind", ["native", "topic"])
 def test_an_address_is_no_place_for_one_of_its_queues(
     artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], kind: str, protocol: str

@@ -231,6 +231,9 @@ def report_redrive(done: Redriven, output: str) -> None:
         "stay: redriven by this run, and dead-lettered again": done.again,
         "stay: their origin is not known (give --to)": done.without_origin,
         "named another origin than the broker's record, which decides": done.overruled,
+        "were in another queue, too, and were removed there"
+        if not done.dry_run
+        else "are in another queue, too, and would be removed there": done.doubles,
         "stay: their bodies do not arrive whole over this protocol (use AMQP), or cannot be read": done.partial,
         "stay: they came from a topic, whose subscribers would all get them (give --yes)": done.topics,
     }

@@ -269,6 +269,8 @@ class Redriven:
     """Stay: their origin is not known, or only their own property names it, which cannot be trusted."""
     overruled: int = 0
     """Those of `redriven` whose property named another origin than the broker's record, which decides."""
+    doubles: int = 0
+    """Removed, beside those of `redriven`: the broker had put these dead letters into another queue, too (Artemis)."""
     partial: int = 0
     """Stay: their bodies do not arrive whole over this protocol, or the messages could not be decoded."""
     topics: int = 0

@@ -67,9 +67,11 @@ class RemovalPlan:
         self.destinations: Counter[str] = Counter()
         self.quarantined = 0
         self.overruled = 0
+        # Letters removed whose message another queue's letter has brought back.
+        self.doubles = 0
 
     def judge(self, letter: DeadLetter, delivery: Delivery, now: float) -> Verdict:
-        """Return `go`, or why it stays."""
+        """Return `go`, or why it stays; `doubles`: its message has been sent back, and it goes without a copy."""
         if not self.selection.matches(letter, now):
             return "skipped"
         return "go" if self.redrive is None else self._judge_redrive(self.redrive, letter, delivery)
@@ -86,7 +88,12 @@ class RemovalPlan:
             return "topics"
         if self._drops(redrive, target):
             return "dropped"
-        return "second" if self._second.has(delivery, self.queue) else "go"
+        return self._judge_second(delivery)
+
+    def _judge_second(self, delivery: Delivery) -> Verdict:
+        if not self._second.has(delivery, self.queue):
+            return "go"
+        return "doubles" if self._second.is_gone(delivery, self.queue) else "second"
 
     def _drops(self, redrive: Redrive, target: str) -> bool:
         """Return True if the broker would drop what is sent to an origin; places that were named are checked before."""
@@ -106,6 +113,7 @@ class RemovalPlan:
         self.destinations[target or ""] += 1
         if redrive is None or target is None:
             return
+        self._second.gone(delivery, self.queue)
         if target == redrive.quarantine:
             self.quarantined += 1
         elif redrive.destination is None and overruled(delivery):
@@ -118,7 +126,7 @@ class RemovalPlan:
             told = "; ".join(f"{origin}: {why}" for origin, why in self._dropping.items())
             incomplete = "; ".join(filter(None, (incomplete, f"{stay} dead letters stay: {told}")))
         if stay := left["second"]:
-            told = f"{stay} stay in {self.queue}: other queues of its address had them, too; purge it"
+            told = f"{stay} stay in {self.queue}: other queues of its address have them, too"
             incomplete = "; ".join(filter(None, (incomplete, told)))
         if self.redrive is None:
             return Purged(done, left["skipped"], incomplete, dry_run)
@@ -130,6 +138,7 @@ class RemovalPlan:
             again=left["again"],
             without_origin=left["without_origin"],
             overruled=self.overruled,
+            doubles=self.doubles + left["doubles"],
             partial=left["partial"],
             topics=left["topics"],
             incomplete=incomplete,
@@ -284,8 +293,7 @@ class RemovalRun:
             asked = not answers
             verdict = plan.judge(self._read(delivery), delivery, self._reading.clock.time())
             if verdict != "go":
-                plan.left[verdict] += 1
-                taker.keep(delivery)
+                self._without_copy(taker, delivery, verdict)
             elif plan.redrive is None:
                 if taker.drop(delivery):
                     plan.gone(delivery)
@@ -298,6 +306,13 @@ class RemovalRun:
             self._send(taker, gathered)
         taker.wait_below(1)
         self._tell()
+
+    def _without_copy(self, taker: DeadLetterConsumer, delivery: Delivery, verdict: Verdict) -> None:
+        if verdict == "doubles":
+            self._plan.doubles += taker.drop(delivery)
+        else:
+            self._plan.left[verdict] += 1
+            taker.keep(delivery)
 
     def _patience(self, taker: DeadLetterConsumer, gathered: Sequence[Delivery], *, asked: bool) -> float:
         """Return how long to wait for the next one: for a full transaction only while another is unconfirmed."""

@@ -26,15 +26,29 @@ class SecondLetters:
     def __init__(self, queues: Iterable[str]) -> None:
         addresses = Counter(_address(each) for each in queues)
         self._shared = {address for address, count in addresses.items() if count > 1}
-        # The queue in which each record was seen first.
-        self._seen: dict[tuple[str, Hashable], str] = {}
+        # The queue in which each record was seen first; and the records whose message has been sent back.
+        self._seen: dict[Hashable, str] = {}
+        self._gone: set[Hashable] = set()
 
     def has(self, delivery: Delivery, queue: str) -> bool:
         """Return True if a queue that was looked at before has this letter, too; remember it otherwise."""
+        record = self._key(delivery, queue)
+        return record is not None and self._seen.setdefault(record, queue) != queue
+
+    def gone(self, delivery: Delivery, queue: str) -> None:
+        """Note that the message of this letter has been sent back."""
+        if (record := self._key(delivery, queue)) is not None:
+            self._gone.add(record)
+
+    def is_gone(self, delivery: Delivery, queue: str) -> bool:
+        """Return True if the message of a letter has been sent back: the same letter of another queue."""
+        return self._key(delivery, queue) in self._gone
+
+    def _key(self, delivery: Delivery, queue: str) -> Hashable | None:
         address = _address(queue)
         if address not in self._shared or (record := _record(delivery)) is None:
-            return False
-        return self._seen.setdefault((address, record), queue) != queue
+            return None
+        return address, record
 
 
 def _address(queue: str) -> str:
