@@ -170,8 +170,12 @@ class Delivery:
 
         Called for each message. False can also mean that a quick check cannot prove it.
         """
+        return bool(self.body) and not self.has_expired(now) and self.body_kind in WHOLE
+
+    def has_expired(self, now: float) -> bool:
+        """True if the message has expired at the wall-clock time `now`: no handler gets it, on no path."""
         expires = self.expires_at
-        return bool(self.body) and (expires is None or expires > now) and self.body_kind in WHOLE
+        return expires is not None and expires <= now
 
     # What the adapter knows of the message: computed when read, and never raises.
 

@@ -353,11 +353,10 @@ class Engine:
         if delivery is None:
             state.flow.waits += fresh
             return NOTHING
-        expires = delivery.expires_at
-        if expires is not None and expires <= now + state.wall_offset:
-            return self._expired(delivery, now)
-        if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
-            return self._poison(delivery, over, now)
+        if (self._transacted or delivery.expires_at is not None) and (
+            instead := self._instead(delivery, now)
+        ) is not None:
+            return instead
         enter(delivery, "running")
         delivery.outcome = None
         state.running[delivery] = None
@@ -365,6 +364,18 @@ class Engine:
         if gate.watches:
             begun = [*begun, *gate.dispatched(delivery, now)]
         return self._policies.with_faults(begun) if self._transacted else begun
+
+    def _instead(self, delivery: Delivery, now: float) -> Sequence[Command] | None:
+        """Return what is done instead of a dispatch that is due; None: it may be dispatched.
+
+        For each path on which an engine dispatches. What never comes to an engine (Spark's bulk intake) is neither
+        expired nor transacted.
+        """
+        if delivery.has_expired(now + self.state.wall_offset):
+            return self._expired(delivery, now)
+        if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
+            return self._poison(delivery, over, now)
+        return None
 
     def _noted_success(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Process a success that changes the breaker."""

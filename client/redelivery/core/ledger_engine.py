@@ -69,10 +69,6 @@ class LedgerEngine(Engine):
     def _seed_count(self, delivery: Delivery) -> int | None:  # noqa: ARG002 - the ledger counts instead
         return None
 
-    def _has_expired(self, delivery: Delivery, now: float) -> bool:
-        expires = delivery.expires_at
-        return expires is not None and expires <= now + self.state.wall_offset
-
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         return self._forgotten(delivery, super()._expired(delivery, now))
 
@@ -137,8 +133,8 @@ class LedgerEngine(Engine):
         if not state.suspects or (gate.watches and not gate.admits(now, len(state.running))):
             return NOTHING
         delivery = state.suspects.popleft()
-        if self._has_expired(delivery, now):
-            return self._expired(delivery, now)
+        if (instead := self._instead(delivery, now)) is not None:
+            return instead
         enter(delivery, "running")
         delivery.outcome = None
         state.running[delivery] = None

@@ -263,8 +263,7 @@ class BulkIntake:
         """Return True if a delivery bypasses the engine; the slow check, after `plain` was False for some of a list."""
         if delivery.plain(now):
             return True
-        expires = delivery.expires_at
-        if expires is not None and expires <= now:
+        if delivery.has_expired(now):
             return False
         whole = arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
         # The engine handles deliveries that the broker cannot settle.
