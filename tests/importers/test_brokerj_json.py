@@ -161,3 +161,15 @@ def test_a_binding_that_is_a_text(imported: Any) -> None:
     node = {"pattern": "p", "nodeType": "queue", "attributes": attributes}
     found = imported(json.dumps({"nodeAutoCreationPolicies": [node]}))
     assert found.dead_letters == {"redelivery.deadLetterMap.p.destination": "queue://p.dead"}
+
+
+@pytest.mark.parametrize(
+    ("target", "left_out"), [("dead.fanout", True), ("amq.topic", True), ("DLQ", False), ("elsewhere", False)]
+)
+def test_an_alternate_binding_to_an_exchange(imported: Any, target: str, *, left_out: bool) -> None:
+    """An exchange of the virtual host is no queue: nobody would find the letters, so it is left out with a note."""
+    queue = {"name": "orders", "maximumDeliveryAttempts": 3, "alternateBinding": {"destination": target}}
+    host = {"name": "default", "exchanges": [{"name": "dead.fanout", "type": "fanout"}], "queues": [queue]}
+    found = imported(json.dumps(host))
+    assert ("redelivery.deadLetterMap.orders.destination" in found.dead_letters) is not left_out
+    assert [note.left_out for note in found.notes if target in str(note)] == [True] * left_out

@@ -135,6 +135,8 @@ class _BrokerJReader:
         self.strategies: list[Strategy] = []
         self.found = 0
         self.names: set[str] = set()
+        # Each virtual host has these, and its own.
+        self.exchanges = {"amq.direct", "amq.fanout", "amq.match", "amq.topic"}
 
     def read(self, value: object, context: dict[str, Any], *, queue: bool = False) -> None:
         """Read a virtual host, an object that contains one, a queue, or a list of these.
@@ -147,6 +149,7 @@ class _BrokerJReader:
         elif isinstance(value, JsonObject):
             own = value.get("context")
             context = {**context, **own} if isinstance(own, JsonObject) else context
+            self._note_exchanges(value)
             if queue or _is_queue(value):
                 self._queue(value, context)
             for key in _BELOW:
@@ -156,6 +159,12 @@ class _BrokerJReader:
                 policies, value.lines.get("nodeAutoCreationPolicies", value.line)
             ):
                 self._policy(policy, context)
+
+    def _note_exchanges(self, host: JsonObject) -> None:
+        exchanges = host.get("exchanges")
+        for each in exchanges if isinstance(exchanges, JsonArray) else ():
+            if isinstance(each, JsonObject) and isinstance(each.get("name"), str):
+                self.exchanges.add(each["name"])
 
     def _below(self, value: JsonObject, key: str, context: dict[str, Any]) -> None:
         held = value.get(key)
@@ -271,6 +280,13 @@ class _BrokerJReader:
         target = binding.get("destination") if isinstance(binding, JsonObject) else binding
         if isinstance(target, str) and target:
             value = settled(_ALTERNATE, Value(target, line), self.notes)
+            if value is not None and value.text in self.exchanges:
+                self.notes.add(
+                    line, f"{name}: {_ALTERNATE}={value.text}",
+                    "an exchange, and which queues it feeds is not in this setting; left out: name the queue "
+                    "(redelivery.deadLetterDestination)", left_out=True,
+                )  # fmt: skip
+                return {}
             return {} if value is None else {"deadLetterDestination": Value(f"queue://{value.text}", line)}
         if policy is not None and policy.maximum_redeliveries >= 0:
             self.notes.add(
