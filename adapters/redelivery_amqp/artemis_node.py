@@ -81,7 +81,7 @@ class LinkQuestions:
     Args:
         management: Of the connection.
         profile: Of the broker.
-        after: Called without the lock `LATE` seconds after a question without an answer; it calls `late`.
+        after: Called without the lock after each `LATE` seconds of waiting; it calls `late`.
     """
 
     def __init__(self, management: Management, profile: AmqpProfile, after: Callable[[], None]) -> None:
@@ -90,18 +90,22 @@ class LinkQuestions:
         self._timer = ResponseTimeout(after, LATE)
         self._timed = False
 
-    def find(self, destination: str, then: Placed) -> None:
+    def find(self, destination: str, then: Placed, wanted: Callable[[], bool]) -> None:
         """See ArtemisManagement; `then` may be called before this returns."""
-        self._go_on(self.known.find(destination, then, time.monotonic()))
+        self._go_on(self.known.find(destination, then, time.monotonic(), wanted))
 
     def look(self, place: str, then: Looked, *, again: bool = False) -> None:
         """See ArtemisManagement; `then` may be called before this returns."""
         self._go_on(self.known.look(place, then, time.monotonic(), again=again))
 
     def late(self) -> None:
-        """Handle that there is no answer."""
+        """Handle that there is no answer; ask again what is due."""
         self._timed = False
-        self._go_on(self.known.silent(f"no answer within {LATE:g} s", time.monotonic()))
+        calls: list[Call] = []
+        if self.known.awaits:
+            why = f"no answer within {LATE:g} s"
+            calls = self.known.unanswered(why, time.monotonic(), silent=True)
+        self._go_on(calls)
 
     def fail(self, error: RedeliveryError) -> None:
         """Handle the loss of the connection."""
@@ -113,7 +117,7 @@ class LinkQuestions:
         while (question := self.known.next_question(time.monotonic())) is not None:
             answer = partial(self._replied, question)
             self._management.ask(question.operation, "", question.arguments, answer)
-        if not self.known.awaits:
+        if self.known.due is None and not self.known.awaits:
             self._timed = False
             self._timer.answered()
         elif replied or not self._timed:

@@ -52,7 +52,8 @@ class ConsumerStart:
             receiver.as_queue = True
             self._find()
         else:
-            self._links.questions.look(receiver.destination, self._looked)
+            # An older answer may be from before another consumer's link has made the queue.
+            self._links.questions.look(receiver.destination, self._looked, again=True)
 
     def _looked(self, error: RedeliveryError | None) -> None:
         """Go on when it is known if the consumed queue is there. A missing one gets the selector as its filter."""
@@ -66,7 +67,8 @@ class ConsumerStart:
 
     def _find(self) -> None:
         if self._receiver.command.own_place:
-            self._links.questions.find(self._receiver.destination, self._found)
+            receiver = self._receiver
+            self._links.questions.find(receiver.destination, self._found, lambda: not receiver.ended)
         else:
             self._check(self._receiver.command.dead_letters)
 

@@ -55,7 +55,9 @@ class ArtemisQuestions:
     def __init__(self, opening: Opening, log_in: LogIn, able: Capabilities) -> None:
         """Ask at the address of `opening`. `log_in`: opens a connection. `able`: of the broker."""
         # A broker takes one connection with a client id.
-        self._opening = replace(opening, settings=replace(opening.settings, client_id=None))
+        timeout = min(LATE, opening.settings.connect_timeout)
+        settings = replace(opening.settings, client_id=None, connect_timeout=timeout)
+        self._opening = replace(opening, settings=settings)
         self._log_in, self._address = log_in, str(able.management_address)
         # For all below.
         self._changed = threading.Condition()
@@ -68,9 +70,9 @@ class ArtemisQuestions:
 
     # Called by the adapter, and by consumers that start.
 
-    def find(self, destination: str, then: Placed) -> None:
+    def find(self, destination: str, then: Placed, wanted: Callable[[], bool]) -> None:
         """See ArtemisManagement."""
-        self._want(partial(self._known.find, destination, then))
+        self._want(partial(self._known.find, destination, then, wanted=wanted))
 
     def look(self, places: Sequence[str], then: Callable[[], None], *, again: bool = False) -> None:
         """Ask for the queues of places, and call `then`. `again`: also for those just asked for."""
@@ -121,8 +123,10 @@ class ArtemisQuestions:
             self._calls += want(now=time.monotonic())
             self._changed.notify()
             if self._thread is None and not self._ended:
-                self._thread = threading.Thread(target=self._run, name="redelivery-questions", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="redelivery-questions", daemon=True)
+                # It may raise. Then the next call tries again.
+                thread.start()
+                self._thread = thread
 
     # On the thread.
 
@@ -148,7 +152,9 @@ class ArtemisQuestions:
                     return calls, question
                 due = self._known.due
                 limit = IDLE if due is None else max(0.0, due - time.monotonic())
-                if not self._changed.wait(capped(limit)) and due is None:
+                late = not self._changed.wait(capped(limit))
+                # Somebody may have asked between the end of the wait and now.
+                if late and not self._calls and self._known.due is None:
                     break
             # From now on another question makes a thread and a connection of its own.
             asking, self._asking, self._thread = self._asking, None, None
@@ -158,23 +164,25 @@ class ArtemisQuestions:
 
     def _ask(self, question: Question) -> None:
         """Ask, and keep who is to be called."""
-        outcome: Callable[[float], list[Call]]
+        outcome: Callable[..., list[Call]]
+        began = time.monotonic()
         try:
             outcome = partial(self._known.answered, question, self._connected().ask(question))
         except AdapterError as error:
             # A refusal ends the connection.
             self._hang_up()
             outcome = partial(self._known.refused, question, error)
-        except RedeliveryError as error:
+        except Exception as error:
+            if not isinstance(error, RedeliveryError):
+                # No thread, no memory: the others must not wait for ever.
+                logger.exception("a question to the broker's management has failed")
             # An answer that is late would only come later.
             self._hang_up()
-            outcome = partial(self._unanswered, str(error), silent=isinstance(error, _SilentError))
+            # Not cut, nor refused: nothing is heard.
+            silent = time.monotonic() - began >= self._opening.settings.connect_timeout
+            outcome = partial(self._known.unanswered, str(error), silent=silent)
         with self._changed:
-            self._calls += outcome(time.monotonic())
-
-    def _unanswered(self, why: str, now: float, *, silent: bool) -> list[Call]:
-        calls = self._known.silent(why, now) if silent else []
-        return calls + self._known.lost(why, now)
+            self._calls += outcome(now=time.monotonic())
 
     def _connected(self) -> _Asking:
         if self._asking is None:
@@ -198,10 +206,6 @@ class ArtemisQuestions:
             asking, self._asking = self._asking, None
         if asking is not None:
             asking.abandon()
-
-
-class _SilentError(TransportError):
-    """Nothing has answered in time."""
 
 
 class _Asking:
@@ -252,7 +256,7 @@ class _Asking:
             try:
                 event = self._heard.get(timeout=capped(max(0.0, deadline - time.monotonic())))
             except Empty:
-                raise _SilentError(f"{self._address} has not answered within {LATE:g} s") from None
+                raise TransportError(f"{self._address} has not answered within {LATE:g} s") from None
             error = event.error if isinstance(event, Sent | Subscribed | ConnectionLost) else None
             if isinstance(error, AdapterError):
                 raise error

@@ -181,7 +181,7 @@ class Subscribing:
         questions = self._turns.questions
         if self._command.own_place and questions is not None:
             self._turns.wait(self)
-            questions.find(self._command.destination, self._placed)
+            questions.find(self._command.destination, self._placed, lambda: not self._subscription.ended)
         else:
             self._turns.add(self)
 

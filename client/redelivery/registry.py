@@ -6,8 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
-from redelivery.uri.near_scheme import near_scheme, wants_tls
-from redelivery.uri.option_table import SCHEMES
+from redelivery.uri.schemes import SCHEMES, near_scheme, wants_tls
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from redelivery.core.breaker import Breaker
 from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.uri.schemes import JAVA_PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,6 +242,4 @@ class Settings:
     @property
     def java(self) -> bool:
         """True if this is a Java client's URI, which can be explained but not connected with."""
-        from redelivery.uri.option_table import JAVA_PORTS  # noqa: PLC0415 - it is the parser that knows them
-
         return self.scheme in JAVA_PORTS

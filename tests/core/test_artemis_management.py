@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redelivery.brokers.artemis import ARTEMIS
-from redelivery.core.dead_lettering.artemis_management import FRESH, LONGEST, PAUSE, ArtemisManagement
+from redelivery.core.dead_lettering.artemis_management import FRESH, LONGEST, MANY, PAUSE, ArtemisManagement
 from redelivery.core.dead_lettering.artemis_places import REPEATS
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 
@@ -158,17 +158,20 @@ def test_a_silent_management_keeps_nobody_with_a_named_place(asker: Asker) -> No
     for _ in range(3):
         asker.look()
     asker.look("other")
-    asker.do(asker.management.silent(WHY, asker.now))
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
     assert (asker.looked, asker.found) == ({"q": 3, "other": 1}, {})
     asker.look()
     assert asker.looked["q"] == 4, "at once"
-    asker.do(asker.management.silent(WHY, asker.now))
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
     (warning,) = asker.warnings
     assert "queue://a, queue://b, queue://c" in warning
     assert WHY in warning
     assert "activemq.management" in warning
     asker.now += LONGEST
-    assert asker.management.unknown("queue://q", asker.now), "it is tried again"
+    assert not asker.management.unknown("queue://q", asker.now)
+    asker.answer_all()
+    assert set(asker.found) == set("abcde")
+    assert asker.management.unknown("queue://q", asker.now)
 
 
 def test_an_answer_ends_the_silence(asker: Asker) -> None:
@@ -176,21 +179,91 @@ def test_an_answer_ends_the_silence(asker: Asker) -> None:
     asker.find("a")
     question = asker.next()
     assert question is not None
-    asker.do(asker.management.silent(WHY, asker.now))
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
     asker.answer(question)
     assert asker.management.unknown("queue://q", asker.now)
-    asker.do(asker.management.silent(WHY, asker.now))
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
     assert len(asker.warnings) == 2
+    asker.now += LONGEST
     asker.answer_all()
     assert "a" in asker.found
+
+
+def test_a_lost_answer_keeps_nobody_for_ever(asker: Asker) -> None:
+    """The question that several consumers share is asked again after a silence."""
+    for name in "abc":
+        asker.find(name)
+    asker.next()
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
+    assert asker.next() is None, "after a pause"
+    asker.now += PAUSE
+    asker.answer_all()
+    assert set(asker.found) == set("abc")
+
+
+def test_nobody_waits_for_the_question_that_ends_a_silence(asker: Asker) -> None:
+    """While the management is silent, one place is asked for in the background, less and less often."""
+    asker.look()
+    asker.next()
+    times = []
+    for _ in range(8):
+        asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
+        asker.look()
+        due = asker.management.due
+        assert due is not None
+        times.append(due - asker.now)
+        asker.now = due
+        assert asker.next() is not None
+    assert times == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert asker.looked["q"] == 9
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
+    asker.now += LONGEST
+    asker.answer_all()
+    assert asker.management.queues("queue://q") == [QUEUE]
+    assert asker.management.due is None
+
+
+def test_what_was_answered_before_a_silence_is_asked_again(asker: Asker) -> None:
+    """The operator may have changed it meanwhile: no queue is made by old settings."""
+    asker.find("a")
+    while (question := asker.next()) is not None and "Settings" in question.operation:
+        asker.answer(question)
+    asker.address = "moved"
+    asker.queues.append({**QUEUE, "name": "moved", "address": "moved"})
+    for _ in range(12):
+        asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
+        asker.now += LONGEST
+    asker.answer_all()
+    found: Any = asker.found["a"]
+    assert found.dead_letter_destination == "queue://moved"
+    assert "createQueue" not in asker.asked
+
+
+def test_nothing_is_asked_for_a_consumer_that_has_been_closed(asker: Asker) -> None:
+    """It is told, and no queue is made for it."""
+    asker.address, told = "DLA", []
+    asker.do(asker.management.find("queue://a", lambda *given: told.append(given), asker.now, lambda: False))
+    asker.answer_all()
+    assert len(told) == 1
+    assert asker.asked == []
+
+
+def test_old_answers_are_not_kept(asker: Asker) -> None:
+    """Thousands of destinations over days leave no thousands of answers."""
+    for number in range(3 * MANY):
+        asker.find(f"orders.{number}")
+        asker.answer_all()
+        asker.now += FRESH
+    assert len(asker.management._answers) <= MANY + 10
 
 
 def test_after_a_silence_nothing_asked_for_a_place_is_waited_for(asker: Asker) -> None:
     """Its answer has got lost: the next one who wants to know asks again."""
     asker.look()
     assert asker.next() is not None
-    asker.do(asker.management.silent(WHY, asker.now))
+    asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
     asker.now += LONGEST
+    asker.answer_all()
     asker.look()
     asker.answer_all()
     assert asker.looked["q"] == 2
@@ -203,7 +276,7 @@ def test_pauses_between_tries_over_a_lost_connection_grow(asker: Asker) -> None:
     pauses = []
     for _ in range(9):
         assert asker.next() is not None
-        asker.do(asker.management.lost("cut", asker.now))
+        asker.do(asker.management.unanswered("cut", asker.now, silent=False))
         assert asker.next() is None
         due = asker.management.due
         assert due is not None
@@ -220,20 +293,24 @@ def test_a_named_place_is_asked_for_twice_over_a_lost_connection(asker: Asker) -
     asker.look()
     for told in (0, 1):
         assert asker.next() is not None
-        asker.do(asker.management.lost("cut", asker.now))
+        asker.do(asker.management.unanswered("cut", asker.now, silent=False))
         assert asker.looked["q"] == told
     assert not asker.management.unknown("queue://q", asker.now)
 
 
 def test_a_stumble_is_asked_again(asker: Asker) -> None:
-    """Nine times; then the consumer has an error that passes, and a place counts as not asked for."""
+    """Nine times; then a place counts as not asked for, and a consumer's is asked for after a pause."""
     asker.find("a")
     asker.look()
     for _ in range(5 * (REPEATS + 1)):
         if (question := asker.next()) is not None:
             asker.do(asker.management.refused(question, STUMBLE, asker.now))
-    assert asker.found["a"] is STUMBLE
+    assert asker.found == {}
     assert asker.looked["q"] == 1
+    assert len(asker.asked) <= 3 * (REPEATS + 1)
+    asker.now += LONGEST
+    asker.answer_all()
+    assert "a" in asker.found
     assert asker.management.unknown("queue://q", asker.now)
 
 
@@ -283,6 +360,21 @@ def test_an_answer_is_used_for_a_while(asker: Asker) -> None:
     asker.look()
     asker.answer_all()
     assert len(asker.asked) == 3 * asked
+
+
+def test_who_asks_again_gets_no_answer_to_an_earlier_question(asker: Asker) -> None:
+    """A consumer without a named place may have asked for the same queue just before."""
+    asker.queues = []
+    asker.find("q")
+    asked = [each for each in (asker.next(), asker.next()) if each is not None]
+    before = [(question, asker.value(question)) for question in asked]
+    asker.queues = [QUEUE, {**QUEUE, "name": "DLQ", "address": "DLQ"}]
+    asker.look("q", again=True)
+    for question, value in before:
+        asker.do(asker.management.answered(question, value, asker.now))
+    asker.answer_all()
+    assert asker.management.queues("queue://q") == [QUEUE]
+    assert (asker.looked["q"], len(asker.found)) == (1, 1)
 
 
 def test_who_asks_again_gets_a_later_answer(asker: Asker) -> None:
@@ -340,10 +432,10 @@ def test_everybody_is_told_once(events: list[tuple[str, int]]) -> None:
         elif what == "wait":
             asker.now += number * PAUSE
         elif what == "silent":
-            asker.do(asker.management.silent(WHY, asker.now))
+            asker.do(asker.management.unanswered(WHY, asker.now, silent=True))
         elif what == "lost":
             asked.clear()
-            asker.do(asker.management.lost("cut", asker.now))
+            asker.do(asker.management.unanswered("cut", asker.now, silent=False))
         elif asked:
             question = asked.pop(number % len(asked))
             if what == "answer":
@@ -354,6 +446,8 @@ def test_everybody_is_told_once(events: list[tuple[str, int]]) -> None:
         asker.answer(each)
     while (due := asker.management.due) is not None:
         asker.now = max(asker.now, due)
+        before = len(asker.asked)
         asker.answer_all()
+        assert len(asker.asked) > before or asker.management.due is None, "nothing turns in vain"
     assert asker.looked == wanted
     assert len(asker.found) == finds

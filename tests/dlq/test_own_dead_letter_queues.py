@@ -191,6 +191,29 @@ def test_a_letter_in_two_queues_of_an_address_is_redriven_once(
     assert sorted(each.body.decode() for each in broker.messages("a")) == sorted(ONCE)
 
 
+@pytest.mark.parametrize("forged", [("forged", {}), ("1", {"colour": "red"})], ids=["body", "property"])
+def test_a_forged_record_removes_no_other_letter(
+    broker: MemoryBroker, letters_twice: str, forged: tuple[str, dict[str, str]]
+) -> None:
+    """Whoever may send to the dead-letter address can write any record: what differs otherwise is another letter."""
+    body, more = forged
+    record = {**RECORD, "_AMQ_ORIG_MESSAGE_ID": "4", "redeliveryOriginalDestination": "queue://a"}
+    broker.send(BOTH[0], body, headers={**record, **more})
+    with redelivery.dead_letters(letters_twice, "DLQ.>") as dead:
+        assert len(list(dead)) == len(ONCE) + 1
+        assert (dead.redrive().redriven, dead.redrive().redriven) == (len(ONCE) + 1, 0)
+    assert sorted(each.body.decode() for each in broker.messages("a")) == sorted([*ONCE, body])
+
+
+def test_one_second_letter_is_removed_from_a_queue(broker: MemoryBroker, letters_twice: str) -> None:
+    """Artemis puts one into each queue: what is there once more, alike in all, stays."""
+    again = {**RECORD, "_AMQ_ORIG_MESSAGE_ID": "1", "redeliveryOriginalDestination": "queue://a"}
+    broker.send(BOTH[1], "1", headers=again)
+    with redelivery.dead_letters(letters_twice, "DLQ.>") as dead:
+        done = dead.redrive()
+    assert (done.doubles, broker.depth("DLQ")) == (2, 1)
+
+
 def test_a_second_letter_stays_where_the_first_was_not_redriven(
     broker: MemoryBroker, letters_twice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ from tests.for_each import for_each
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 from redelivery.settings import Endpoint, Secret, Settings
-from redelivery.uri.option_table import OPTIONS, SCHEMES, Option, option_rows
+from redelivery.uri.option_table import OPTIONS, Option, option_rows
 from redelivery.uri.parser import parse_uri
+from redelivery.uri.schemes import SCHEMES
 
 
 def test_defaults() -> None:

@@ -166,7 +166,7 @@ def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     The first argument is the URI if it starts with the scheme of one. Without `REDELIVERY_URL` it must be one.
     """
     from redelivery.registry import schemes  # noqa: PLC0415
-    from redelivery.uri.option_table import JAVA_PORTS, SCHEMES, SPELLINGS  # noqa: PLC0415
+    from redelivery.uri.schemes import JAVA_PORTS, SCHEMES, SPELLINGS  # noqa: PLC0415
 
     fallback = os.environ.get(ENVIRONMENT, "").strip()
     first = words[0] if words else ""

@@ -13,7 +13,7 @@ from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.core.policy.wildcards import is_pattern
 from redelivery.uri.java_options import COUNTERPARTS
-from redelivery.uri.option_table import JAVA_PORTS, SCHEMES
+from redelivery.uri.schemes import JAVA_PORTS, SCHEMES
 
 if TYPE_CHECKING:
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterStrategy

@@ -88,12 +88,7 @@ class RemovalPlan:
             return "topics"
         if self._drops(redrive, target):
             return "dropped"
-        return self._judge_second(delivery)
-
-    def _judge_second(self, delivery: Delivery) -> Verdict:
-        if not self._second.has(delivery, self.queue):
-            return "go"
-        return "doubles" if self._second.is_gone(delivery, self.queue) else "second"
+        return self._second.judge(delivery, self.queue)
 
     def _drops(self, redrive: Redrive, target: str) -> bool:
         """Return True if the broker would drop what is sent to an origin; places that were named are checked before."""
@@ -113,11 +108,16 @@ class RemovalPlan:
         self.destinations[target or ""] += 1
         if redrive is None or target is None:
             return
-        self._second.gone(delivery, self.queue)
+        self._second.gone(delivery)
         if target == redrive.quarantine:
             self.quarantined += 1
         elif redrive.destination is None and overruled(delivery):
             self.overruled += 1
+
+    def removed(self, delivery: Delivery) -> None:
+        """Count a second letter that was removed."""
+        self.doubles += 1
+        self._second.removed(delivery, self.queue)
 
     def report(self, incomplete: str | None, *, dry_run: bool = False) -> Redriven | Purged:
         """Return the counts."""
@@ -253,7 +253,7 @@ class RemovalRun:
             return held, 0
         for delivery in self._reading.shown(plan.queue):
             shown += 1
-            if plan.judge(self._read(delivery), delivery, now) == "go":
+            if plan.judge(self._read(delivery), delivery, now) in ("go", "doubles"):
                 meant += 1
         return shown, meant
 
@@ -309,7 +309,8 @@ class RemovalRun:
 
     def _without_copy(self, taker: DeadLetterConsumer, delivery: Delivery, verdict: Verdict) -> None:
         if verdict == "doubles":
-            self._plan.doubles += taker.drop(delivery)
+            if taker.drop(delivery):
+                self._plan.removed(delivery)
         else:
             self._plan.left[verdict] += 1
             taker.keep(delivery)

@@ -17,8 +17,8 @@ from redelivery.uri.java_options import (
     is_java_only,
     is_qpid_only,
 )
-from redelivery.uri.near_scheme import wants_tls
-from redelivery.uri.option_table import JAVA_PORTS, OPTIONS, SCHEMES, map_prefix_of
+from redelivery.uri.option_table import OPTIONS, map_prefix_of
+from redelivery.uri.schemes import JAVA_PORTS, SCHEMES, wants_tls
 from redelivery.uri.sorted_options import canonical, near_option
 from redelivery.uri.syntax import (
     PLAIN,

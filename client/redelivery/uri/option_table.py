@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple
+
+from redelivery.settings import FailoverSettings, Settings, TlsSettings
+from redelivery.uri.schemes import SCHEMES
 
 __all__ = [
     "DEAD_LETTER_MAP_PREFIX",
-    "JAVA_PORTS",
     "MAP_PREFIX",
     "MAP_PREFIXES",
     "OPTIONS",
     "OUR_MAP_PREFIX",
     "OUR_POLICY",
     "POLICY",
-    "SCHEMES",
-    "SPELLINGS",
     "STRATEGY_NAMES",
+    "Of",
     "Option",
     "Scope",
     "map_prefix_of",
@@ -68,19 +70,30 @@ STRATEGY_NAMES = {
 }  # fmt: skip
 """Options of a pattern's dead-letter strategy, and the names of the same options of a connection."""
 
-SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
-"""Our schemes, and their default ports; 0: no port."""
-SPELLINGS = {"amqp+ssl": "amqps"}
-"""Other names of our schemes: the console of Amazon MQ has this one."""
-JAVA_PORTS = {
-    "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
-    "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
-}  # fmt: skip
-"""Schemes of the Java client and their default ports: read to explain and convert their policies."""
 _ALL = frozenset(SCHEMES)
 _NETWORK = _ALL - {"memory"}
 _ENCRYPTED = frozenset({"stomp+ssl", "amqps"})
 _STOMP = frozenset({"stomp", "stomp+ssl"})
+
+
+class Of(NamedTuple):
+    """Field of the settings that an option sets by itself: its default is the option's, and nothing else reads it."""
+
+    group: type
+    name: str
+
+    def default(self) -> Any:
+        """Return the field's default."""
+        return next(each.default for each in fields(self.group) if each.name == self.name)
+
+    def text(self, kind: Kind) -> str:
+        """Return that default as an option of this kind has it."""
+        value = self.default()
+        if value is None:
+            return ""
+        if kind == "milliseconds":
+            return str(round(value * 1000))
+        return str(value).lower() if kind == "boolean" else str(value)
 
 
 class Option(NamedTuple):
@@ -95,6 +108,8 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     schemes: frozenset[str] = _ALL
     """Schemes over which it has a meaning."""
+    field: Of | None = None
+    """Field that it sets, if a rule between options has no part in that."""
 
     @property
     def over(self) -> str:
@@ -109,16 +124,41 @@ class Option(NamedTuple):
         return " or ".join(self.choices) if self.choices else self.kind
 
 
+def _option(
+    name: str,
+    kind: Kind,
+    default: str | Of,
+    doc: str,
+    scope: Scope,
+    low: int = 0,
+    choices: tuple[str, ...] = (),
+    schemes: frozenset[str] = _ALL,
+) -> Option:
+    if isinstance(default, str):
+        return Option(name, kind, default, doc, scope, low, choices, schemes)
+    return Option(name, kind, default.text(kind), doc, scope, low, choices, schemes, default)
+
+
+def _in(field: str) -> Of:
+    return Of(Settings, field)
+
+
+def _again(field: str) -> Of:
+    return Of(FailoverSettings, field)
+
+
 def _policy(name: str, kind: Kind, default: str, doc: str, low: int = 0) -> Option:
     return Option(f"{POLICY}{name}", kind, default, doc, "policy", low)
 
 
-def _failover(name: str, qpid: str, kind: Kind, default: str, doc: str, low: int = 0) -> tuple[Option, ...]:
+def _failover(
+    name: str, qpid: str, kind: Kind, default: str | Of, doc: str, low: int = 0
+) -> tuple[Option, ...]:
     synonyms = [f"failover.{synonym}" for synonym in qpid.split()]
     also = [
-        Option(synonym, kind, default, f"Qpid's name for {name}.", "failover", low) for synonym in synonyms
+        _option(synonym, kind, default, f"Qpid's name for {name}.", "failover", low) for synonym in synonyms
     ]
-    return (Option(name, kind, default, doc, "failover", low), *also)
+    return (_option(name, kind, default, doc, "failover", low), *also)
 
 
 def _prefetch(name: str, default: str, doc: str) -> Option:
@@ -126,23 +166,23 @@ def _prefetch(name: str, default: str, doc: str) -> Option:
 
 
 def _ours(
-    name: str, kind: Kind, default: str, doc: str, low: int = 0, choices: tuple[str, ...] = ()
+    name: str, kind: Kind, default: str | Of, doc: str, low: int = 0, choices: tuple[str, ...] = ()
 ) -> Option:
-    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices)
+    return _option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices)
 
 
 def _network(
-    name: str, kind: Kind, default: str, doc: str, low: int = 0, choices: tuple[str, ...] = ()
+    name: str, kind: Kind, default: str | Of, doc: str, low: int = 0, choices: tuple[str, ...] = ()
 ) -> Option:
-    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices, _NETWORK)
+    return _option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices, _NETWORK)
 
 
-def _stomp(name: str, doc: str, kind: Kind = "text", default: str = "", low: int = 0) -> Option:
-    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, schemes=_STOMP)
+def _stomp(name: str, doc: str, kind: Kind, default: str | Of, low: int = 0) -> Option:
+    return _option(f"redelivery.{name}", kind, default, doc, "redelivery", low, schemes=_STOMP)
 
 
-def _tls(name: str, kind: Kind, default: str, doc: str) -> Option:
-    return Option(f"redelivery.{name}", kind, default, doc, "tls", schemes=_ENCRYPTED)
+def _tls(name: str, kind: Kind, field: str, doc: str) -> Option:
+    return _option(f"redelivery.{name}", kind, Of(TlsSettings, field), doc, "tls", schemes=_ENCRYPTED)
 
 
 _TABLE: tuple[Option, ...] = (
@@ -169,32 +209,38 @@ _TABLE: tuple[Option, ...] = (
     _prefetch("durableTopicPrefetch", "as for queues", "The same for a durable topic subscription."),
     _prefetch("all", "", "All of these at once; not together with one of them."),
     Option("jms.nonBlockingRedelivery", "boolean", "true", "Whether others overtake a parked message.", "jms"),
-    Option("jms.clientID", "text", "", "Client id, needed by durable topic subscriptions.", "jms"),
+    _option("jms.clientID", "text", _in("client_id"), "Client id, needed by durable topic subscriptions.", "jms"),
     Option("jms.userName", "secret", "", "User name; or user:password@ before the host.", "jms", schemes=_NETWORK),
     Option("jms.password", "secret", "", "Password; never shown.", "jms", schemes=_NETWORK),
     *_failover("initialReconnectDelay", "initialReconnectDelay reconnectDelay",
-               "milliseconds", "10", "First delay between two rounds of reconnecting."),
-    *_failover("maxReconnectDelay", "maxReconnectDelay", "milliseconds", "30000", "Longest delay between two rounds."),
-    *_failover("useExponentialBackOff", "useReconnectBackOff", "boolean", "true", "Whether these delays grow."),
-    *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", "2.0", "Factor by which they grow."),
-    *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", "-1",
+               "milliseconds", _again("initial_reconnect_delay"),
+               "First delay between two rounds of reconnecting."),
+    *_failover("maxReconnectDelay", "maxReconnectDelay", "milliseconds", _again("max_reconnect_delay"),
+               "Longest delay between two rounds."),
+    *_failover("useExponentialBackOff", "useReconnectBackOff", "boolean", _again("use_exponential_back_off"),
+               "Whether these delays grow."),
+    *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", _again("back_off_multiplier"),
+               "Factor by which they grow.", 1),
+    *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", _again("max_reconnect_attempts"),
                "Rounds of reconnecting; -1: no limit.", -1),
     *_failover("startupMaxReconnectAttempts", "startupMaxReconnectAttempts", "integer", "1",
                "How often all addresses are tried before `connect` fails; -1: for ever.", -1),
     *_failover("randomize", "randomize", "boolean", "true", "Try the addresses in random order."),
-    *_failover("warnAfterReconnectAttempts", "warnAfterReconnectAttempts", "integer", "10",
+    *_failover("warnAfterReconnectAttempts", "warnAfterReconnectAttempts", "integer",
+               _again("warn_after_reconnect_attempts"),
                "Rounds after which a warning is logged, each time; -1: never.", -1),
     *_failover("timeout", "", "milliseconds", "-1",
                "Time that a send waits for a connection; -1: until its own timeout (sendTimeout).", -1),
     _ours("credit", "integer or auto", "auto",
           "Messages a consumer may have unsettled, without parked ones; auto: few, more while handlers are fast.", 1),
-    _ours("maxParked", "integer", "", "Messages that may be parked at once.", 1),
+    _ours("maxParked", "integer", _in("max_parked"), "Messages that may be parked at once.", 1),
     _ours("ordering", "choice", "non_blocking", "Which messages wait behind a parked one.",
           choices=("blocking", "non_blocking", "per_group")),
-    _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that use up no redelivery."),
-    _ours("maximumSetAside", "integer", "100",
+    _ours("maximumDeferrals", "integer", _in("maximum_deferrals"),
+          "Deferrals of one message that use up no redelivery."),
+    _ours("maximumSetAside", "integer", _in("maximum_set_aside"),
           "Messages that cannot be dead-lettered and that a consumer may set aside; one more stops it."),
-    _ours("uniqueIds", "boolean", "false",
+    _ours("uniqueIds", "boolean", _in("unique_ids"),
           "True: no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
     _ours("rate", "number", "", "Messages a second that a consumer handles at most, redeliveries included."),
     _ours("breaker", "choice", "on",
@@ -206,7 +252,7 @@ _TABLE: tuple[Option, ...] = (
           "Time since the first opening after which failures are charged again; 0: no limit. Without exceptions of "
           "Classifier().trip() it is 10 minutes at most."),
     _ours("scheduler", "choice", "client", "Where a message waits for its redelivery.", choices=("client", "broker")),
-    _ours("wildcards", "choice", "queues",
+    _ours("wildcards", "choice", _in("wildcards"),
           "What a wildcard in a queue's name means: the queues with such names; address: copies, as on Artemis.",
           choices=("queues", "address")),
     _ours("deadLetter", "choice", "auto",
@@ -239,17 +285,17 @@ _TABLE: tuple[Option, ...] = (
           "Poison with an empty body, which may be a damaged JMS Map or Object: set it aside (stop), or copy it.",
           choices=("stop", "forward")),
     _ours("ledger", "text", "", "Count attempts durably: sqlite:///relative/path or sqlite:////absolute/path."),
-    _ours("logEach", "boolean", "false",
+    _ours("logEach", "boolean", _in("log_each"),
           "Log each failure; false: of failures alike, 10 in 10 s, and one line for the rest."),
     _ours("sendTimeout", "milliseconds", "30000",
           "Time of one send: the reconnect, if any, and the broker's confirmation.", 1),
-    _network("heartbeat", "milliseconds", "10000",
+    _network("heartbeat", "milliseconds", _in("heartbeat"),
              "Time between heart-beats; at least 100, on Qpid Broker-J 1000.", 100),
-    _network("connectTimeout", "milliseconds", "10000",
+    _network("connectTimeout", "milliseconds", _in("connect_timeout"),
              "Time for one address: TCP, TLS and log-in together; the look-up of its name is not limited.", 1),
     _network("broker", "choice", "auto", "The broker, where it hides its name.",
              choices=("auto", "activemq", "artemis", "qpid-broker-j", "rabbitmq")),
-    _network("virtualHost", "text", "", "Virtual host at the broker."),
+    _network("virtualHost", "text", _in("virtual_host"), "Virtual host at the broker."),
     _network("consumerTimeout", "milliseconds", "",
              "RabbitMQ 4.3, quorum queues: how long a message may be unsettled; default: as its policy needs, "
              "30 minutes at least; 0: as the broker is set."),
@@ -259,15 +305,15 @@ _TABLE: tuple[Option, ...] = (
              "RabbitMQ: arguments of the dead-letter queue. Over AMQP a new one is a quorum queue beside one."),
     _stomp("maximumHeaderBytes",
            "Largest header block of a frame. A larger one ends the connection; a third time, the consumer.",
-           "integer", "16777216", 1024),
+           "integer", _in("maximum_header_bytes"), 1024),
     _stomp("maximumMessageBytes",
            "Largest body of a message. A larger one ends the connection; a third time, the consumer.",
-           "integer", "268435456", 1024),
-    _tls("tlsCaFile", "file", "", "PEM file of trusted authorities; default: the system's."),
-    _tls("tlsCertFile", "file", "", "PEM file of our own certificate."),
-    _tls("tlsKeyFile", "file", "", "PEM file of its key, if apart."),
-    _tls("tlsKeyPassword", "secret", "", "Password of the key; never shown."),
-    _tls("tlsVerify", "boolean", "true", "Check the broker's certificate and host name."),
+           "integer", _in("maximum_message_bytes"), 1024),
+    _tls("tlsCaFile", "file", "ca_file", "PEM file of trusted authorities; default: the system's."),
+    _tls("tlsCertFile", "file", "cert_file", "PEM file of our own certificate."),
+    _tls("tlsKeyFile", "file", "key_file", "PEM file of its key, if apart."),
+    _tls("tlsKeyPassword", "secret", "key_password", "Password of the key; never shown."),
+    _tls("tlsVerify", "boolean", "verify", "Check the broker's certificate and host name."),
 )  # fmt: skip
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}

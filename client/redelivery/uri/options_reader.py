@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterRoute
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.settings import BrokerName
+    from redelivery.uri.option_table import Option
 
 __all__ = [
     "DEAD_LETTER_OPTIONS",
@@ -172,6 +173,30 @@ class OptionsReader:
             name, default, lambda value: option_values.option_choice(value, name, OPTIONS[name].choices)
         )
 
+    def fields_of(self, group: type) -> dict[str, Any]:
+        """Return the fields of a group of settings that an option sets by itself, also by one of its other names."""
+        names: dict[str, list[Option]] = {}
+        for option in OPTIONS.values():
+            if option.field is not None and option.field.group is group:
+                names.setdefault(option.field.name, []).append(option)
+        return {
+            field: self._field(OPTIONS[self.one_of(*(each.name for each in them))])
+            for field, them in names.items()
+        }
+
+    def _field(self, option: Option) -> Any:
+        assert option.field is not None, "it has one"
+        name, default = option.name, option.field.default()
+        readers: dict[str, Callable[[], Any]] = {
+            "boolean": lambda: self.flag(name, default),
+            "integer": lambda: self.whole_or_none(name) if default is None else self.whole(name, default),
+            "milliseconds": lambda: self.seconds(name, default),
+            "number": lambda: self.real(name, default, option.low),
+            "choice": lambda: self.choice(name, default),
+            "secret": lambda: None if (text := self.text(name)) is None else Secret(text),
+        }
+        return readers.get(option.kind, lambda: self.text(name))()
+
     def one_of(self, *names: str) -> str:
         """Return which of several names for one setting was given, the first if none; two are refused."""
         present = [name for name in names if name in self.given]
@@ -224,24 +249,16 @@ def rate(read: OptionsReader) -> Rate | None:
 
 def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:
     """Return how to reconnect. `enabled`: the URI is a `failover:` URI; it shuffles its addresses."""
+    fields = read.fields_of(FailoverSettings)
     first = read.one_of("initialReconnectDelay", "failover.initialReconnectDelay", "failover.reconnectDelay")
     longest = read.one_of("maxReconnectDelay", "failover.maxReconnectDelay")
-    grow = read.one_of("useExponentialBackOff", "failover.useReconnectBackOff")
-    growth = read.one_of("backOffMultiplier", "failover.reconnectBackOffMultiplier")
-    attempts = read.one_of("maxReconnectAttempts", "failover.maxReconnectAttempts")
     startup = read.one_of("startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts")
     order = read.one_of("randomize", "failover.randomize")
-    warn = read.one_of("warnAfterReconnectAttempts", "failover.warnAfterReconnectAttempts")
     timeout = read.seconds("timeout", -0.001)
     made = FailoverSettings(
-        initial_reconnect_delay=read.seconds(first, 0.01),
-        max_reconnect_delay=read.seconds(longest, 30.0),
-        use_exponential_back_off=read.flag(grow, True),  # noqa: FBT003
-        back_off_multiplier=read.real(growth, 2.0, 1.0),
-        max_reconnect_attempts=read.whole(attempts, -1),
+        **fields,
         startup_max_reconnect_attempts=read.whole_or_none(startup),
         randomize=read.flag(order, enabled),
-        warn_after_reconnect_attempts=read.whole(warn, 10),
         timeout=None if timeout < 0 else timeout,
     )
     both = first in read.given and longest in read.given
@@ -252,13 +269,7 @@ def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:
 
 def tls(read: OptionsReader) -> TlsSettings:
     """Return the certificates."""
-    made = TlsSettings(
-        ca_file=read.text("redelivery.tlsCaFile"),
-        cert_file=read.text("redelivery.tlsCertFile"),
-        key_file=read.text("redelivery.tlsKeyFile"),
-        key_password=_secret(read, "redelivery.tlsKeyPassword"),
-        verify=read.flag("redelivery.tlsVerify", True),  # noqa: FBT003
-    )
+    made = TlsSettings(**read.fields_of(TlsSettings))
     if made.cert_file is None and (made.key_file is not None or made.key_password is not None):
         name = "redelivery.tlsKeyFile" if made.key_file is not None else "redelivery.tlsKeyPassword"
         raise ConfigurationError(f"{name} needs redelivery.tlsCertFile", option=name)
@@ -308,11 +319,6 @@ def _arguments(read: OptionsReader, name: str, known: Collection[str]) -> QueueA
     if len(found) < len(pairs):
         raise ConfigurationError(f"{name} gives one argument twice", option=name)
     return tuple(found.items())
-
-
-def _secret(read: OptionsReader, name: str) -> Secret | None:
-    text = read.text(name)
-    return None if text is None else Secret(text)
 
 
 def ledger(read: OptionsReader) -> str | None:

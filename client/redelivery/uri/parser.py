@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from redelivery import registry
 from redelivery.core.credit import MOST_CREDIT
 from redelivery.errors import ConfigurationError
 from redelivery.settings import Endpoint, Secret, Settings
 from redelivery.uri.java_uris import Rewritten, rewritten
-from redelivery.uri.option_table import JAVA_PORTS, OPTIONS
+from redelivery.uri.option_table import OPTIONS
 from redelivery.uri.options_reader import (
     OUTCOME,
     Mistakes,
@@ -25,12 +25,12 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
+from redelivery.uri.schemes import JAVA_PORTS
 from redelivery.uri.sorted_options import family_of, java_only, sorted_out
 from redelivery.uri.syntax import redact_uri, split_uri
 
 if TYPE_CHECKING:
     from redelivery.core.dead_lettering.dead_letter_strategy import DeadLetterMap
-    from redelivery.core.policy.wildcards import Wildcards
     from redelivery.uri.java_uris import Protocol
     from redelivery.uri.sorted_options import SortedOptions
     from redelivery.uri.syntax import UriParts
@@ -108,28 +108,17 @@ def _settings(
         credit=queue,
         topic_credit=topic,
         durable_topic_credit=durable,
-        max_parked=read.whole_or_none("redelivery.maxParked"),
         ordering=read.part(lambda one: ordering(one, java=java)),
-        client_id=read.text("jms.clientID"),
         user_name=user,
         password=password,
         failover=read.part(lambda one: failover(one, enabled=parts.failover)),
         tls=read.part(tls),
-        heartbeat=read.seconds("redelivery.heartbeat", 10.0),
-        connect_timeout=read.seconds("redelivery.connectTimeout", 10.0),
         send_timeout=read.seconds("redelivery.sendTimeout", 0.0) or None,
-        maximum_header_bytes=read.whole("redelivery.maximumHeaderBytes", 2**24),
-        maximum_message_bytes=read.whole("redelivery.maximumMessageBytes", 2**28),
-        virtual_host=read.text("redelivery.virtualHost"),
-        maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
-        maximum_set_aside=read.whole("redelivery.maximumSetAside", 100),
-        log_each=read.flag("redelivery.logEach", False),  # noqa: FBT003
-        unique_ids=read.flag("redelivery.uniqueIds", False),  # noqa: FBT003
         scheduler=read.part(lambda one: scheduler(one, java=java)),
-        wildcards=cast("Wildcards", read.choice("redelivery.wildcards", "queues")),
         ledger=read.part(ledger),
         inapplicable=found.inapplicable,
         rate=read.part(rate),
+        **read.fields_of(Settings),
         **read.part(lambda one: of_rabbitmq(one, amqp=family == "amqp")),
         **read.part(breaker),
         **read.part(lambda one: dead_letters(one, found.places, places, quiet=parts.quiet)),

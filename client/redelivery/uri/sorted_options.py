@@ -18,14 +18,13 @@ from redelivery.uri.java_options import (
 )
 from redelivery.uri.option_table import (
     DEAD_LETTER_MAP_PREFIX,
-    JAVA_PORTS,
     OPTIONS,
     OUR_POLICY,
     POLICY,
-    SCHEMES,
     map_prefix_of,
 )
 from redelivery.uri.options_reader import OUTCOME, mapped_option, mapped_strategy_option
+from redelivery.uri.schemes import JAVA_PORTS, SCHEMES
 from redelivery.uri.syntax import (
     java_name_repeats,
     may_stand_for,

@@ -22,20 +22,17 @@ from redelivery.uri.java_options import (
     is_java_only,
     is_qpid_only,
 )
-from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import (
     DEAD_LETTER_MAP_PREFIX,
-    JAVA_PORTS,
     MAP_PREFIX,
     OPTIONS,
     OUR_MAP_PREFIX,
     OUR_POLICY,
     POLICY,
-    SCHEMES,
-    SPELLINGS,
     STRATEGY_NAMES,
     map_prefix_of,
 )
+from redelivery.uri.schemes import JAVA_PORTS, SCHEMES, SPELLINGS, near_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ from redelivery.clock import capped
 from redelivery.driver.port import is_loopback
 from redelivery.errors import AdapterError
 from redelivery.settings import TlsSettings
-from redelivery.uri.option_table import SCHEMES
+from redelivery.uri.schemes import SCHEMES
 
 if TYPE_CHECKING:
     from redelivery.adapter import Agreed

@@ -1,7 +1,7 @@
 """Questions of one connection to Artemis' management: which may be asked now, and what follows from the answers.
 
 No I/O: an adapter asks what `next_question` returns, over what it has, and brings what comes of it (`answered`,
-`refused`, `silent`, `lost`). Each of these returns calls that the adapter makes afterwards, without its lock.
+`refused`, `unanswered`). Each of these returns calls that the adapter makes afterwards, without its lock.
 
 A walk: a consumer starts (`find`), or a copy is to be sent (`look`); a rule of `artemis_places` yields its questions;
 the adapter asks them; the last answer ends the rule, and is a call to who has asked.
@@ -9,7 +9,7 @@ the adapter asks them; the last answer ends the rule, and is a call to who has a
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.artemis_places import Queue
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Looked = Callable[[RedeliveryError | None], None]
     Asking = Generator[tuple[Question, ...], Sequence[Any], Any]
 
-__all__ = ["FRESH", "LATE", "ArtemisManagement", "Looked", "Placed"]
+__all__ = ["FRESH", "LATE", "ArtemisManagement"]
 
 LATE = 5.0
 """Seconds without an answer after which there is none. Artemis answers in milliseconds; a broker whose management has
@@ -49,20 +49,32 @@ another address never does."""
 FRESH = 5.0
 """Seconds for which an answer is used: a queue may be gone by then, or take other messages."""
 PAUSE, LONGEST = 0.5, 30.0
-"""Seconds between two tries to find a consumer's own place: the first one, and the longest, for which nothing else is
-asked either of a management that is silent."""
+"""Seconds between two tries to get an answer: the first one, and the longest."""
+MANY = 1000
+"""Answers that are kept at most, except those that are still used."""
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(slots=True, eq=False)
 class _Dialogue:
     """A rule that yields its questions."""
 
-    asking: Asking
+    begin: Callable[[], Asking]
     end: Callable[[Any, RedeliveryError | None, float], None]
     """Gets what the rule returns, or why there is no answer; and the time."""
+    first: bool
+    """True: it is of a named place, for which a copy waits, or a consumer that need not know more."""
+    wanted: Callable[[], bool] = _always
+    """False: nobody waits for it any more."""
+    since: int = 0
+    """Number of the last question before it, if only later answers are of use."""
+    losses: int = 0
+    asking: Asking | None = None
     questions: tuple[Question, ...] = ()
     replies: dict[Question, Any] = field(default_factory=dict[Question, Any])
-    losses: int = 0
 
     @property
     def missing(self) -> list[Question]:
@@ -82,8 +94,9 @@ class _Awaited:
 class ArtemisManagement:
     """Questions for the consumers and copies of one connection. An answer counts for `FRESH` seconds.
 
-    Without an answer no place is guessed: a consumer without a named place waits, and a named place counts as good. If
-    this user may not ask, the place is the usual one; the first consumer has a caution.
+    Without an answer no place is guessed: a consumer without a named place waits, and a named place counts as good,
+    while one of them is asked for in the background. If this user may not ask, the place is the usual one; the first
+    consumer has a caution.
 
     Args:
         able: Capabilities of the broker.
@@ -96,21 +109,26 @@ class ArtemisManagement:
         # Each with the time until which it is used.
         self._answers: dict[Question, tuple[float, Any]] = {}
         self._lists: dict[str, tuple[float, Sequence[Queue]]] = {}
-        # Questions that await their answers; and how often the management has stumbled over one.
-        self._asked: set[Question] = set()
+        # Questions that await their answers, each with its number; and how often the management has stumbled over one.
+        self._asked: dict[Question, int] = {}
+        self._number = 0
         self._stumbles: Counter[Question] = Counter()
-        # Looks at named places come first: a copy waits for them, or a consumer that need not know more.
-        self._looking: list[_Dialogue] = []
-        self._finding: list[_Dialogue] = []
+        # Rules that have not ended, and those that miss a reply, by question.
+        self._dialogues: dict[_Dialogue, None] = {}
+        self._missed: dict[Question, dict[_Dialogue, None]] = {}
+        # Questions to be asked: those for named places, and then the others.
+        self._soon: deque[Question] = deque()
+        self._later: deque[Question] = deque()
         self._looks: dict[str, _Awaited] = {}
         # Destinations of consumers that wait for their own place.
-        self._waiting: list[str] = []
+        self._waiting: Counter[str] = Counter()
         self._calls: list[Call] = []
         # Why the broker answers this user no question.
         self._refusal: AdapterError | None = None
         self._cautioned = self._warned = self._over = False
-        # Time until which the management counts as silent.
-        self._silent = 0.0
+        # True while the management counts as silent; and the place that is asked for in the background.
+        self._silent = False
+        self._probe = ""
         self._pause, self._resume = PAUSE, 0.0
 
     # What is known.
@@ -118,7 +136,7 @@ class ArtemisManagement:
     def unknown(self, place: str, now: float) -> bool:
         """Return True if the queues of a place are still to be asked for."""
         # A topic keeps what its subscribers keep: who names one wants that.
-        if now < self._silent or self._refusal is not None or place.startswith("topic://"):
+        if self._silent or self._refusal is not None or place.startswith("topic://"):
             return False
         known = self._lists.get(place)
         return known is None or known[0] <= now
@@ -157,17 +175,19 @@ class ArtemisManagement:
 
     # What is wanted.
 
-    def find(self, destination: str, then: Placed, now: float) -> list[Call]:
+    def find(
+        self, destination: str, then: Placed, now: float, wanted: Callable[[], bool] = _always
+    ) -> list[Call]:
         """Find where the broker's own settings put the dead letters of a destination.
 
-        `then` gets the capabilities with the place; or an error, if the place cannot be used.
+        `then` gets the capabilities with the place; or an error, if the place cannot be used. `wanted` returns False
+        when the consumer has been closed: nothing more is asked for it.
         """
         if self._refusal is not None:
             return [partial(then, self._able, None)]
-        self._waiting.append(destination)
-        dialogue = _Dialogue(_placed(destination), partial(self._found, destination, then))
-        self._finding.append(dialogue)
-        self._advance(dialogue, partial(next, dialogue.asking), now)
+        self._waiting[destination] += 1
+        end = partial(self._found, destination, then)
+        self._begin(_Dialogue(partial(_placed, destination), end, first=False, wanted=wanted), now)
         return self._taken()
 
     def look(self, place: str, then: Looked, now: float, *, again: bool = False) -> list[Call]:
@@ -176,95 +196,114 @@ class ArtemisManagement:
         `then` gets an error only if the connection of the consumers is lost.
         """
         look = self._looks.get(place)
-        if look is not None:
+        if not self._silent and look is not None:
             (look.later if again else look.then).append(then)
-        elif self.unknown(place, now) or (again and now >= self._silent and self._refusal is None):
-            self._look(place, [then], now)
+        elif self.unknown(place, now) or (again and not self._silent and self._refusal is None):
+            self._look(place, [then], now, again=again)
         else:
             self._calls.append(partial(then, None))
         return self._taken()
 
     def next_question(self, now: float) -> Question | None:
         """Return the question to be asked now, and note that it is; None: there is none."""
-        ready: list[_Dialogue] = [*self._looking, *(self._finding if self._resume <= now else [])]
-        for dialogue in ready:
-            for question in dialogue.missing:
-                if question not in self._asked:
-                    self._asked.add(question)
+        postponed = now < self._resume
+        if self._silent and self._probe and not postponed and not self._dialogues:
+            self._look(self._probe, [], now, again=False)
+        for waiting in (self._soon,) if postponed else (self._soon, self._later):
+            while waiting:
+                question = waiting.popleft()
+                if question not in self._asked and self._that_miss(question):
+                    self._number += 1
+                    self._asked[question] = self._number
                     return question
         return None
 
     @property
     def due(self) -> float | None:
         """Time from which there may be a question; None: nobody waits for an answer."""
-        if self._looking:
+        if self._soon:
             return 0.0
-        return self._resume if self._finding else None
+        return self._resume if self._dialogues or (self._silent and self._probe) else None
 
     @property
     def awaits(self) -> bool:
-        """True if a question awaits its answer, and somebody waits for that."""
-        return bool(self._asked) and bool(self._looking or self._finding)
+        """True if a question awaits its answer."""
+        return bool(self._asked)
 
     # What comes of a question.
 
     def answered(self, question: Question, value: Any, now: float) -> list[Call]:
         """Handle an answer, also a late one."""
-        self._asked.discard(question)
+        number = self._asked.pop(question, 0)
         self._stumbles.pop(question, None)
-        self._warned, self._silent = False, 0.0
+        self._warned = self._silent = False
         self._pause, self._resume = PAUSE, 0.0
         if not question.changes:
-            self._answers[question] = now + FRESH, value
-        for dialogue in self._that_miss(question):
+            self._keep(question, value, now)
+        missed = self._that_miss(question)
+        self._missed.pop(question, None)
+        for dialogue in missed:
+            if dialogue.since and number <= dialogue.since:
+                # It was asked before somebody wanted it again.
+                self._miss(dialogue, (question,))
+                continue
             dialogue.replies[question] = value
             self._go_on(dialogue, now)
         return self._taken()
 
     def refused(self, question: Question, error: AdapterError, now: float) -> list[Call]:
-        """Handle a refusal. One over which the management has stumbled is asked again, some times."""
-        self._asked.discard(question)
-        if error.passes:
-            self._stumbles[question] += 1
-            if self._stumbles[question] <= REPEATS:
-                return []
-        self._stumbles.pop(question, None)
-        for dialogue in self._that_miss(question):
-            self._advance(dialogue, partial(dialogue.asking.throw, error), now)
+        """Handle a refusal. What the management has stumbled over is asked again, some times; then after a pause."""
+        self._asked.pop(question, None)
+        missed = self._that_miss(question)
+        self._missed.pop(question, None)
+        if not error.passes:
+            for dialogue in missed:
+                self._advance(dialogue, error, now)
+            return self._taken()
+        self._stumbles[question] += 1
+        often = self._stumbles[question] > REPEATS
+        if often:
+            del self._stumbles[question]
+            self._postpone(now)
+        for dialogue in missed:
+            if not often:
+                self._miss(dialogue, (question,))
+            elif dialogue.first:
+                self._end(dialogue, None, None, now)
+            else:
+                self._restart(dialogue, now)
         return self._taken()
 
-    def silent(self, why: str, now: float) -> list[Call]:
-        """Note that nothing has answered in time: only consumers without a named place wait any longer."""
-        self._silent = now + LONGEST
-        for dialogue in list(self._looking):
-            self._end(dialogue, None, None, now)
-        # Others may be asked again: their answers have got lost.
-        self._asked = {each for each in self._asked if self._that_miss(each)}
-        self._tell(why)
-        return self._taken()
+    def unanswered(self, why: str, now: float, *, silent: bool) -> list[Call]:
+        """Note that what was asked has no answer: it is asked again, after a pause.
 
-    def lost(self, why: str, now: float) -> list[Call]:
-        """Note that the connection for questions was lost, or cannot be had: they are asked again, after a pause.
-
-        One for a named place is asked again at once, and once.
+        A question for a named place is asked again at once, and once: it may be the connection that was lost. `silent`:
+        nothing has answered in time, or nothing can be asked; then nobody with a named place waits any longer.
         """
-        self._asked.clear()
-        again = self._pause > PAUSE
-        self._resume = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST)
-        for dialogue in self._looking:
+        told = silent or self._pause > PAUSE
+        for each in (self._asked, self._missed, self._soon, self._later):
+            each.clear()
+        self._postpone(now)
+        for dialogue in list(self._dialogues):
             dialogue.losses += 1
-        if any(dialogue.losses > 1 for dialogue in self._looking):
-            return self.silent(why, now)
-        if again:
+            silent = silent or (dialogue.first and dialogue.losses > 1)
+        if silent:
+            self._silent = True
+            self._probe = next(iter(self._looks), self._probe)
+        for dialogue in list(self._dialogues):
+            if dialogue.first and silent:
+                self._end(dialogue, None, None, now)
+            else:
+                # What it knows may be old by then.
+                self._restart(dialogue, now)
+        if told or silent:
             self._tell(why)
         return self._taken()
 
     def end(self, error: RedeliveryError) -> list[Call]:
         """Tell all who wait that the connection of the consumers was lost. Nothing is asked any more."""
-        self._over = True
-        for dialogue in (*self._looking, *self._finding):
-            self._end(dialogue, None, error, 0.0)
+        self._over, self._probe = True, ""
+        self._end_all(error)
         return self._taken()
 
     # Dialogues.
@@ -273,58 +312,99 @@ class ArtemisManagement:
         calls, self._calls = self._calls, []
         return calls
 
-    def _that_miss(self, question: Question) -> list[_Dialogue]:
-        return [each for each in (*self._looking, *self._finding) if question in each.missing]
+    def _postpone(self, now: float) -> None:
+        self._resume = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST)
 
-    def _look(self, place: str, then: list[Looked], now: float) -> None:
+    def _keep(self, question: Question, value: Any, now: float) -> None:
+        """Keep an answer for consumers without a named place; lists of queues are kept by place."""
+        if all(each.first for each in self._that_miss(question)):
+            return
+        if len(self._answers) >= MANY:
+            self._answers = {each: known for each, known in self._answers.items() if known[0] > now}
+        self._answers[question] = now + FRESH, value
+
+    def _look(self, place: str, then: list[Looked], now: float, *, again: bool) -> None:
         self._looks[place] = _Awaited(then, [])
-        dialogue = _Dialogue(queues_at(Destination.parse(place)), partial(self._looked, place))
-        self._looking.append(dialogue)
-        self._advance(dialogue, partial(next, dialogue.asking), now)
+        begin = partial(queues_at, Destination.parse(place))
+        since = self._number if again else 0
+        self._begin(_Dialogue(begin, partial(self._looked, place), first=True, since=since), now)
+
+    def _begin(self, dialogue: _Dialogue, now: float) -> None:
+        self._dialogues[dialogue] = None
+        self._restart(dialogue, now)
+
+    def _restart(self, dialogue: _Dialogue, now: float) -> None:
+        dialogue.asking = dialogue.begin()
+        self._advance(dialogue, None, now)
+
+    def _that_miss(self, question: Question) -> list[_Dialogue]:
+        """Return the rules that wait for a question's reply."""
+        return [
+            each
+            for each in self._missed.get(question, ())
+            if each in self._dialogues and question in each.questions and question not in each.replies
+        ]
+
+    def _miss(self, dialogue: _Dialogue, questions: Iterable[Question]) -> None:
+        """Have questions asked."""
+        for each in questions:
+            self._missed.setdefault(each, {})[dialogue] = None
+            (self._soon if dialogue.first else self._later).append(each)
 
     def _go_on(self, dialogue: _Dialogue, now: float) -> None:
         """Give a rule the replies, once all are there."""
         if not dialogue.missing:
-            replies = [dialogue.replies[each] for each in dialogue.questions]
-            self._advance(dialogue, partial(dialogue.asking.send, replies), now)
+            self._advance(dialogue, [dialogue.replies[each] for each in dialogue.questions], now)
 
-    def _advance(self, dialogue: _Dialogue, step: Callable[[], tuple[Question, ...]], now: float) -> None:
-        """Take the next questions of a rule, or its end."""
+    def _advance(self, dialogue: _Dialogue, given: list[Any] | AdapterError | None, now: float) -> None:
+        """Take the next questions of a rule, or its end. `given`: the replies, or a refusal; None: it begins."""
+        if not dialogue.wanted():
+            self._end(dialogue, None, None, now)
+            return
+        asking = dialogue.asking
+        assert asking is not None, "it has begun"
         try:
-            questions = step()
+            questions = asking.throw(given) if isinstance(given, AdapterError) else asking.send(given)  # type: ignore[arg-type]
         except StopIteration as end:
             self._end(dialogue, end.value, None, now)
         except AdapterError as error:
-            if error.passes:
-                self._end(dialogue, None, error, now)
-            else:
-                self._refuse(error)
+            self._refuse(error)
         else:
-            known = {} if dialogue in self._looking else self._answers
+            known = {} if dialogue.first else self._answers
             dialogue.questions = questions
             dialogue.replies = {
-                each: known[each][1] for each in questions if each in known and known[each][0] > now
+                each: known[each][1]
+                for each in questions
+                if not each.changes and each in known and known[each][0] > now
             }
+            self._miss(dialogue, dialogue.missing)
             self._go_on(dialogue, now)
 
     def _refuse(self, error: AdapterError) -> None:
         """End all questions: the broker does not answer this user."""
         self._refusal = error
-        for dialogue in (*self._looking, *self._finding):
+        self._end_all(error)
+
+    def _end_all(self, error: RedeliveryError) -> None:
+        for dialogue in list(self._dialogues):
             self._end(dialogue, None, error, 0.0)
+        for each in (self._asked, self._missed, self._soon, self._later):
+            each.clear()
 
     def _end(self, dialogue: _Dialogue, value: Any, error: RedeliveryError | None, now: float) -> None:
-        for each in (self._looking, self._finding):
-            if dialogue in each:
-                each.remove(dialogue)
-                dialogue.end(value, error, now)
+        if dialogue in self._dialogues:
+            del self._dialogues[dialogue]
+            dialogue.end(value, error, now)
 
     def _found(
         self, destination: str, then: Placed, found: Any, error: RedeliveryError | None, now: float
     ) -> None:
         """Handle the end of the questions for one consumer. `found`: its place, or why it cannot begin."""
         del now
-        self._waiting.remove(destination)
+        self._waiting[destination] -= 1
+        if not self._waiting[destination]:
+            del self._waiting[destination]
         able: Capabilities | None = None
         if error is None and isinstance(found, RedeliveryError):
             error = found
@@ -343,7 +423,7 @@ class ArtemisManagement:
         told = error if self._over else None
         self._calls += [partial(then, told) for then in look.then]
         if look.later and queues is not None:
-            self._look(place, look.later, now)
+            self._look(place, look.later, now, again=True)
         else:
             self._calls += [partial(then, told) for then in look.later]
 
@@ -352,10 +432,12 @@ class ArtemisManagement:
         if not self._waiting or self._warned:
             return
         self._warned = True
+        names = list(self._waiting)
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         text = (
-            f"{', '.join(dict.fromkeys(self._waiting))}: no message is taken before the broker has told where its own "
-            f"settings put dead letters ({self._able.management_address}): {why}. It is asked again; a consumer whose "
-            "place is named (redelivery.deadLetterDestination, dead_letter=) does not wait for that"
+            f"{', '.join(names[:10])}{more}: no message is taken before the broker has told where its own settings put "
+            f"dead letters ({self._able.management_address}): {why}. It is asked again; a consumer with a named place "
+            "(redelivery.deadLetterDestination, dead_letter=) does not wait for that"
         )
         self._calls.append(partial(self._warn, text))
 

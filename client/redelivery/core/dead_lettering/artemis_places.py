@@ -231,7 +231,7 @@ def queues_at(place: Destination) -> Asking:
             if queue["address"] and queue["name"]
         ]
         return list({_told(each): each for each in found}.values())
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise AdapterError(
             f"the broker's management answered something else than expected: {error!r}"
         ) from None
@@ -379,7 +379,7 @@ def own_place(source: Destination) -> AskingPlace:
     """
     try:
         found = yield from _found(source)
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise AdapterError(
             f"the broker's management answered something else than expected: {error!r}"
         ) from None
