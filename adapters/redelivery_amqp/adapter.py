@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never, cast
 
@@ -22,6 +23,7 @@ from redelivery.core.commands import (
     Unsubscribe,
     outdated,
 )
+from redelivery.core.dead_lettering.artemis_places import ORIGIN
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.connection import AmqpConnection
@@ -171,7 +173,33 @@ class AmqpAdapter:
         link.links.when_settled(delivery.source, send)
 
     def _forward_all(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
-        own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
+        """Send copies in one transaction, once the queues of their places are known where the broker tells them."""
+        links, now = link.links, time.monotonic()
+        named = dict.fromkeys(each.copy.destination for each in commands if not each.back)
+        unknown = [place for place in named if links.asks and links.questions.known.unknown(place, now)]
+        missing = len(unknown)
+
+        def looked(error: RedeliveryError | None) -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing and error is None:
+                self._transact(link, commands)
+
+        # A queue may have got a filter by now: Artemis confirms what it then drops.
+        for place in unknown:
+            links.questions.look(place, looked)
+        if not unknown:
+            self._transact(link, commands)
+
+    def _transact(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
+        own: dict[AmqpDelivery, Forward] = {}
+        for each in commands:
+            if (found := _own(link, each.delivery)) is None:
+                continue
+            if why := _drops(link, each, found):
+                self._confirmation(link, found)(AdapterError(why))
+            else:
+                own[found] = each
         if not own:
             return
         answers, now = [self._confirmation(link, delivery) for delivery in own], link.wall_clock()
@@ -241,6 +269,12 @@ class AmqpAdapter:
 
         def answer(error: RedeliveryError | None) -> None:
             able = None if error is not None else link.links.capabilities_of(consumer)
+            if (
+                error is None
+                and link.links.asks
+                and (said := link.links.questions.known.caution(command.dead_letters))
+            ):
+                able = replace(able or link.profile.capabilities, caution=said)
             able = None if able is None else replace(able, version=link.version)
             link.later(lambda: sink(Subscribed(consumer, error, able)))
 
@@ -254,7 +288,20 @@ class AmqpAdapter:
 def _target(link: AmqpConnection, command: Forward) -> str:
     """Return the destination of the link for a copy."""
     place = command.copy.destination
+    if not command.back and link.links.asks and (alone := link.links.questions.known.alone(place)) != place:
+        # Its address may have got more queues since the consumer began.
+        link.links.alone[place] = alone
     return place if command.back else link.links.alone.get(place, place)
+
+
+def _drops(link: AmqpConnection, command: Forward, delivery: AmqpDelivery) -> str:
+    """Return why the place of a copy would drop it; empty: it does not, or this is not known."""
+    if command.back or not link.links.asks:
+        return ""
+    # As the copy names it: the queue may belong to an address of another name.
+    own = dict(command.marks).get(ORIGIN) or link.profile.address(delivery.destination)
+    origin = str(own).partition("::")[0]
+    return link.links.questions.known.dropped(command.copy.destination, origin, refused=True)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

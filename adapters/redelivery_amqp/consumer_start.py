@@ -39,7 +39,7 @@ class ConsumerStart:
     def __init__(self, links: LinkRegistry, receiver: ReceiverLink) -> None:
         self._links = links
         self._receiver = receiver
-        self._asks = receiver.profile.capabilities.tells_dead_letters
+        self._asks = links.asks
         # Places whose queues were asked for.
         self._asked: set[str] = set()
 

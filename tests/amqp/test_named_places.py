@@ -13,6 +13,7 @@ from tests.eventually import eventually
 
 import redelivery
 from redelivery import Classifier
+from redelivery.core.dead_lettering import artemis_management
 from redelivery_amqp import artemis_node
 
 if TYPE_CHECKING:
@@ -115,6 +116,29 @@ def test_a_place_is_asked_for_once(peer: Queues) -> None:
     assert peer.asked == ["listQueues"] * 2
 
 
+def test_a_copy_waits_while_its_queue_drops_it(peer: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue has got a filter while the consumer ran: Artemis would confirm the copy and drop it."""
+    monkeypatch.setattr(artemis_management, "FRESH", 0.0)
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST", 0.02)
+    peer.filter = ""
+    sent: list[str] = []
+    peer.taken = lambda _, link: sent.append(str(link.remote_target.address))
+
+    def handle(message: redelivery.Message) -> None:
+        peer.filter = EU
+        fail(message)
+
+    with redelivery.connect(peer.uri, policies=NO_RETRY) as connection:
+        connection.listen("orders", handle, dead_letter=PLACE)
+        connection.start()
+        eventually(lambda: connection.health().consumers[0].unconfirmed_cause is not None)
+        assert f"takes only messages with {EU}" in str(connection.health().consumers[0].unconfirmed_cause)
+        assert sent == []
+        peer.filter = ""
+        eventually(lambda: connection.report().poisoned == 1)
+    assert sent == ["mine::q"]
+
+
 def test_the_queue_of_the_dead_letters_own_address_is_good(peer: Queues) -> None:
     """The filter that Artemis gives such a queue takes the copies: they have that property."""
     peer.filter = "_AMQ_ORIG_ADDRESS = 'orders'"
@@ -154,16 +178,19 @@ def test_a_topic_is_not_asked_for(peer: Queues) -> None:
 
 
 @pytest.mark.parametrize("how", ["no link", "no question", "another answer"])
-def test_without_the_right_nothing_is_said(peer: Queues, caplog: pytest.LogCaptureFixture, how: str) -> None:
-    """A user who may not ask is asked for no right: the place counts as good, and nothing is asked again."""
-    caplog.set_level(logging.INFO)
+def test_without_the_right_there_is_one_warning(
+    peer: Queues, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """The place of a user who may not ask counts as good; that is said once, and nothing is asked again."""
+    caplog.set_level(logging.WARNING)
     peer.manages = {"no link": None, "no question": lambda *_: None, "another answer": lambda *_: "[]"}[how]
     with redelivery.connect(peer.uri) as connection:
-        logged = len(caplog.records)
         for name in ("a", "b"):
             with connection.consumer(name, dead_letter=PLACE), connection.consumer(name, dead_letter="other"):
                 pass
-        assert len(caplog.records) == logged, caplog.text
+    (warning,) = [each.message for each in caplog.records]
+    assert f"does not tell this user which queues {PLACE} has" in warning
+    assert "Artemis confirms a dead letter that no queue there takes, and drops it" in warning
     assert peer.targets == ["mine::q", "activemq.management", "other"]
 
 

@@ -81,7 +81,8 @@ def test_copies_go_where_the_broker_would_put_them(peer: Artemis) -> None:
         assert peer.targets == ["activemq.management", OWN]
         assert peer.consumers == [(1, "orders")]
         eventually(lambda: connection.report().poisoned == 1)
-    assert peer.asked == ["getAddressSettingsAsJSON", "listQueues", "listQueues", "createQueue"]
+    before = ["getAddressSettingsAsJSON", "listQueues", "listQueues", "createQueue"]
+    assert peer.asked == [*before, "listQueues"], "and its queue, before the copy"
     assert peer.targets == ["activemq.management", OWN], "no other place"
 
 

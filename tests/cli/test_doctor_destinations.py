@@ -95,7 +95,7 @@ def test_a_place_of_the_options_beside_the_brokers(cli: Any, script: Script) -> 
 def test_a_place_of_the_options_for_a_user_who_may_not_ask(cli: Any, script: Script) -> None:
     """A note says that a queue there may drop dead letters, and which rights the question for that needs."""
     script.able = replace(FOLLOWING, management_address="activemq.management")
-    script.queues = {"queue://orders": replace(script.able, caution="no right to ask")}
+    script.queues = {"queue://orders": replace(script.able, caution="the broker does not tell: no right")}
     ended = cli("doctor", "--create", f"{URI}&redelivery.deadLetterDestination=mine", "orders")
     assert "go to queue://mine (by redelivery.deadLetterDestination), which takes messages" in ended.out
     assert "whether one takes each is asked only if this user has the right to manage" in ended.out

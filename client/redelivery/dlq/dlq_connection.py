@@ -11,7 +11,7 @@ from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.delivery import Cause
 from redelivery.core.destination import Destination
 from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
-from redelivery.core.policy.wildcards import is_pattern, names_queues, refuse_wildcard
+from redelivery.core.policy.wildcards import check_wildcards, is_pattern, names_queues, refuse_wildcard
 from redelivery.dlq.dead_letter import DeadLetter, read_letter
 from redelivery.dlq.dead_letter_places import (
     ReachedQueues,
@@ -246,6 +246,9 @@ class DeadLetterConnection:
             TransportError: The connection was lost, or the broker does not answer.
         """
         destination, able = single(name), self.capabilities
+        if destination.kind == "queue":
+            # `DL*` is no pattern: some brokers would make a queue of that name, and show nothing.
+            check_wildcards(destination)
         if able.copies_by_wildcard and names_queues(destination, able):
             found = queues_matching(self._port, destination)
             self.passed_over += [each for each in found.subscribers if each not in self.passed_over]

@@ -407,11 +407,10 @@ def mapped_strategy_option(option: str, *, quiet: bool) -> str:
     prefix = f"{DEAD_LETTER_MAP_PREFIX}<pattern>."
     if (own := of_a_pattern(f"redelivery.{option}")) is not None:
         why = f" {option}: write {prefix}{own}"
-    elif not name_repeats(option, quiet=quiet):
-        why = " (name not shown)"
     else:
         allowed = "; allowed: " + ", ".join(STRATEGY_OPTIONS)
-        why = f" {option}{near_miss(option, tuple(STRATEGY_OPTIONS)) or allowed}"
+        shown = f" {option}" if name_repeats(option, quiet=quiet) else " (name not shown)"
+        why = f"{shown}{near_miss(option, tuple(STRATEGY_OPTIONS)) or allowed}"
     raise ConfigurationError(
         f"{prefix}<option> has an unknown option{why}", option=DEAD_LETTER_MAP_PREFIX[:-1]
     )
@@ -608,13 +607,12 @@ def mapped_option(prefix: str, option: str, *, quiet: bool) -> str:
         return POLICY + option
     if option in _OURS:
         return OUR_POLICY + option
-    if not name_repeats(option, quiet=quiet):
-        why = " (name not shown)"
-    elif POLICY + name in OPTIONS:
-        why = f" {option}: write {MAP_PREFIX}<pattern>.{name}"
+    if POLICY + name in OPTIONS:
+        why = f" {name}: write {MAP_PREFIX}<pattern>.{name}"
     else:
         allowed = "; allowed: " + ", ".join(_OURS)
-        why = f" {option}{near_miss(option, _OURS) or allowed}"
+        shown = f" {option}" if name_repeats(option, quiet=quiet) else " (name not shown)"
+        why = f"{shown}{near_miss(option, _OURS) or allowed}"
     raise ConfigurationError(
         f"{OUR_MAP_PREFIX}<pattern>.<option> has an unknown option{why}", option=OUR_MAP_PREFIX[:-1]
     )

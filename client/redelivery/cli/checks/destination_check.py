@@ -70,8 +70,8 @@ def followed(asked: Subscribe, able: Capabilities, visit: Visit) -> Iterator[Fin
         yield fail(
             "dead letters", f"poison could not leave; set another redelivery.deadLetterDestination: {error}"
         )
-    elif found.caution:
-        yield warn("dead letters", found.caution)
+    elif found.caution or (visit.untold and not found.own_dead_letters):
+        yield warn("dead letters", found.caution or visit.untold)
     elif found.own_dead_letters:
         yield ok(
             "dead letters",
@@ -100,7 +100,7 @@ def beside(
                 "dead letters",
                 f"the options win; without them they would go to {reported.dead_letter_destination}, by {own}",
             )
-        if reported is not None and reported.caution and able.management_address is not None:
+        if visit.untold and able.management_address is not None:
             needs = rights(able.management_address)
             yield note("dead letters", f"{_UNJUDGED} is asked only if this user has {needs}")
     elif reported is not None and reported.own_dead_letters:

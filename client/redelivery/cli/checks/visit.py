@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from redelivery.adapter import Agreeing, Opening, Sent, Subscribed
 from redelivery.clock import capped
 from redelivery.core.commands import Accept, Credit, Send, Subscribe, Unsubscribe
+from redelivery.core.dead_lettering.artemis_places import UNTOLD
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import RedeliveryError, TransportError
 from redelivery.registry import adapter_for
@@ -48,6 +49,8 @@ class Visit:
         self.create = False
         # Capabilities of the broker for the queue that was subscribed last; None: it reports none.
         self.of_queue: Capabilities | None = None
+        # Caution that the broker does not answer this user about dead letters: a connection has it once.
+        self.untold = ""
 
     def open(self) -> Capabilities:
         """Connect and log in. Raises as `Adapter.open` does."""
@@ -70,6 +73,8 @@ class Visit:
         self._adapter.execute((command,))
         answer = self._wait(Subscribed, self._settings.connect_timeout, command.consumer)
         self.of_queue = answer.capabilities if isinstance(answer, Subscribed) else None
+        if self.of_queue is not None and self.of_queue.caution.startswith(UNTOLD):
+            self.untold = self.of_queue.caution
         if answer is not None and answer.error is None and late:
             answer = self._wait(Subscribed, late, command.consumer) or answer
         return self._silent("a consumer") if answer is None else answer.error

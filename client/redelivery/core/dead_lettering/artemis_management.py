@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.artemis_places import (
     REPEATS,
+    UNTOLD,
     Question,
     alone_at,
     dropped_at,
@@ -169,7 +170,7 @@ class ArtemisManagement:
         self._cautioned = True
         address = str(self._able.management_address)
         return (
-            f"the broker does not tell this user which queues {', '.join(named)} has ({self._refusal}): Artemis "
+            f"{UNTOLD} this user which queues {', '.join(named)} has ({self._refusal}): Artemis "
             f"confirms a dead letter that no queue there takes, and drops it; give this user {rights(address)}"
         )
 

@@ -21,6 +21,7 @@ __all__ = [
     "ORIGIN",
     "PAGE",
     "REPEATS",
+    "UNTOLD",
     "DeadLetterSettings",
     "OwnPlace",
     "Question",
@@ -52,6 +53,8 @@ Found = TypeVar("Found")
 # The answers. A plain subscriber's queue ends with it; of a queue of our own, the default configuration keeps it.
 ANSWERS = "redelivery.management"
 CREATE = "createQueue"
+# Beginning of the caution that only the first consumer of a connection has.
+UNTOLD = "the broker does not tell"
 # Queues in one answer, in which each has about 1 kB. Queues that end between two answers would move others out of both.
 PAGE = 10_000
 # In its answer, a list over which Artemis 2.40.0 has stumbled: a queue has ended while the list was made.
@@ -427,7 +430,7 @@ def without_answer(able: Capabilities, error: RedeliveryError) -> Capabilities:
     """Return the capabilities for the first consumer of a user who may not ask: with a caution."""
     needs = "" if able.management_address is None else rights(able.management_address)
     caution = (
-        f"the broker does not tell where its own settings put dead letters ({error}): copies go to "
+        f"{UNTOLD} where its own settings put dead letters ({error}): copies go to "
         f"{able.dead_letter_destination}; give this user {needs}, or name the place "
         "(redelivery.deadLetterDestination)"
     )
