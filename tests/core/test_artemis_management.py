@@ -52,13 +52,13 @@ class Asker:
 
         self.do(self.management.find(f"queue://{name}", then, self.now))
 
-    def look(self, name: str = "q", *, again: bool = False) -> None:
+    def look(self, name: str = "q", *, again: bool = False, kind: str = "queue") -> None:
         def then(error: RedeliveryError | None) -> None:
             self.looked[name] += 1
             if error is not None:
                 self.errors.append(error)
 
-        self.do(self.management.look(f"queue://{name}", then, self.now, again=again))
+        self.do(self.management.look(f"{kind}://{name}", then, self.now, again=again))
 
     def next(self) -> Question | None:
         question = self.management.next_question(self.now)
@@ -369,12 +369,12 @@ def test_who_asks_again_gets_no_answer_to_an_earlier_question(asker: Asker) -> N
     asked = [each for each in (asker.next(), asker.next()) if each is not None]
     before = [(question, asker.value(question)) for question in asked]
     asker.queues = [QUEUE, {**QUEUE, "name": "DLQ", "address": "DLQ"}]
-    asker.look("q", again=True)
+    asker.look("q::q", again=True, kind="native")
     for question, value in before:
         asker.do(asker.management.answered(question, value, asker.now))
     asker.answer_all()
-    assert asker.management.queues("queue://q") == [QUEUE]
-    assert (asker.looked["q"], len(asker.found)) == (1, 1)
+    assert asker.management.queues("native://q::q") == [QUEUE]
+    assert (asker.looked["q::q"], len(asker.found)) == (1, 1)
 
 
 def test_who_asks_again_gets_a_later_answer(asker: Asker) -> None:

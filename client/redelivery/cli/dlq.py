@@ -318,7 +318,10 @@ def redrive(
                 steps.expect(planned.redriven)
         done = tools.redrive(**options, dry_run=given["dry_run"], progress=steps)
         nothing = None if done.matched or done.incomplete else nothing_there(tools, filters)
+        passed_over = tools.limit
     report_redrive(done, output)
+    if passed_over is not None:
+        note(passed_over)
     if nothing is not None:
         raise nothing
 

@@ -533,7 +533,8 @@ class DeadLetterQueue:
                 # A later one may have been refused: what was moved before counts.
                 part = plans[-1].report(None, dry_run=dry_run)
             done = together(done, part)
-        more = "; ".join(self._left_out)
+        # Queues of subscribers need not have dead letters: `limit` names them.
+        more = "; ".join((*self._refused, *self._places.unknown))
         return together(done, replace(plan_of("").report(None, dry_run=dry_run), incomplete=more or None))
 
     def _carry_out(
