@@ -36,7 +36,7 @@ def stuck(broker: Broker) -> str:
     """Return why Artemis does not answer some STOMP connections any more; empty: it does.
 
     It can deadlock when a connection breaks while DISCONNECT is answered (docs/measured/artemis-stomp-cuts.md,
-    "Deadlocks"). Other causes are told by the stacks of its network threads.
+    "Deadlocks"). The stacks of its network threads show other causes.
     """
     tool = shutil.which("jstack")
     if tool is None or broker.name != "artemis" or broker.containerised or not broker.running:

@@ -173,7 +173,7 @@ class AmqpAdapter:
         link.links.when_settled(delivery.source, send)
 
     def _forward_all(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
-        """Send copies in one transaction, once the queues of their places are known where the broker tells them."""
+        """Send copies in one transaction, once the queues of their places are known where the broker lists them."""
         links, now = link.links, time.monotonic()
         named = dict.fromkeys(each.copy.destination for each in commands if not each.back)
         unknown = [place for place in named if links.asks and links.questions.known.unknown(place, now)]

@@ -172,7 +172,7 @@ class LinkRegistry:
         # Dead-letter destinations whose address has more queues, and the name that reaches the one alone.
         self.alone: dict[str, str] = {}
         self._declarations = Declarations(self._management, container, epoch, profile)
-        # True: this broker lists its queues, and tells where its own settings put dead letters.
+        # True: this broker lists its queues, and reports where its own settings put dead letters.
         self.asks = profile.capabilities.tells_dead_letters
         self.questions = LinkQuestions(self._management, profile, self._without_answer)
         self._node = _node_of(profile)

@@ -49,7 +49,7 @@ GOODBYE = 1.0
 class ArtemisQuestions:
     """The connection for the questions of one connection's consumers and copies, one at a time, and its thread.
 
-    Whoever asks is called on that thread.
+    That thread makes all calls that answer.
     """
 
     def __init__(self, opening: Opening, log_in: LogIn, able: Capabilities) -> None:

@@ -28,7 +28,7 @@ WHY = "no answer within 5 s"
 
 
 class Asker:
-    """An adapter of a broker whose queues with dead letters are at DLQ; it does what it is told to."""
+    """An adapter of a broker whose queues with dead letters are at DLQ; it follows the tests."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -103,7 +103,7 @@ def test_a_place_by_the_brokers_settings(asker: Asker) -> None:
 
 
 def test_a_missing_queue_is_made_anew_each_time(asker: Asker) -> None:
-    """What changes something at the broker is asked by each consumer, also if another one has just done so."""
+    """A question that changes something at the broker is asked by each consumer, also just after another one."""
     asker.address = "DLA"
     for name in ("a", "a2"):
         asker.find(name)
@@ -175,7 +175,7 @@ def test_a_silent_management_keeps_nobody_with_a_named_place(asker: Asker) -> No
 
 
 def test_an_answer_ends_the_silence(asker: Asker) -> None:
-    """Places are asked for again at once, and the next silence is told again."""
+    """Places are asked for again at once, and the next silence is another warning."""
     asker.find("a")
     question = asker.next()
     assert question is not None
@@ -240,7 +240,7 @@ def test_what_was_answered_before_a_silence_is_asked_again(asker: Asker) -> None
 
 
 def test_nothing_is_asked_for_a_consumer_that_has_been_closed(asker: Asker) -> None:
-    """It is told, and no queue is made for it."""
+    """Its call is made, and no queue."""
     asker.address, told = "DLA", []
     asker.do(asker.management.find("queue://a", lambda *given: told.append(given), asker.now, lambda: False))
     asker.answer_all()
@@ -333,7 +333,7 @@ def test_without_the_right_everybody_goes_on(asker: Asker) -> None:
 
 
 def test_an_answer_of_another_kind_is_a_refusal(asker: Asker) -> None:
-    """What the management says is not Artemis' format: it counts as one that does not answer this user."""
+    """A management that answers in another format than Artemis' counts as one that does not answer this user."""
     asker.look()
     question = asker.next()
     assert question is not None
@@ -378,7 +378,7 @@ def test_who_asks_again_gets_no_answer_to_an_earlier_question(asker: Asker) -> N
 
 
 def test_who_asks_again_gets_a_later_answer(asker: Asker) -> None:
-    """What was asked before may be older than the queue that has just been made."""
+    """An answer to an earlier question may be older than the queue that has just been made."""
     asker.queues = []
     asker.look()
     asked = [each for each in (asker.next(), asker.next()) if each is not None]
@@ -417,7 +417,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_everybody_is_told_once(events: list[tuple[str, int]]) -> None:
-    """Whatever happens in between, all who have asked are told once, when the management answers at last."""
+    """Whatever happens in between, each call is made once, when the management answers at last."""
     asker, wanted, finds = Asker(), Counter[str](), 0
     asked: list[Question] = []
     for what, number in events:

@@ -195,7 +195,7 @@ def test_a_letter_in_two_queues_of_an_address_is_redriven_once(
 def test_a_forged_record_removes_no_other_letter(
     broker: MemoryBroker, letters_twice: str, forged: tuple[str, dict[str, str]]
 ) -> None:
-    """Whoever may send to the dead-letter address can write any record: what differs otherwise is another letter."""
+    """Users who may send to a dead-letter address can write any record: a letter that differs otherwise is another."""
     body, more = forged
     record = {**RECORD, "_AMQ_ORIG_MESSAGE_ID": "4", "redeliveryOriginalDestination": "queue://a"}
     broker.send(BOTH[0], body, headers={**record, **more})

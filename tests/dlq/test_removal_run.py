@@ -74,7 +74,7 @@ def test_origins_that_are_reached_elsewhere_or_dropped(
 def test_queues_that_a_pattern_passes_over_are_told(
     tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queues of subscribers that a pattern means, too, are told; they need not have dead letters."""
+    """Queues of subscribers that a pattern means, too, are named; they need not have dead letters."""
     plain = DeadLetterConnection.queues
 
     def queues(my: DeadLetterConnection, name: str) -> Any:

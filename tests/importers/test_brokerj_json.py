@@ -167,7 +167,7 @@ def test_a_binding_that_is_a_text(imported: Any) -> None:
     ("target", "left_out"), [("dead.fanout", True), ("amq.topic", True), ("DLQ", False), ("elsewhere", False)]
 )
 def test_an_alternate_binding_to_an_exchange(imported: Any, target: str, *, left_out: bool) -> None:
-    """An exchange of the virtual host is no queue: nobody would find the letters, so it is left out with a note."""
+    """An exchange of the virtual host is no queue, in which letters could be found: it is left out with a note."""
     queue = {"name": "orders", "maximumDeliveryAttempts": 3, "alternateBinding": {"destination": target}}
     host = {"name": "default", "exchanges": [{"name": "dead.fanout", "type": "fanout"}], "queues": [queue]}
     found = imported(json.dumps(host))

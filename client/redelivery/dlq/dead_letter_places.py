@@ -398,8 +398,8 @@ class Reached(NamedTuple):
 class ReachedQueues:
     """Asks over a connection of its own: over STOMP a refused question ends the connection it is asked on.
 
-    A broker that lists no queues, or not to this user, is believed to keep all; so is one that does not answer twice in
-    a row.
+    A broker that lists no queues, or not to this user, is believed to keep all, and one that does not answer twice in a
+    row.
     """
 
     def __init__(self, uri: str, clock: Clock) -> None:

@@ -21,9 +21,9 @@ _PARTS = ("ADDRESS", "QUEUE", "MESSAGE{}ID")
 class SecondLetters:
     """Recognises the letters that another queue of the same address has, too, among the queues of one look.
 
-    By the broker's record of the message that died (its address, queue and number), and by all that they hold: whoever
-    may send to a dead-letter address can write any record, and must not make another's letter disappear. A copy of this
-    library has no record.
+    By the broker's record of the message that died (its address, queue and number), and by all that they hold: a user
+    who may send to a dead-letter address can write any record, and must not make another's letter disappear. A copy of
+    this library has no record.
     """
 
     def __init__(self, queues: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ class SecondLetters:
         return verdict
 
     def gone(self, delivery: Delivery) -> None:
-        """Note that the message of a letter that was judged has been sent back."""
+        """Note that the message of a letter has been sent back."""
         if (letter := self._going.pop(delivery, None)) is not None:
             self._gone.setdefault(letter, set())
 

@@ -69,7 +69,7 @@ class _Dialogue:
     first: bool
     """True: it is of a named place, for which a copy waits, or a consumer that need not know more."""
     wanted: Callable[[], bool] = _always
-    """False: nobody waits for it any more."""
+    """False: its consumer has been closed."""
     since: int = 0
     """Number of the last question before it, if only later answers are of use."""
     losses: int = 0
@@ -85,11 +85,11 @@ class _Dialogue:
 
 @dataclass(slots=True)
 class _Awaited:
-    """Who waits for the queues of one place."""
+    """The consumers and copies that wait for the queues of one place, by their calls."""
 
     then: list[Looked]
     later: list[Looked]
-    """Those who want them as they are after this was asked."""
+    """Those that want them as they are after this was asked."""
 
 
 class ArtemisManagement:
@@ -221,7 +221,7 @@ class ArtemisManagement:
 
     @property
     def due(self) -> float | None:
-        """Time from which there may be a question; None: nobody waits for an answer."""
+        """Time from which there may be a question; None: no answer is awaited."""
         if self._soon:
             return 0.0
         return self._resume if self._dialogues or (self._silent and self._probe) else None
@@ -279,7 +279,7 @@ class ArtemisManagement:
         """Note that what was asked has no answer: it is asked again, after a pause.
 
         A question for a named place is asked again at once, and once: it may be the connection that was lost. `silent`:
-        nothing has answered in time, or nothing can be asked; then nobody with a named place waits any longer.
+        nothing has answered in time, or nothing can be asked; then no consumer with a named place waits any longer.
         """
         told = silent or self._pause > PAUSE
         for each in (self._asked, self._missed, self._soon, self._later):
@@ -302,7 +302,7 @@ class ArtemisManagement:
         return self._taken()
 
     def end(self, error: RedeliveryError) -> list[Call]:
-        """Tell all who wait that the connection of the consumers was lost. Nothing is asked any more."""
+        """Answer all that wait with an error: the connection of the consumers was lost. Nothing is asked any more."""
         self._over, self._probe = True, ""
         self._end_all(error)
         return self._taken()
@@ -348,7 +348,7 @@ class ArtemisManagement:
         ]
 
     def _miss(self, dialogue: _Dialogue, questions: Iterable[Question]) -> None:
-        """Have questions asked."""
+        """Note questions that a rule waits for, to be asked."""
         for each in questions:
             self._missed.setdefault(each, {})[dialogue] = None
             (self._soon if dialogue.first else self._later).append(each)
