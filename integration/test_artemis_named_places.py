@@ -586,6 +586,21 @@ def kept_by_operators(manager: RawAmqp, address: str) -> Iterator[None]:
         manager.manage("broker", "removeAddressSettings", address)
 
 
+@contextmanager
+def with_place(
+    artemis: Broker, manager: RawAmqp, place: str, protocol: str
+) -> Iterator[redelivery.Connection]:
+    """A connection whose dead letters go to a queue that an operator has made."""
+    takes_settings(artemis)
+    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=place)
+    with (
+        kept_by_operators(manager, place),
+        redelivery.connect(f"failover:({uri.replace('?', ')?', 1)}", policies=NO_RETRY) as connection,
+    ):
+        made(manager, place, place, "ANYCAST")
+        yield connection
+
+
 @pytest.fixture
 def asks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer of the management over STOMP is used twice."""
@@ -599,14 +614,8 @@ def test_a_letter_waits_while_its_queue_is_gone(
     artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], beside: bool, protocol: str
 ) -> None:
     """It is not confirmed while an operator has deleted its queue, and is there once the queue is made again."""
-    takes_settings(artemis)
     name, place = new_queue(), new_queue()
-    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=place)
-    with (
-        kept_by_operators(manager, place),
-        redelivery.connect(f"failover:({uri.replace('?', ')?', 1)}", policies=NO_RETRY) as connection,
-    ):
-        made(manager, place, place, "ANYCAST")
+    with with_place(artemis, manager, place, protocol) as connection:
         if beside:
             made(manager, f"{place}.more", place)
         connection.listen(name, fail)
@@ -627,14 +636,8 @@ def test_a_letter_waits_while_its_queue_has_a_filter(
     artemis: Broker, manager: RawAmqp, new_queue: Callable[[], str], protocol: str
 ) -> None:
     """An operator has made its queue again, with a filter: Artemis would confirm the letter and drop it."""
-    takes_settings(artemis)
     name, place = new_queue(), new_queue()
-    uri = artemis.uri(protocol=protocol, redelivery__deadLetterDestination=place)
-    with (
-        kept_by_operators(manager, place),
-        redelivery.connect(f"failover:({uri.replace('?', ')?', 1)}", policies=NO_RETRY) as connection,
-    ):
-        made(manager, place, place, "ANYCAST")
+    with with_place(artemis, manager, place, protocol) as connection:
         connection.listen(name, fail)
         connection.start()
         manager.manage("broker", "destroyQueue", place)

@@ -23,7 +23,7 @@ from redelivery.core.commands import (
     Unsubscribe,
     outdated,
 )
-from redelivery.core.dead_lettering.artemis_places import ORIGIN
+from redelivery.core.dead_lettering.artemis_management import after_all
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.connection import AmqpConnection
@@ -174,22 +174,23 @@ class AmqpAdapter:
 
     def _forward_all(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
         """Send copies in one transaction, once the queues of their places are known where the broker lists them."""
-        links, now = link.links, time.monotonic()
-        named = dict.fromkeys(each.copy.destination for each in commands if not each.back)
-        unknown = [place for place in named if links.asks and links.questions.known.unknown(place, now)]
-        missing = len(unknown)
+        questions, unknown = link.links.questions, list[str]()
+        if link.links.asks:
+            named = dict.fromkeys(each.copy.destination for each in commands if not each.back)
+            now = time.monotonic()
+            unknown = [place for place in named if questions.known.unknown(place, now)]
+        if not unknown:
+            self._transact(link, commands)
+            return
 
         def looked(error: RedeliveryError | None) -> None:
-            nonlocal missing
-            missing -= 1
-            if not missing and error is None:
+            if error is None:
                 self._transact(link, commands)
 
         # A queue may have got a filter by now: Artemis confirms what it then drops.
+        each_looked = after_all(len(unknown), looked)
         for place in unknown:
-            links.questions.look(place, looked)
-        if not unknown:
-            self._transact(link, commands)
+            questions.look(place, each_looked)
 
     def _transact(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
         own: dict[AmqpDelivery, Forward] = {}
@@ -288,20 +289,15 @@ class AmqpAdapter:
 def _target(link: AmqpConnection, command: Forward) -> str:
     """Return the destination of the link for a copy."""
     place = command.copy.destination
-    if not command.back and link.links.asks and (alone := link.links.questions.known.alone(place)) != place:
-        # Its address may have got more queues since the consumer began.
-        link.links.alone[place] = alone
-    return place if command.back else link.links.alone.get(place, place)
+    return place if command.back else link.links.alone_name(place)
 
 
 def _drops(link: AmqpConnection, command: Forward, delivery: AmqpDelivery) -> str:
     """Return why the place of a copy would drop it; empty: it does not, or this is not known."""
-    if command.back or not link.links.asks:
+    if not link.links.asks:
         return ""
-    # As the copy names it: the queue may belong to an address of another name.
-    own = dict(command.marks).get(ORIGIN) or link.profile.address(delivery.destination)
-    origin = str(own).partition("::")[0]
-    return link.links.questions.known.dropped(command.copy.destination, origin, refused=True)
+    source = link.profile.address(delivery.destination)
+    return link.links.questions.known.drops(command, source, refused=True)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

@@ -82,17 +82,13 @@ class ConsumerStart:
 
     def _check(self, unchecked: Sequence[str]) -> None:
         for number, place in enumerate(unchecked):
-            destination = self._links.alone.get(place, place)
+            destination = place if self._own(place) else self._links.alone_name(place)
             sender = self._links.senders.to(destination, dead=True, beside=self._receiver.command)
             go_on = partial(self._checked, unchecked[number:])
             if not sender.attached or sender.error is not None:
                 sender.when_attached(go_on)
                 return
             # Not before: the link may have made its queue.
-            if destination == place and (alone := self._alone(place)):
-                self._links.alone[place] = alone
-                go_on(None)
-                return
             why = self._dropped(destination)
             if destination not in self._asked and (why or self._to_ask(destination)):
                 # Once: an answer may take longer than it counts.
@@ -105,11 +101,6 @@ class ConsumerStart:
             self._links.proven.add(place)
         self._links.attach(self._receiver)
 
-    def _alone(self, place: str) -> str:
-        """Return another name that reaches the queue of a place without the others of its address, or ""."""
-        alone = place if self._own(place) else self._links.questions.known.alone(place)
-        return "" if alone == place else alone
-
     def _to_ask(self, destination: str) -> bool:
         """Return True if the queues of a place are to be asked for."""
         known = self._links.questions.known
@@ -120,8 +111,8 @@ class ConsumerStart:
         if not self._asks or self._own(destination):
             return ""
         # Copies name the address of the consumed queue.
-        origin = self._receiver.profile.address(self._receiver.destination).partition("::")[0]
-        return self._links.questions.known.dropped(destination, origin, refused=True)
+        source = self._receiver.profile.address(self._receiver.destination)
+        return self._links.questions.known.dropped(destination, source, refused=True)
 
     def _own(self, destination: str) -> str:
         """Return the setting of the broker that has decided this place, or ""."""

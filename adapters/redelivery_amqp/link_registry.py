@@ -169,8 +169,9 @@ class LinkRegistry:
         self._management = Management(wire, self._manage)
         # Dead-letter destinations that took messages once. The adapter keeps them over all connections.
         self.proven: set[str] = set()
-        # Dead-letter destinations whose address has more queues, and the name that reaches the one alone.
-        self.alone: dict[str, str] = {}
+        # Dead-letter destinations whose address has had more queues, and the name that reaches the one alone. It is
+        # kept while that queue is gone: Artemis refuses it then, and gives the others what is sent to the address.
+        self._alone: dict[str, str] = {}
         self._declarations = Declarations(self._management, container, epoch, profile)
         # True: this broker lists its queues, and reports where its own settings put dead letters.
         self.asks = profile.capabilities.tells_dead_letters
@@ -213,6 +214,12 @@ class LinkRegistry:
         if receiver.able is not None or receiver.facts is None:
             return receiver.able
         return self._profile.for_queue(receiver.facts, receiver.command)
+
+    def alone_name(self, place: str) -> str:
+        """Return the destination that reaches the queue of a place, and no other one of its address."""
+        if (alone := self.questions.known.alone(place)) != place:
+            self._alone[place] = alone
+        return self._alone.get(place, place)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Add a consumer, to be attached later. One that is refused before is forgotten: it may be asked for again."""

@@ -26,7 +26,6 @@ from redelivery.core.commands import (
     Unsubscribe,
     outdated,
 )
-from redelivery.core.dead_lettering.artemis_places import ORIGIN
 from redelivery.core.dead_lettering.dead_letter_headers import DUPLICATE_ID
 from redelivery.core.events import Confirmed
 from redelivery.core.outgoing import Outgoing
@@ -289,12 +288,9 @@ class StompAdapter:
 
     def _drops(self, link: StompConnection, command: Forward, delivery: StompDelivery) -> str:
         """Return why the place of a copy would drop it; empty: it does not, or this is not known."""
-        if command.back or self._questions is None:
+        if self._questions is None:
             return ""
-        # As the copy names it: the queue may belong to an address of another name.
-        own = dict(command.marks).get(ORIGIN) or link.profile.address(delivery.destination)
-        origin = str(own).partition("::")[0]
-        return self._questions.dropped(command.copy.destination, origin)
+        return self._questions.drops(command, link.profile.address(delivery.destination))
 
     def _write_copy(
         self, link: StompConnection, copy: Outgoing, headers: list[tuple[str, object]], answer: Answer

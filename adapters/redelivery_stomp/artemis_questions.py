@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.adapter import Sent, Subscribed
 from redelivery.clock import capped
 from redelivery.core.commands import Subscribe
-from redelivery.core.dead_lettering.artemis_management import LATE, ArtemisManagement
+from redelivery.core.dead_lettering.artemis_management import LATE, ArtemisManagement, after_all
 from redelivery.core.dead_lettering.artemis_places import ANSWERS, answer_of, answers_to
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, RedeliveryError, TransportError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import AdapterEvent, Opening, Sink
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Forward
     from redelivery.core.dead_lettering.artemis_management import Call, Placed
     from redelivery.core.dead_lettering.artemis_places import Question
     from redelivery_stomp.ports import QuestionIo
@@ -76,16 +77,8 @@ class ArtemisQuestions:
 
     def look(self, places: Sequence[str], then: Callable[[], None], *, again: bool = False) -> None:
         """Ask for the queues of places, and call `then`. `again`: also for those just asked for."""
-        missing = len(places)
-
-        def looked(error: RedeliveryError | None) -> None:
-            # The loss of the consumers' connection has been their answer.
-            del error
-            nonlocal missing
-            missing -= 1
-            if not missing:
-                then()
-
+        # Without an error: the loss of the consumers' connection has been their answer.
+        looked = after_all(len(places), lambda _: then())
         for place in places:
             self._want(partial(self._known.look, place, looked, again=again))
 
@@ -94,10 +87,15 @@ class ArtemisQuestions:
         with self._changed:
             return self._known.unknown(place, time.monotonic())
 
-    def dropped(self, place: str, origin: str) -> str:
-        """Return why dead letters of the address `origin` may be dropped at a place; empty: none is, or not known."""
+    def dropped(self, place: str, source: str) -> str:
+        """See ArtemisManagement."""
         with self._changed:
-            return self._known.dropped(place, origin, refused=False)
+            return self._known.dropped(place, source, refused=False)
+
+    def drops(self, command: Forward, source: str) -> str:
+        """See ArtemisManagement."""
+        with self._changed:
+            return self._known.drops(command, source, refused=False)
 
     def alone(self, place: str) -> str:
         """See ArtemisManagement."""

@@ -229,9 +229,9 @@ class Subscribing:
                 questions.look(unknown, self._looked)
                 return False
             # Copies name the address of the consumed queue.
-            origin = self._io.profile.address(self._command.destination).partition("::")[0]
+            source = self._io.profile.address(self._command.destination)
             for place in places:
-                if why := questions.dropped(place, origin):
+                if why := questions.dropped(place, source):
                     self._refuse_place(place, AdapterError(why))
                     return False
         self._subscribe()

@@ -184,14 +184,9 @@ class DeadLetterQueue:
     def limit(self) -> str | None:
         """Reason why the last look may not have shown everything; None: it has."""
         limits = [browser.limit for browser in self._looked if browser.limit is not None]
-        return "; ".join(dict.fromkeys((*limits, *self._left_out))) or None
-
-    @property
-    def _left_out(self) -> Sequence[str]:
-        """Queues that were not looked at, and may have dead letters, each with the reason."""
         passed = ", ".join(self._reading.passed_over)
         more = (f"{passed}: of a subscriber, not looked at; name the queue",) if passed else ()
-        return (*self._refused, *self._places.unknown, *more)
+        return "; ".join(dict.fromkeys((*limits, *self._refused, *self._places.unknown, *more))) or None
 
     # Reading: messages stay.
 

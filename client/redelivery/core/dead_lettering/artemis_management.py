@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.artemis_places import (
+    ORIGIN,
     REPEATS,
     UNTOLD,
     Question,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Forward
     from redelivery.core.dead_lettering.artemis_places import Queue
 
     Call = Callable[[], None]
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     Looked = Callable[[RedeliveryError | None], None]
     Asking = Generator[tuple[Question, ...], Sequence[Any], Any]
 
-__all__ = ["FRESH", "LATE", "ArtemisManagement"]
+__all__ = ["FRESH", "LATE", "ArtemisManagement", "after_all"]
 
 LATE = 5.0
 """Seconds without an answer after which there is none. Artemis answers in milliseconds; a broker whose management has
@@ -53,6 +55,19 @@ PAUSE, LONGEST = 0.5, 30.0
 """Seconds between two tries to get an answer: the first one, and the longest."""
 MANY = 1000
 """Answers that are kept at most, except those that are still used."""
+
+
+def after_all(count: int, then: Looked) -> Looked:
+    """Return a call for each of several looks: the last one calls `then`, with its error."""
+    left = count
+
+    def looked(error: RedeliveryError | None) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            then(error)
+
+    return looked
 
 
 def _always() -> bool:
@@ -152,15 +167,24 @@ class ArtemisManagement:
         queues = self.queues(place)
         return place if queues is None else alone_at(Destination.parse(place), queues) or place
 
-    def dropped(self, place: str, origin: str, *, refused: bool) -> str:
-        """Return why dead letters of the address `origin` may be dropped at a place; empty: none is, or not known.
+    def dropped(self, place: str, source: str, *, refused: bool) -> str:
+        """Return why dead letters of a queue may be dropped at a place; empty: none is, or not known.
 
-        `refused`: see `dropped_at`.
+        `source`: its address, also with its name. `refused`: see `dropped_at`.
         """
         queues = self.queues(place)
         if queues is None:
             return ""
+        origin = source.partition("::")[0]
         return dropped_at(Destination.parse(self.alone(place)), queues, origin, refused=refused)
+
+    def drops(self, command: Forward, source: str, *, refused: bool) -> str:
+        """Return why the place of a copy would drop it; empty: it does not, or this is not known. See `dropped`."""
+        if command.back:
+            return ""
+        # As the copy names it: the queue may belong to an address of another name.
+        origin = str(dict(command.marks).get(ORIGIN) or source)
+        return self.dropped(command.copy.destination, origin, refused=refused)
 
     def caution(self, places: Sequence[str]) -> str:
         """Return the caution of the first consumer about its places if this user may not ask; else empty."""
